@@ -1,0 +1,55 @@
+# Every target makes .venv from the lock when it is missing; Python 3.11 and make are enough.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+export OMP_NUM_THREADS := 1
+export OMP_WAIT_POLICY := PASSIVE
+BENCHMARKS ?= dp_sgd sampling accounting ray_round
+
+.PHONY: help env dev check test test-slow smoke demo bench lock clean
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
+	$(PIP) install -q -c requirements.lock -e '.[envs]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.user
+	$(PIP) install -q -c requirements.lock -e '.[envs,test,dev]'
+	@touch $@
+
+env: $(VENV)/.user  ## install what a user needs
+dev: $(VENV)/.dev  ## install what a developer needs
+
+check: $(VENV)/.dev  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+test: $(VENV)/.dev  ## the tests (under 8 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.dev  ## soak, chaos and statistical tests in full length
+	$(BIN)/python -m pytest -m slow
+
+smoke: $(VENV)/.user  ## the demo, its certificate verified, a tampered copy refused
+	$(BIN)/python -m tests.smoke
+
+demo: $(VENV)/.user  ## a sensitive maze dataset to a certified private one
+	$(BIN)/privrl demo --out runs/demo
+
+bench: $(VENV)/.user  ## all benchmarks; BENCHMARKS="dp_sgd" for one
+	@set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name; done
+
+lock: $(VENV)/.dev  ## resolve pyproject.toml anew
+	$(BIN)/pip-compile -q --strip-extras --all-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements.lock pyproject.toml
+	sed -i 's/^torch==\([0-9.]*\)+cpu/torch==\1/' requirements.lock
+
+clean:  ## remove the environment and caches, never runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

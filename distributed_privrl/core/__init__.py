@@ -1,0 +1,1 @@
+"""Errors, checks, strict configuration, random streams, files and the executor protocol."""

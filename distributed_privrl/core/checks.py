@@ -1,0 +1,60 @@
+"""Checks at the border: each names the argument and its value in the message."""
+
+import math
+import re
+
+from distributed_privrl.core.errors import ConfigError
+
+_DATASET_ID = re.compile(
+    r"^(?P<namespace>[a-z0-9][\w-]*(/[a-z0-9][\w-]*)*/)?(?P<name>[A-Za-z0-9][\w-]*?)-v(?P<version>\d+)$"
+)
+
+
+def check_positive(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number above zero.
+
+    Raises:
+        ConfigError: otherwise.
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{name} must be a finite number > 0, got {value!r}")
+    return value
+
+
+def check_probability(name: str, value: float, *, zero_allowed: bool = False) -> float:
+    """Return ``value`` if it lies in (0, 1], or [0, 1] with ``zero_allowed``.
+
+    Raises:
+        ConfigError: otherwise.
+    """
+    if not (value <= 1 and (value >= 0 if zero_allowed else value > 0)):
+        raise ConfigError(f"{name} must lie in {'[0' if zero_allowed else '(0'}, 1], got {value!r}")
+    return value
+
+
+def check_delta(name: str, value: float) -> float:
+    """Return ``value`` if it lies in [0, 1).
+
+    Raises:
+        ConfigError: otherwise.
+    """
+    if not 0 <= value < 1:
+        raise ConfigError(f"{name} must lie in [0, 1), got {value!r}")
+    return value
+
+
+def check_dataset_id(name: str, value: str) -> str:
+    """Return ``value`` if it is a dataset id as Minari spells them, ``[namespace/]name-vN``.
+
+    Raises:
+        ConfigError: otherwise.
+
+    Example:
+        >>> check_dataset_id("dataset", "clinic/stays-v0")
+        'clinic/stays-v0'
+    """
+    if not _DATASET_ID.match(value):
+        raise ConfigError(
+            f"{name} must look like 'namespace/name-v0' (letters, digits, '-', '_'), got {value!r}"
+        )
+    return value

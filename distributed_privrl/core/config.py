@@ -1,0 +1,243 @@
+"""Strict configuration: frozen models, unknown keys refused, YAML as people write it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from distributed_privrl.core.checks import check_dataset_id
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.files import storage_errors
+
+
+class StrictModel(BaseModel):
+    """Base of every configuration section: frozen, keyword-only, unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+def _dataset_id(value: str) -> str:
+    try:
+        return check_dataset_id("dataset id", value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+DatasetId = Annotated[str, AfterValidator(_dataset_id)]
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Probability = Annotated[float, Field(gt=0, le=1)]
+
+
+class NoisyCount(StrictModel):
+    """The number of units is not public: count it with discrete Laplace noise, and charge it."""
+
+    epsilon: PositiveFloat = Field(description="epsilon spent on the count")
+
+
+class DataConfig(StrictModel):
+    """What the run reads."""
+
+    sensitive: DatasetId = Field(description="id of the sensitive dataset")
+    public: tuple[DatasetId, ...] = Field(
+        default=(), description="ids of public datasets: pre-training and statistics"
+    )
+    unit: str = Field(
+        description="what one person contributes: transition, trajectory or a column's name"
+    )
+    units: PositiveInt | NoisyCount | None = Field(
+        default=None, description="number of units, if public; {epsilon: E} counts them privately"
+    )
+    max_length: PositiveInt | None = Field(
+        default=None, description="public cap on the length of a trajectory"
+    )
+    bounds: Path | Literal["environment", "public"] | None = Field(
+        default=None,
+        description="bounds of every column: a YAML file, the environment's spaces, or the public"
+        " sets' (default: the public sets if there are any, else the environment)",
+    )
+    environment: str | None = Field(default=None, description="Gymnasium id of the environment")
+
+
+class PrivacyConfig(StrictModel):
+    """What the run may cost."""
+
+    epsilon: PositiveFloat | None = Field(
+        description="upper bound on epsilon; null trains without privacy (status non_private)"
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="upper bound on delta")
+    accountant: Literal["pld", "rdp"] = Field(default="pld", description="accountant that decides")
+    relation: Literal["replace_with_null", "add_or_remove"] = Field(
+        default="replace_with_null", description="what neighbouring datasets are"
+    )
+
+
+class OutputConfig(StrictModel):
+    """What the run releases."""
+
+    dataset: DatasetId = Field(description="id of the synthetic dataset")
+    size: PositiveInt = Field(description="synthetic transitions (or trajectories)")
+    layout: Literal["transitions", "episodes"] = Field(
+        default="transitions",
+        description="transitions: packed, next observation in infos; episodes: one step each",
+    )
+
+
+class EvaluationConfig(StrictModel):
+    """Agents trained on the synthetic data after the run; empty trainers: none."""
+
+    trainers: tuple[str, ...] = Field(default=(), description="e.g. [iql]")
+    seeds: PositiveInt = Field(default=1, description="training seeds an agent")
+    steps: PositiveInt = Field(default=500_000, description="gradient steps an agent")
+    episodes: PositiveInt = Field(default=10, description="evaluation episodes at each evaluation")
+
+
+class RuntimeConfig(StrictModel):
+    """Where the run happens; nothing here changes its result's distribution."""
+
+    workers: PositiveInt = Field(default=2, description="local update workers")
+    executor: Literal["ray", "local"] = Field(
+        default="ray", description="local: no Ray, one process"
+    )
+    cpus_per_worker: PositiveFloat = Field(default=1.0, description="logical CPUs a worker")
+    gpus_per_worker: Annotated[float, Field(ge=0)] = Field(default=0.0, description="GPUs a worker")
+
+
+class RunConfig(StrictModel):
+    """Everything a run needs; a method narrows ``model`` and ``training``."""
+
+    method: str = Field(description="name of the method")
+    seed: int = Field(default=0, description="seed of public randomness only")
+    data: DataConfig
+    privacy: PrivacyConfig
+    model: StrictModel
+    training: StrictModel
+    output: OutputConfig
+    evaluation: EvaluationConfig = EvaluationConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 floats (``1e-6`` is a number) and no duplicate keys."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?([eE][-+]?\d+)$|^[-+]?\.\d+([eE][-+]?\d+)?$"),
+    list("-+0123456789."),
+)
+
+
+def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
+    twice = {str(key) for key in keys if keys.count(key) > 1}
+    if twice:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"key given twice: {', '.join(sorted(twice))}", node.start_mark
+        )
+    return dict(loader.construct_mapping(node, deep=True))
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+
+
+def parse_yaml(text: str, *, source: str) -> Any:
+    """Return the YAML value in ``text``.
+
+    Raises:
+        ConfigError: not YAML, or a key given twice; the message is one line with ``source``.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in the YAML file at ``path``.
+
+    Raises:
+        ConfigError: the file is missing, or holds something else.
+        StorageError: the file cannot be read.
+    """
+    if not path.is_file():
+        raise ConfigError(f"no file at {path}: give the path of a YAML file")
+    with storage_errors(f"read {path}"):
+        text = path.read_text()
+    value = parse_yaml(text, source=str(path))
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} must hold keys and values, got {type(value).__name__}")
+    return value
+
+
+def with_overrides(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return ``values`` with dotted overrides applied.
+
+    Args:
+        values: nested configuration.
+        overrides: ``path.to.key=value`` with YAML values.
+
+    Raises:
+        ConfigError: an override has no ``=``, or goes through something that is no section.
+
+    Example:
+        >>> with_overrides({"privacy": {"epsilon": 1}}, ["privacy.epsilon=2.5"])
+        {'privacy': {'epsilon': 2.5}}
+    """
+    result: dict[str, Any] = {**values}
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"override {override!r} must look like section.key=value")
+        *sections, key = path.split(".")
+        target = result
+        for section in sections:
+            inner = target.get(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"override {override!r}: {section} is no section")
+            target[section] = target = {**inner}
+        target[key] = parse_yaml(text, source=f"override {override!r}")
+    return result
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def validate(model: type[ModelT], values: Mapping[str, Any], *, source: str) -> ModelT:
+    """Return ``values`` as a ``model``.
+
+    Raises:
+        ConfigError: one line that lists each wrong or unknown key with what it should be.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {'; '.join(_problems(model, error))}") from error
+
+
+def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
+    problems = []
+    for item in error.errors(include_url=False):
+        path = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = ", ".join(_known_keys(model, item["loc"][:-1]))
+            problems.append(f"unknown key {path!r}{f' (known: {known})' if known else ''}")
+        elif item["type"] == "missing":
+            problems.append(f"{path!r} is missing")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            problems.append(f"{path}={item['input']!r}: {message}")
+    return problems
+
+
+def _known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    for part in location:
+        field = model.model_fields.get(str(part))
+        annotation = field.annotation if field is not None else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,58 @@
+"""Errors that a user can act on, each with the exit code of the command line.
+
+A message is one line: what is wrong (the argument's name and value) and what to do about it.
+"""
+
+
+class PrivRLError(Exception):
+    """Base of every error that the command line shows without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(PrivRLError):
+    """A configuration, argument or public input is wrong."""
+
+    exit_code = 2
+
+
+class BudgetError(PrivRLError):
+    """No budget is set for the dataset, or the request would exceed it."""
+
+    exit_code = 3
+
+
+class UnsafeError(PrivRLError):
+    """The request would make the stated guarantee false, so it is refused."""
+
+    exit_code = 4
+
+
+class MissingExtraError(PrivRLError):
+    """An optional dependency is missing; the message names the extra."""
+
+    exit_code = 5
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package} is not installed: pip install 'distributed_privrl[{extra}]' brings it"
+        )
+
+
+class VerificationError(PrivRLError):
+    """A certificate does not hold."""
+
+    exit_code = 6
+
+
+class StorageError(PrivRLError):
+    """A file, folder or database cannot be read or written."""
+
+    exit_code = 7
+
+
+class WorkerLostError(PrivRLError):
+    """A worker's process died and its call may or may not have run."""
+
+
+INTERRUPTED_EXIT_CODE = 130

@@ -1,0 +1,1 @@
+"""What makes every epsilon true: units, events, accounting, noise, ledger, certificate."""

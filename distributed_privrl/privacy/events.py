@@ -1,0 +1,107 @@
+"""What was released: frozen events whose docstrings are their specification.
+
+An event says what ran; what it costs is the accountant's business. The JSON form is the contract of
+``certificate.json``.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PoissonGaussianEvent(_Event):
+    """Private rounds: each unit takes part with a probability of its own, then Gaussian noise.
+
+    Each unit's vector has L2 norm at most ``clip_norm``; the noise's standard deviation is
+    ``noise_multiplier * clip_norm``. Exact under ``replace_with_null`` and ``add_or_remove``.
+    """
+
+    kind: Literal["poisson_gaussian"] = "poisson_gaussian"
+    sampling_probability: Annotated[float, Field(gt=0, le=1)]
+    noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    count: Annotated[int, Field(ge=0)]
+
+
+class GaussianEvent(_Event):
+    """Gaussian releases; ``noise_multiplier`` = standard deviation / L2 sensitivity.
+
+    The sensitivity is the one under the stage's relation, so that the cost is a plain Gaussian's.
+    """
+
+    kind: Literal["gaussian"] = "gaussian"
+    noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    count: Annotated[int, Field(ge=0)] = 1
+
+
+class LaplaceEvent(_Event):
+    """Laplace releases; ``noise_multiplier`` = scale / L1 sensitivity under the relation."""
+
+    kind: Literal["laplace"] = "laplace"
+    noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    count: Annotated[int, Field(ge=0)] = 1
+
+
+class DiscreteLaplaceEvent(_Event):
+    """Integer releases, P(k) proportional to exp(-``parameter`` |k|), integer L1 sensitivity."""
+
+    kind: Literal["discrete_laplace"] = "discrete_laplace"
+    parameter: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    sensitivity: Annotated[int, Field(gt=0)]
+    count: Annotated[int, Field(ge=0)] = 1
+
+
+class PureDpEvent(_Event):
+    """(epsilon, 0) mechanisms; ``derivation`` holds what is needed to recompute epsilon."""
+
+    kind: Literal["pure_dp"] = "pure_dp"
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    count: Annotated[int, Field(ge=0)] = 1
+    derivation: dict[str, str | int | float] = Field(default_factory=dict)
+
+
+class ApproximateDpEvent(_Event):
+    """(epsilon, delta) mechanisms; epsilon 0 states a probability of failure alone."""
+
+    kind: Literal["approximate_dp"] = "approximate_dp"
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    count: Annotated[int, Field(ge=0)] = 1
+
+
+class ParallelEvent(_Event):
+    """Branches that see disjoint sets of units: the cost is the largest branch's."""
+
+    kind: Literal["parallel"] = "parallel"
+    branches: Annotated[tuple[tuple["Event", ...], ...], Field(min_length=1)]
+
+
+class RepeatAndSelectEvent(_Event):
+    """A random number of independent runs of ``events``, of which the best alone is released."""
+
+    kind: Literal["repeat_and_select"] = "repeat_and_select"
+    distribution: Literal["negative_binomial", "poisson"]
+    shape: Annotated[float, Field(ge=0)] | None = None
+    mean: Annotated[float, Field(gt=0)]
+    events: Annotated[tuple["Event", ...], Field(min_length=1)]
+
+
+Event = Annotated[
+    PoissonGaussianEvent
+    | GaussianEvent
+    | LaplaceEvent
+    | DiscreteLaplaceEvent
+    | PureDpEvent
+    | ApproximateDpEvent
+    | ParallelEvent
+    | RepeatAndSelectEvent,
+    Field(discriminator="kind"),
+]
+
+ParallelEvent.model_rebuild()
+RepeatAndSelectEvent.model_rebuild()
+
+EVENTS: TypeAdapter[tuple[Event, ...]] = TypeAdapter(tuple[Event, ...])

@@ -1,0 +1,97 @@
+"""Privacy units, neighbouring relations and budgets: types, never bare strings and floats."""
+
+import warnings
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from distributed_privrl.core.checks import check_delta, check_positive
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+
+TRANSITION = "transition"
+TRAJECTORY = "trajectory"
+
+
+class Relation(StrEnum):
+    """When two datasets are neighbours.
+
+    ``REPLACE_WITH_NULL``: one unit's contribution becomes zero; the number of units is public.
+    ``ADD_OR_REMOVE``: one unit is added or removed. ``REPLACE_ONE``: one unit becomes another.
+    ``POLICY_LEVEL``: one expert policy is removed or made null (paper 004); it protects the set of
+    policies, not the data they produced.
+    """
+
+    REPLACE_WITH_NULL = "replace_with_null"
+    ADD_OR_REMOVE = "add_or_remove"
+    REPLACE_ONE = "replace_one"
+    POLICY_LEVEL = "policy_level"
+
+
+def covers(account_unit: str, run_unit: str) -> bool:
+    """Say whether a run that protects ``run_unit`` may be charged to an ``account_unit`` account.
+
+    The same unit, always. A run that protects whole trajectories covers each of their transitions,
+    so it may be charged to a transition account. Nothing else converts: a column's name says
+    nothing about what else it contains.
+    """
+    return account_unit == run_unit or (account_unit == TRANSITION and run_unit == TRAJECTORY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyBudget:
+    """An upper bound on (epsilon, delta) for one unit under one relation.
+
+    Args:
+        epsilon: > 0.
+        delta: in [0, 1).
+        unit: what one person contributes.
+        relation: when two datasets are neighbours.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    relation: Relation = Relation.REPLACE_WITH_NULL
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon)
+        check_delta("delta", self.delta)
+        if not self.unit:
+            raise ConfigError("unit must be named: transition, trajectory or a column")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitCount:
+    """The number of units, and why it may be known: declared public, or counted with noise."""
+
+    value: int
+    source: Literal["declared", "dp"]
+
+    def __post_init__(self) -> None:
+        check_positive("units", self.value)
+
+
+def check_delta_for_units(delta: float, units: UnitCount) -> None:
+    """Refuse a delta that would let one of the units be published.
+
+    Raises:
+        UnsafeError: ``delta >= 1/units``.
+
+    Warns:
+        UserWarning: ``delta > 1/(10 units)``.
+
+    Reference: PRIVACY.md section 2.
+    """
+    if delta >= 1 / units.value:
+        raise UnsafeError(
+            f"delta={delta:g} is not below 1/units = {1 / units.value:g}: releasing one unit whole"
+            f" would satisfy it; choose delta <= {0.1 / units.value:.0e}"
+        )
+    if delta > 0.1 / units.value:
+        warnings.warn(
+            f"delta={delta:g} is above 1/(10 units) = {0.1 / units.value:g}; use a smaller one",
+            stacklevel=2,
+        )
