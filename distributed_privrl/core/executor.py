@@ -45,7 +45,12 @@ class Executor(Protocol):
     """Starts groups of workers."""
 
     def start(
-        self, worker_cls: type, shards: Sequence[Any], *, repeat_lost_calls: bool = False
+        self,
+        worker_cls: type,
+        shards: Sequence[Any],
+        *,
+        repeat_lost_calls: bool = False,
+        service: bool = False,
     ) -> WorkerGroup:
         """Start one ``worker_cls(shard)`` for each shard.
 
@@ -55,6 +60,7 @@ class Executor(Protocol):
             repeat_lost_calls: a worker that died is rebuilt from its shard and its call repeated.
                 Only for workers that draw no noise and charge nothing. Otherwise the worker is
                 rebuilt too, but the call raises ``WorkerLostError``.
+            service: the worker mostly waits for others and reserves no CPU or GPU of its own.
         """
         ...
 
@@ -104,7 +110,12 @@ class LocalExecutor:
         self._groups: list[LocalWorkerGroup] = []
 
     def start(
-        self, worker_cls: type, shards: Sequence[Any], *, repeat_lost_calls: bool = False
+        self,
+        worker_cls: type,
+        shards: Sequence[Any],
+        *,
+        repeat_lost_calls: bool = False,
+        service: bool = False,
     ) -> LocalWorkerGroup:
         """Build one worker a shard in this process; see `Executor.start`."""
         group = LocalWorkerGroup([worker_cls(shard) for shard in shards])

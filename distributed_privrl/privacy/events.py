@@ -4,9 +4,14 @@ An event says what ran; what it costs is the accountant's business. The JSON for
 ``certificate.json``.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+# Bounds far beyond any use, within which no accountant over- or underflows.
+Multiplier = Annotated[float, Field(ge=1e-9, le=1e9)]
+Cost = Annotated[float, Field(ge=0, le=1e9)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class _Event(BaseModel):
@@ -22,8 +27,8 @@ class PoissonGaussianEvent(_Event):
 
     kind: Literal["poisson_gaussian"] = "poisson_gaussian"
     sampling_probability: Annotated[float, Field(gt=0, le=1)]
-    noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    count: Annotated[int, Field(ge=0)]
+    noise_multiplier: Multiplier
+    count: Count
 
 
 class GaussianEvent(_Event):
@@ -33,33 +38,33 @@ class GaussianEvent(_Event):
     """
 
     kind: Literal["gaussian"] = "gaussian"
-    noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    count: Annotated[int, Field(ge=0)] = 1
+    noise_multiplier: Multiplier
+    count: Count = 1
 
 
 class LaplaceEvent(_Event):
     """Laplace releases; ``noise_multiplier`` = scale / L1 sensitivity under the relation."""
 
     kind: Literal["laplace"] = "laplace"
-    noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    count: Annotated[int, Field(ge=0)] = 1
+    noise_multiplier: Multiplier
+    count: Count = 1
 
 
 class DiscreteLaplaceEvent(_Event):
     """Integer releases, P(k) proportional to exp(-``parameter`` |k|), integer L1 sensitivity."""
 
     kind: Literal["discrete_laplace"] = "discrete_laplace"
-    parameter: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    sensitivity: Annotated[int, Field(gt=0)]
-    count: Annotated[int, Field(ge=0)] = 1
+    parameter: Multiplier
+    sensitivity: Annotated[int, Field(gt=0, le=10**12)]
+    count: Count = 1
 
 
 class PureDpEvent(_Event):
     """(epsilon, 0) mechanisms; ``derivation`` holds what is needed to recompute epsilon."""
 
     kind: Literal["pure_dp"] = "pure_dp"
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    count: Annotated[int, Field(ge=0)] = 1
+    epsilon: Cost
+    count: Count = 1
     derivation: dict[str, str | int | float] = Field(default_factory=dict)
 
 
@@ -67,9 +72,9 @@ class ApproximateDpEvent(_Event):
     """(epsilon, delta) mechanisms; epsilon 0 states a probability of failure alone."""
 
     kind: Literal["approximate_dp"] = "approximate_dp"
-    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    epsilon: Cost
     delta: Annotated[float, Field(ge=0, lt=1)]
-    count: Annotated[int, Field(ge=0)] = 1
+    count: Count = 1
 
 
 class ParallelEvent(_Event):
@@ -80,13 +85,22 @@ class ParallelEvent(_Event):
 
 
 class RepeatAndSelectEvent(_Event):
-    """A random number of independent runs of ``events``, of which the best alone is released."""
+    """A random number of independent runs of ``events``, of which the best alone is released.
+
+    ``shape`` belongs to ``negative_binomial`` (1: geometric, 0: logarithmic).
+    """
 
     kind: Literal["repeat_and_select"] = "repeat_and_select"
     distribution: Literal["negative_binomial", "poisson"]
-    shape: Annotated[float, Field(ge=0)] | None = None
-    mean: Annotated[float, Field(gt=0)]
+    shape: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    mean: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     events: Annotated[tuple["Event", ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _shape_of_the_distribution(self) -> Self:
+        if (self.shape is None) != (self.distribution == "poisson"):
+            raise ValueError("shape goes with negative_binomial, and is null for poisson")
+        return self
 
 
 Event = Annotated[

@@ -1,0 +1,1 @@
+"""Offline reinforcement learning agents: networks, pure losses and plain training loops."""

@@ -1,0 +1,86 @@
+"""``certificate verify``: whether a certificate holds."""
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distributed_privrl.cli.helptext import command_group, examples
+from distributed_privrl.cli.text import show_values
+
+if TYPE_CHECKING:
+    from distributed_privrl.privacy.verification import Verification
+
+app = command_group(
+    "certificate", "Verify certificates.", "privrl certificate verify runs/stays/certificate.json"
+)
+
+
+@app.command(
+    "verify",
+    epilog=examples(
+        "privrl certificate verify runs/stays/certificate.json",
+        "privrl certificate verify certificate.json --ledger sqlite:////data/ledger.sqlite",
+        "privrl certificate verify runs/demo/run/certificate.json --data runs/demo/datasets",
+    ),
+)
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="certificate.json")],
+    ledger: Annotated[
+        str | None,
+        typer.Option("--ledger", metavar="URL", help="compare with what was reserved there"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="where the outputs lie (default: the datasets' folder)"
+        ),
+    ] = None,
+) -> None:
+    """Check that a certificate holds.
+
+    Epsilon is recomputed from the stages alone; digest, status and the hashes of the outputs must
+    match, and with --ledger what was reserved there.
+    """
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.privacy.ledger import Ledger
+    from distributed_privrl.privacy.verification import verify_certificate
+
+    with contextlib.ExitStack() as stack:
+        opened = None if ledger is None else stack.enter_context(contextlib.closing(Ledger(ledger)))
+        verification = verify_certificate(
+            file, ledger=opened, outputs_root=data or DatasetStore().root
+        )
+    show_values(_findings(verification))
+    if verification.outputs_missing:
+        typer.echo(
+            f"warning: not found and not checked: {', '.join(verification.outputs_missing)};"
+            " give their folder with --data",
+            err=True,
+        )
+
+
+def _findings(verification: "Verification") -> dict[str, str]:
+    certificate = verification.certificate
+    outputs = len(verification.outputs_checked)
+    return {
+        "certificate": "valid",
+        "epsilon": f"{verification.epsilon:.4f} recomputed, {certificate.epsilon:.4f} stated",
+        "delta": f"{certificate.delta:g}",
+        "protects": "; ".join(
+            dict.fromkeys(
+                f"each {stage.unit} of {stage.dataset} ({stage.relation})"
+                for stage in certificate.stages
+            )
+        ),
+        "assumptions": ", ".join(
+            dict.fromkeys(name for stage in certificate.stages for name in stage.assumptions)
+        )
+        or "none",
+        "outputs": f"{outputs} of {outputs + len(verification.outputs_missing)} unchanged",
+        "ledger": "agrees"
+        if verification.ledger_checked
+        else "not compared: a consistent rewrite of the whole file would pass; give --ledger",
+        "signed by": verification.signed_by or "nobody",
+    }

@@ -1,0 +1,109 @@
+"""``collect``, ``import`` and ``export``: datasets in and out."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from distributed_privrl.cli.helptext import examples
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command(
+        "collect",
+        epilog=examples(
+            "privrl collect maze2d-umaze --dataset maze/umaze-v0",
+            "privrl collect maze2d-medium --dataset maze/medium-v0 --steps 200000 --seed 1",
+        ),
+    )(collect)
+    app.command(
+        "import",
+        epilog=examples(
+            "privrl import stays.csv --schema stays.yaml --dataset clinic/stays-v0",
+            "privrl import rows.parquet --schema rows.yaml --dataset plant/rows-v1",
+        ),
+    )(import_table)
+    app.command(
+        "export",
+        epilog=examples(
+            "privrl export clinic/stays-private-v0 --format csv --out stays-private.csv",
+            "privrl export maze/umaze-v0 --format parquet --out umaze.parquet",
+        ),
+    )(export_table)
+
+
+def collect(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="what to run, e.g. maze2d-umaze")],
+    dataset: Annotated[
+        str, typer.Option(metavar="ID", help="id of the new dataset, [namespace/]name-vN")
+    ],
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", help="steps to make (default: the recipe's)")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="S", help="public seed: same seed, same data")] = 0,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("-o", metavar="KEY=VALUE", help="an option of the recipe; may be repeated"),
+    ] = None,
+) -> None:
+    """Make a dataset by running a policy in an environment.
+
+    Nothing is downloaded. The dataset lies in MINARI_DATASETS_PATH, else in ~/.minari/datasets.
+    """
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.collection import collect as collect_dataset
+    from distributed_privrl.core.config import with_overrides
+    from distributed_privrl.data.store import DatasetStore
+
+    with shown_progress() as progress:
+        info = collect_dataset(
+            recipe,
+            dataset=dataset,
+            store=DatasetStore(),
+            steps=steps,
+            seed=seed,
+            options=with_overrides({}, options or []),
+            progress=partial(progress, f"collecting {recipe}"),
+        )
+    typer.echo(f"{info.id}: {info.total_steps} steps in {info.total_trajectories} trajectories")
+
+
+def import_table(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a .csv or .parquet file")],
+    schema: Annotated[
+        Path, typer.Option(metavar="S.yaml", help="which column is what, and the spaces")
+    ],
+    dataset: Annotated[
+        str, typer.Option(metavar="ID", help="id of the new dataset, [namespace/]name-vN")
+    ],
+) -> None:
+    """Make a dataset of a CSV or Parquet table, a row a transition.
+
+    The schema says which column is what: observations, actions, reward, the trajectory, the unit
+    that is protected, and the spaces.
+    """
+    from distributed_privrl.data.importing import import_file, load_schema
+    from distributed_privrl.data.store import DatasetStore
+
+    store = DatasetStore()
+    import_file(file, load_schema(schema), store, dataset)
+    info = store.info(dataset)
+    kind = f"{info.total_trajectories} trajectories" if info.total_trajectories else "single rows"
+    typer.echo(f"{info.id}: {info.total_steps} transitions in {kind}")
+
+
+def export_table(
+    dataset: Annotated[str, typer.Argument(metavar="ID", help="id of the dataset")],
+    format: Annotated[  # noqa: A002
+        Literal["csv", "parquet"], typer.Option(help="what to write")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="file to write; must not exist")],
+) -> None:
+    """Write a dataset as one table, a row a transition."""
+    from distributed_privrl.data.exporting import export
+    from distributed_privrl.data.store import DatasetStore
+
+    export(DatasetStore(), dataset, format, out)
+    typer.echo(str(out))

@@ -1,0 +1,92 @@
+"""``evaluate`` and ``report``: what a synthetic dataset is good for."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distributed_privrl.cli.helptext import examples
+from distributed_privrl.core.errors import ConfigError
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command(
+        "evaluate",
+        epilog=examples(
+            "privrl evaluate --synthetic maze/umaze-private-v0 --env privrl/Maze2D-umaze-v0"
+            " --out runs/evaluation",
+            "privrl evaluate --synthetic clinic/stays-private-v0 --reference clinic/stays-v0"
+            " --out runs/evaluation",
+        ),
+    )(evaluate)
+    app.command("report", epilog=examples("privrl report runs/stays"))(report)
+
+
+def evaluate(
+    synthetic: Annotated[str, typer.Option(metavar="ID", help="id of the synthetic dataset")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="folder for the reports")],
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="a dataset to compare with; what comes of it goes to DIR/private, not for release",
+        ),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option("--env", metavar="ENV_ID", help="Gymnasium id: train agents and run them"),
+    ] = None,
+    trainers: Annotated[
+        str, typer.Option(metavar="NAMES", help="agents to train, by commas")
+    ] = "iql",
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="training seeds an agent")] = 1,
+    steps: Annotated[
+        int, typer.Option(min=1, metavar="N", help="gradient steps an agent")
+    ] = 500_000,
+    episodes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="episodes of each evaluation")
+    ] = 10,
+) -> None:
+    """Measure what a synthetic dataset is good for.
+
+    Agents are trained on it and run in the environment; with --reference it is compared with real
+    rows too, in DIR/private, which is not for release.
+    """
+    names = tuple(name.strip() for name in trainers.split(",") if name.strip())
+    if not names:
+        raise ConfigError(f"--trainers={trainers!r} names none: give e.g. --trainers iql")
+
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.evaluate import evaluate_datasets
+
+    with shown_progress() as progress:
+        evaluate_datasets(
+            synthetic=synthetic,
+            reference=reference,
+            environment=environment,
+            trainers=names,
+            seeds=seeds,
+            steps=steps,
+            episodes=episodes,
+            out=out,
+            store=DatasetStore(),
+            progress=progress,
+        )
+    typer.echo(str(out))
+
+
+def report(
+    run_directory: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="the --out of a finished run")
+    ],
+) -> None:
+    """Write the reports of a finished run anew."""
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.reports import rebuild_report
+
+    with shown_progress() as progress:
+        path = rebuild_report(run_directory, store=DatasetStore(), progress=progress)
+    typer.echo(str(path))

@@ -1,0 +1,54 @@
+"""Where a run happens, and how it is stopped."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from distributed_privrl.core.config import RunConfig
+    from distributed_privrl.core.executor import Executor
+
+
+def make_executor(config: "RunConfig") -> "Executor":
+    """Return the executor that ``runtime.executor`` names.
+
+    Raises:
+        ConfigError: Ray has fewer CPUs or GPUs than the workers ask for.
+    """
+    runtime = config.runtime
+    if runtime.executor == "local":
+        from distributed_privrl.core.executor import LocalExecutor
+
+        return LocalExecutor()
+    from distributed_privrl.runtime.executor import RayExecutor
+
+    executor = RayExecutor(
+        workers=runtime.workers,
+        cpus_per_worker=runtime.cpus_per_worker,
+        gpus_per_worker=runtime.gpus_per_worker,
+    )
+    _stop_on_termination()  # Ray has set its own handler, which exits without a checkpoint.
+    return executor
+
+
+@contextlib.contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM inside the block like Ctrl-C: a last checkpoint, then the exit."""
+    before = signal.getsignal(signal.SIGTERM)
+    _stop_on_termination()
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _stop_on_termination() -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,79 @@
+"""What a user sees when something goes wrong: one line and an exit code."""
+
+import errno
+import traceback
+
+import typer
+from typer import TyperException
+
+from distributed_privrl.core.errors import INTERRUPTED_EXIT_CODE, PrivRLError, StorageError
+
+UNEXPECTED_EXIT_CODE = 1
+INTERRUPTED_LINE = "interrupted: run the same command again"
+_LONGEST_UNEXPECTED = 400
+
+
+class InterruptedRunError(PrivRLError):
+    """The user or the system stopped a command; the message says how to go on."""
+
+    exit_code = INTERRUPTED_EXIT_CODE
+
+
+def report_failure(error: Exception, *, debug: bool) -> int:
+    """Write one line about ``error`` to standard error, and return the exit code.
+
+    Args:
+        error: whatever ended the command.
+        debug: write its traceback first.
+    """
+    if debug and not isinstance(error, TyperException):
+        typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    code, line = described(error)
+    typer.echo(line, err=True)
+    return code
+
+
+def described(error: Exception) -> tuple[int, str]:
+    """Return the exit code and the one line of an error."""
+    if isinstance(error, TyperException):
+        return error.exit_code, _usage_line(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return StorageError.exit_code, (
+            f"error: the disk is full{_where(error)}: free some space and run again"
+        )
+    if isinstance(error, PermissionError):
+        return StorageError.exit_code, (
+            f"error: no right to use the path{_where(error)}: change its rights or choose another"
+        )
+    if isinstance(error, PrivRLError):
+        return error.exit_code, f"{_label(error)}{_one_line(error)}"
+    return UNEXPECTED_EXIT_CODE, _unexpected_line(error)
+
+
+def _usage_line(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    command = "privrl" if context is None else context.command_path
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return f"error: {message}: see `{command} --help`"
+
+
+def _unexpected_line(error: Exception) -> str:
+    # An error inside a worker arrives wrapped, with its traceback as the message.
+    cause = getattr(error, "cause", None)
+    shown = cause if isinstance(cause, Exception) else error
+    text = f"{type(shown).__name__}: {_one_line(shown)}".removesuffix(": ")
+    if len(text) > _LONGEST_UNEXPECTED:
+        text = f"{text[:_LONGEST_UNEXPECTED]}..."
+    return f"unexpected error: {text}; run again with --debug for the traceback"
+
+
+def _label(error: PrivRLError) -> str:
+    return "" if isinstance(error, InterruptedRunError) else "error: "
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _where(error: OSError) -> str:
+    return f" ({error.filename})" if error.filename else ""

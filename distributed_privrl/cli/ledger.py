@@ -1,0 +1,146 @@
+"""``ledger budget`` and ``ledger show``: what datasets may spend, and have spent."""
+
+import contextlib
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from distributed_privrl.cli.helptext import LedgerUrl, command_group, examples
+from distributed_privrl.cli.text import show_table
+from distributed_privrl.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from distributed_privrl.privacy.ledger import Account, LedgerEntry
+
+app = command_group(
+    "ledger",
+    "Set and show the privacy budgets of datasets.",
+    "privrl ledger budget clinic/stays-v0 --epsilon 8 --delta 1e-6 --unit trajectory",
+    "privrl ledger show",
+)
+
+
+@app.command(
+    "budget",
+    epilog=examples(
+        "privrl ledger budget clinic/stays-v0 --epsilon 8 --delta 1e-6 --unit trajectory",
+        "privrl ledger budget maze/umaze-v0 --epsilon 10 --delta 1e-6 --unit transition",
+    ),
+)
+def set_budget(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="id of the dataset")],
+    epsilon: Annotated[float, typer.Option(metavar="E", help="all that runs may spend together")],
+    delta: Annotated[float, typer.Option(metavar="D", help="likewise; well below 1/units")],
+    unit: Annotated[
+        str,
+        typer.Option(
+            metavar="U", help="what one person contributes: transition, trajectory or a column"
+        ),
+    ],
+    relation: Annotated[
+        Literal["replace_with_null", "add_or_remove", "replace_one", "policy_level"],
+        typer.Option(help="what neighbouring datasets are"),
+    ] = "replace_with_null",
+    ledger: LedgerUrl = None,
+) -> None:
+    """Set or raise the budget of a dataset, for one unit and relation."""
+    from distributed_privrl.data.fingerprint import inspect
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.privacy.ledger import Ledger
+    from distributed_privrl.privacy.units import PrivacyBudget, Relation
+
+    budget = PrivacyBudget(epsilon=epsilon, delta=delta, unit=unit, relation=Relation(relation))
+    store = DatasetStore()
+    store.check_unit(dataset, unit)
+    with contextlib.closing(Ledger(ledger)) as opened:
+        fingerprint = inspect(store, dataset).fingerprint
+        account = opened.set_budget(dataset=dataset, fingerprint=fingerprint, budget=budget)
+    typer.echo(
+        f"{dataset}: epsilon {account.epsilon:g} and delta {account.delta:g} for each"
+        f" {account.unit} ({account.relation}); {account.remaining_epsilon:.6g} and"
+        f" {account.remaining_delta:.6g} left"
+    )
+
+
+@app.command(
+    "show",
+    epilog=examples("privrl ledger show", "privrl ledger show clinic/stays-v0 --json"),
+)
+def show(
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="[DATASET]", help="id of one dataset (default: all)")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="write JSON")] = False,
+    ledger: LedgerUrl = None,
+) -> None:
+    """Show budgets, what is spent of them, and every charge."""
+    from distributed_privrl.privacy.ledger import Ledger
+
+    with contextlib.closing(Ledger(ledger)) as opened:
+        accounts = opened.accounts()
+        entries = opened.entries(dataset)
+    if dataset is not None:
+        known = [account.dataset for account in accounts]
+        accounts = [account for account in accounts if account.dataset == dataset]
+        if not accounts:
+            others = f" (set: {', '.join(known)})" if known else ""
+            raise ConfigError(f"no budget is set for {dataset}{others}: see `privrl ledger budget`")
+    if as_json:
+        typer.echo(json.dumps(_as_json(accounts, entries), indent=2))
+    elif not accounts:
+        typer.echo("no budget is set: see `privrl ledger budget --help`")
+    else:
+        _show_accounts(accounts)
+        _show_entries(entries)
+
+
+def _as_json(accounts: "list[Account]", entries: "list[LedgerEntry]") -> dict[str, Any]:
+    """Return accounts and entries without the fingerprints, which stay in the ledger."""
+    shown = []
+    for account in accounts:
+        values = {k: v for k, v in asdict(account).items() if k not in ("id", "fingerprint")}
+        remaining = {
+            "remaining_epsilon": account.remaining_epsilon,
+            "remaining_delta": account.remaining_delta,
+        }
+        shown.append(values | remaining)
+    return {"accounts": shown, "entries": [asdict(entry) for entry in entries]}
+
+
+def _show_accounts(accounts: "list[Account]") -> None:
+    show_table(
+        ("dataset", "unit", "relation", "epsilon spent", "delta spent"),
+        [
+            (
+                account.dataset,
+                account.unit,
+                account.relation,
+                f"{account.spent_epsilon:.6g} of {account.epsilon:g}",
+                f"{account.spent_delta:.6g} of {account.delta:g}",
+            )
+            for account in accounts
+        ],
+    )
+
+
+def _show_entries(entries: "list[LedgerEntry]") -> None:
+    if not entries:
+        return
+    typer.echo()
+    show_table(
+        ("charge", "dataset", "status", "epsilon", "delta", "rounds reserved", "made"),
+        [
+            (
+                entry.id,
+                entry.dataset,
+                entry.status,
+                f"{entry.epsilon:.6g}",
+                f"{entry.delta:g}",
+                f"{entry.reserved_rounds} of {entry.max_rounds}",
+                entry.created,
+            )
+            for entry in entries
+        ],
+    )

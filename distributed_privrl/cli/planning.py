@@ -1,0 +1,152 @@
+"""``plan``: what a run would do and cost, from public facts alone."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distributed_privrl.cli.helptext import Overrides, examples
+from distributed_privrl.cli.text import show_values
+
+if TYPE_CHECKING:
+    from distributed_privrl.core.config import RunConfig
+    from distributed_privrl.rounds.plan import RoundPlan
+
+NOT_PRIVATE = (
+    "*** NOT PRIVATE *** privacy.epsilon is null: what this run makes reveals the sensitive rows."
+    " Release nothing of it."
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        "plan",
+        epilog=examples(
+            "privrl plan stays.yaml",
+            "privrl plan stays.yaml -o privacy.epsilon=2 -o training.rounds=5000",
+            "privrl plan stays.yaml --json",
+        ),
+    )(plan)
+
+
+def plan(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="the run's configuration")],
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="write JSON")] = False,
+) -> None:
+    """Show noise, epsilon, rounds and cost of a run; opens no data."""
+    from distributed_privrl.experiments.registry import load_config, plan_run
+
+    loaded = load_config(config, overrides or [])
+    facts = plan_facts(loaded, plan_run(loaded))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    show_values(_readable(facts))
+    if not facts["private"]:
+        typer.echo(NOT_PRIVATE, err=True)
+
+
+def plan_facts(config: "RunConfig", plan: "RoundPlan") -> dict[str, Any]:
+    """Return what ``plan --json`` writes; public facts only.
+
+    Args:
+        config: of the run.
+        plan: its plan.
+    """
+    from distributed_privrl.privacy.ledger.budgets import budget_line
+    from distributed_privrl.privacy.units import Relation
+
+    training, privacy = plan.config, config.privacy
+    facts: dict[str, Any] = {
+        "method": config.method,
+        "private": plan.mechanism is not None,
+        "sensitive": config.data.sensitive,
+        "public": list(config.data.public),
+        "unit": config.data.unit,
+        "units": plan.units.value,
+        "rounds": training.rounds,
+        "spare_rounds": training.spare_rounds,
+        "block_rounds": training.block,
+        "expected_batch_size": training.expected_batch_size,
+        "sampling_probability": plan.sampling_probability,
+        "unit_gradients": (
+            training.rounds * training.expected_batch_size * training.noise_multiplicity
+        ),
+        "output": {"dataset": config.output.dataset, "size": config.output.size},
+    }
+    if plan.mechanism is None or privacy.epsilon is None:
+        return facts
+    return facts | {
+        "relation": privacy.relation,
+        "accountant": plan.accountant,
+        "delta": privacy.delta,
+        "clip_norm": training.clip_norm,
+        "noise_multiplier": plan.mechanism.noise_multiplier,
+        "epsilon": plan.epsilon(training.rounds, certified=True),
+        "epsilon_with_spare": plan.epsilon(plan.max_rounds, certified=True),
+        "epsilon_limit": privacy.epsilon,
+        "budget_command": budget_line(
+            config.data.sensitive,
+            config.data.unit,
+            Relation(privacy.relation),
+            (privacy.epsilon, privacy.delta),
+        ),
+    }
+
+
+def summary_line(config: "RunConfig", plan: "RoundPlan | None") -> str:
+    """Return the plan in one line, for the start of a run.
+
+    Args:
+        config: of the run.
+        plan: its plan; None while the number of units is to be counted with noise.
+    """
+    privacy = config.privacy
+    guarantee = (
+        "no privacy"
+        if privacy.epsilon is None
+        else f"epsilon at most {privacy.epsilon:g} at delta {privacy.delta:g}"
+        f" ({privacy.relation}, {privacy.accountant})"
+    )
+    if plan is None:
+        return f"plan: units ({config.data.unit}) are counted with noise first; {guarantee}"
+    rounds = plan.config
+    noise = (
+        ""
+        if plan.mechanism is None
+        else f", noise multiplier {plan.mechanism.noise_multiplier:.4g}"
+    )
+    return (
+        f"plan: {rounds.rounds} rounds (+{rounds.spare_rounds} spare), on average"
+        f" {rounds.expected_batch_size} of {plan.units.value} units ({config.data.unit}) a round"
+        f"{noise}; {guarantee}"
+    )
+
+
+def _readable(facts: dict[str, Any]) -> dict[str, str]:
+    public = ", ".join(facts["public"]) or "none"
+    lines = {
+        "method": facts["method"],
+        "data": f"{facts['sensitive']} (public: {public})",
+        "units": f"{facts['units']} (each {facts['unit']})",
+        "rounds": f"{facts['rounds']} + {facts['spare_rounds']} spare, reserved"
+        f" {facts['block_rounds']} at a time",
+        "batch": f"{facts['expected_batch_size']} units on average, each with probability"
+        f" {facts['sampling_probability']:.4g}",
+        "cost": f"{facts['unit_gradients']:.3g} gradients of units",
+        "output": f"{facts['output']['dataset']} ({facts['output']['size']} rows)",
+    }
+    if not facts["private"]:
+        return lines | {"guarantee": "none"}
+    return lines | {
+        "noise": f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})",
+        "epsilon": f"{facts['epsilon']:.4f} after {facts['rounds']} rounds,"
+        f" {facts['epsilon_with_spare']:.4f} if all spare ones are needed,"
+        f" {facts['epsilon_limit']:g} is held meanwhile",
+        "guarantee": f"delta {facts['delta']:g}, {facts['relation']}, accountant"
+        f" {facts['accountant']}",
+        "budget": facts["budget_command"],
+    }

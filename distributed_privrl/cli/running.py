@@ -1,0 +1,158 @@
+"""``demo`` and ``run``: a sensitive dataset to a private one."""
+
+import contextlib
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distributed_privrl.cli.failures import InterruptedRunError
+from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
+from distributed_privrl.cli.planning import NOT_PRIVATE, summary_line
+from distributed_privrl.cli.text import show_values
+
+if TYPE_CHECKING:
+    from distributed_privrl.core.config import RunConfig
+    from distributed_privrl.experiments.run import RunResult
+
+
+def add_demo(app: typer.Typer) -> None:
+    """Add ``demo``."""
+    app.command("demo", epilog=examples("privrl demo", "privrl demo --out runs/demo"))(demo)
+
+
+def add_run(app: typer.Typer) -> None:
+    """Add ``run``."""
+    app.command(
+        "run",
+        epilog=examples(
+            "privrl run stays.yaml --out runs/stays",
+            "privrl run stays.yaml --out runs/stays --resume",
+            "privrl run stays.yaml --out runs/tight -o privacy.epsilon=1"
+            " -o output.dataset=clinic/tight-v0",
+        ),
+    )(run)
+
+
+def demo(
+    method: Annotated[str, typer.Option(metavar="M", help="name of the method")] = "privorl_n",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder")] = Path("runs/demo"),
+) -> None:
+    """Show the whole path on a small maze, without any download.
+
+    It collects a sensitive and a public dataset, sets a budget, runs, trains an agent on the
+    private dataset, and writes certificate and report. Everything lies in --out.
+    """
+    from distributed_privrl.cli.execution import make_executor, termination_as_interrupt
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.experiments.demo import run_demo
+
+    try:
+        with termination_as_interrupt(), shown_progress() as progress:
+            result = run_demo(out, method=method, progress=progress, executor_factory=make_executor)
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"interrupted: remove {out} or give another --out, and start the demo again"
+        ) from None
+    show_values(result.summary)
+
+
+def run(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="the run's configuration")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="the run's folder")],
+    overrides: Overrides = None,
+    ledger: LedgerUrl = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on with the run in --out; no noise is drawn twice")
+    ] = False,
+) -> None:
+    """Make a private dataset of a sensitive one, with certificate.
+
+    The ledger refuses before anything is drawn if the dataset has no budget or not enough of it.
+    After a crash or an interrupt, --resume goes on; rounds that were drawn are never drawn again.
+    """
+    from distributed_privrl.cli.execution import termination_as_interrupt
+    from distributed_privrl.experiments.registry import load_config
+
+    loaded = load_config(config, overrides or [])
+    try:
+        with termination_as_interrupt():
+            result = _run(loaded, out, ledger, resume=resume)
+    except KeyboardInterrupt:
+        line = resume_line(config, out, overrides or [], ledger)
+        raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
+    show_values(_outcome(result))
+
+
+def _run(config: "RunConfig", out: Path, ledger: str | None, *, resume: bool) -> "RunResult":
+    from distributed_privrl.cli.execution import make_executor
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.run import check_datasets
+    from distributed_privrl.experiments.run import run as run_experiment
+
+    store = DatasetStore()
+    check_datasets(config, store, may_exist=resume)
+    _announce(config)
+    with contextlib.closing(make_executor(config)) as executor, shown_progress() as progress:
+        return run_experiment(
+            config,
+            executor,
+            out=out,
+            ledger_url=ledger,
+            store=store,
+            resume=resume,
+            progress=progress,
+        )
+
+
+def _announce(config: "RunConfig") -> None:
+    from distributed_privrl.core.config import NoisyCount
+    from distributed_privrl.experiments.registry import plan_run
+
+    counted = isinstance(config.data.units, NoisyCount)
+    typer.echo(summary_line(config, None if counted else plan_run(config)), err=True)
+    if config.privacy.epsilon is None:
+        typer.echo(NOT_PRIVATE, err=True)
+
+
+def resume_line(config: Path, out: Path, overrides: Sequence[str], ledger: str | None) -> str:
+    """Return the command that goes on with a run; a ledger's password is left out.
+
+    Args:
+        config: the configuration's file.
+        out: the run's folder.
+        overrides: as they were given.
+        ledger: as it was given.
+
+    Example:
+        >>> resume_line(Path("a.yaml"), Path("runs/a"), ["seed=1"], None)
+        'privrl run a.yaml --out runs/a -o seed=1 --resume'
+    """
+    words = ["privrl", "run", str(config), "--out", str(out)]
+    for override in overrides:
+        words += ["-o", override]
+    if ledger is not None:
+        words += ["--ledger", "LEDGER" if "@" in ledger else ledger]
+    return shlex.join([*words, "--resume"])
+
+
+def _outcome(result: "RunResult") -> dict[str, str]:
+    certificate, directory = result.certificate, result.directory
+    stages = certificate.stages
+    guarantee = {"guarantee": "NONE: this run was not private"}
+    if stages:
+        guarantee = {
+            "epsilon": f"{certificate.epsilon:.4f}",
+            "delta": f"{certificate.delta:g}",
+            "unit": ", ".join(dict.fromkeys(stage.unit for stage in stages)),
+            "relation": ", ".join(dict.fromkeys(stage.relation for stage in stages)),
+        }
+    return {
+        "dataset": result.dataset,
+        **guarantee,
+        "certificate": f"{directory.certificate} ({certificate.status})",
+        "report": str(directory.report),
+    }

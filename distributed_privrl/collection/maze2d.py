@@ -1,0 +1,98 @@
+"""The recipes of maze2d: the planner runs to random goals while a fixed goal is rewarded.
+
+Reference: Fu et al., "D4RL: Datasets for Deep Data-Driven Reinforcement Learning", appendix A.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from distributed_privrl.core.config import PositiveInt, StrictModel
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.environments import environment_id
+from distributed_privrl.environments.mazes import Maze
+
+
+class Maze2DOptions(StrictModel):
+    """Options of the maze2d recipes."""
+
+    episode_steps: PositiveInt | None = Field(
+        default=None, description="steps of one run (default: the environment's time limit)"
+    )
+    trajectories: PositiveInt | None = Field(
+        default=None, description="number of whole runs, instead of a number of steps"
+    )
+    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.5, description="standard deviation of the noise on each force (D4RL: 0 or 0.5)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maze2DRecipe:
+    """A recipe of one maze and one reward; see `distributed_privrl.collection.recipes.Recipe`.
+
+    The runs of a maze are the same for both rewards.
+
+    Args:
+        maze: the maze.
+        dense: exp(-distance) as the reward.
+        default_steps: steps where none are asked for.
+    """
+
+    maze: Maze
+    dense: bool
+    default_steps: int
+    options: type[Maze2DOptions] = Maze2DOptions
+
+    @property
+    def name(self) -> str:
+        """Name of the recipe."""
+        return f"maze2d-{self.maze.name}{'-dense' if self.dense else ''}"
+
+    @property
+    def environment(self) -> str:
+        """Gymnasium id of the environment."""
+        return environment_id(self.maze.name, dense=self.dense)
+
+    def total_steps(self, steps: int | None, options: Maze2DOptions) -> int:
+        """Return how many steps to make.
+
+        Raises:
+            ConfigError: both steps and trajectories are given.
+        """
+        if options.trajectories is None:
+            return self.default_steps if steps is None else steps
+        if steps is not None:
+            raise ConfigError(
+                f"steps={steps} and trajectories={options.trajectories} exclude each other:"
+                " give one of them"
+            )
+        return options.trajectories * (options.episode_steps or self.maze.time_limit)
+
+    def trajectories(
+        self, *, steps: int, options: Maze2DOptions, streams: Streams
+    ) -> Iterator[Trajectories]:
+        """Return an iterator over the runs, in chunks.
+
+        Args:
+            steps: steps in total; the last run may be shorter than the others.
+            options: length of a run and noise.
+            streams: public randomness of the dataset.
+
+        Raises:
+            MissingExtraError: mujoco or gymnasium-robotics is not installed.
+        """
+        from distributed_privrl.collection.runs import planner_runs
+
+        return planner_runs(
+            self.maze,
+            dense=self.dense,
+            steps=steps,
+            steps_per_run=options.episode_steps or self.maze.time_limit,
+            noise=options.noise,
+            streams=streams.child(f"collection/maze2d-{self.maze.name}"),
+        )

@@ -1,0 +1,134 @@
+"""The recipes that ``privrl collect`` knows, and the one way to run them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import gymnasium
+
+from distributed_privrl.collection.maze2d import Maze2DRecipe
+from distributed_privrl.core.checks import check_dataset_id
+from distributed_privrl.core.config import StrictModel, validate
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.spaces import supported_space
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.environments import reference_returns
+from distributed_privrl.environments.mazes import MAZES
+
+
+class Recipe(Protocol):
+    """What makes the trajectories of a dataset."""
+
+    @property
+    def name(self) -> str:
+        """What a user calls it."""
+        ...
+
+    @property
+    def environment(self) -> str:
+        """Gymnasium id of the environment, which must have reference returns."""
+        ...
+
+    @property
+    def options(self) -> type[StrictModel]:
+        """The options that it takes."""
+        ...
+
+    def total_steps(self, steps: int | None, options: Any) -> int:
+        """Return how many steps to make where ``steps`` are asked for (None: the default)."""
+        ...
+
+    def trajectories(self, *, steps: int, options: Any, streams: Streams) -> Iterator[Trajectories]:
+        """Return an iterator over the trajectories, in chunks that fit into memory."""
+        ...
+
+
+MAZE2D_STEPS: Mapping[str, int] = {
+    "open": 1_000_000,
+    "umaze": 1_000_000,
+    "medium": 2_000_000,
+    "large": 4_000_000,
+}
+"""Default steps of each maze: the sizes of D4RL's datasets, which PrivORL's table VIII uses."""
+
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Maze2DRecipe(maze=maze, dense=dense, default_steps=MAZE2D_STEPS[maze.name])
+        for maze in MAZES.values()
+        for dense in (False, True)
+    )
+}
+
+
+def collect(
+    recipe: str,
+    *,
+    dataset: str,
+    store: DatasetStore,
+    steps: int | None = None,
+    seed: int = 0,
+    options: Mapping[str, object] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> DatasetInfo:
+    """Make a dataset; on an error or an interrupt nothing of it remains.
+
+    Args:
+        recipe: name of a recipe.
+        dataset: id of the dataset to write.
+        store: where it is written.
+        steps: number of steps; None: the recipe's default.
+        seed: public seed; the same seed gives the same data.
+        options: the recipe's options by name.
+        progress: called with the steps made and the steps in total, after each chunk.
+
+    Returns:
+        What the store says about the dataset. Its metadata holds ``collection`` (recipe, seed,
+        steps, options) and ``reference_returns`` (random, planner, episodes).
+
+    Raises:
+        ConfigError: an unknown recipe or option, a wrong value, or the dataset exists.
+        MissingExtraError: the environment's packages are not installed.
+        StorageError: the dataset cannot be written.
+    """
+    if recipe not in RECIPES:
+        raise ConfigError(f"recipe {recipe!r} is unknown (known: {', '.join(RECIPES)})")
+    check_dataset_id("dataset", dataset)
+    if steps is not None and steps < 1:
+        raise ConfigError(f"steps must be at least 1, got {steps}")
+    chosen = RECIPES[recipe]
+    settings = validate(chosen.options, options or {}, source=f"options of {recipe}")
+    total = chosen.total_steps(steps, settings)
+    environment = gymnasium.make(chosen.environment)
+    chunks = chosen.trajectories(steps=total, options=settings, streams=Streams(seed))
+    store.write_trajectories(
+        dataset,
+        _reporting(chunks, total, progress),
+        observation_space=supported_space("observation space", environment.observation_space),
+        action_space=supported_space("action space", environment.action_space),
+        environment=chosen.environment,
+        metadata={
+            "collection": {
+                "recipe": recipe,
+                "seed": seed,
+                "steps": total,
+                "options": settings.model_dump(mode="json"),
+            },
+            "reference_returns": asdict(reference_returns(chosen.environment)),
+        },
+    )
+    return store.info(dataset)
+
+
+def _reporting(
+    chunks: Iterator[Trajectories], total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Trajectories]:
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done += len(chunk.rewards)
+        if progress is not None:
+            progress(done, total)

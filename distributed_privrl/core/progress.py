@@ -1,0 +1,22 @@
+"""How long work tells where it is, without knowing who listens."""
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Receives public facts about a stage of a run."""
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """Say that ``done`` of ``total`` steps of ``stage`` are behind.
+
+        Args:
+            stage: e.g. ``"private rounds"``.
+            done: steps done.
+            total: steps in all.
+            note: a short public remark, e.g. the epsilon reserved so far.
+        """
+        ...
+
+
+def silent(stage: str, done: int, total: int, note: str = "") -> None:
+    """Ignore progress."""

@@ -1,0 +1,1 @@
+"""Trajectories and transitions: encoding, scaling, storage, shards, fingerprint, import, export."""

@@ -1,0 +1,189 @@
+"""What a dataset's metadata.json says, in plain Minari's keys and one of ours."""
+
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.files import storage_errors
+from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
+
+FILE_NAME = "metadata.json"
+Kind = Literal["trajectories", "transitions"]
+Layout = Literal["transitions", "episodes"]
+
+_OURS = "distributed_privrl"
+_RESERVED = frozenset(
+    {
+        *("dataset_id", "data_format", "jpeg_encoding", "minari_version", "observation_space"),
+        *("action_space", "env_spec", "total_steps", "total_episodes", "dataset_size", _OURS),
+    }
+)
+_PACKED = (
+    "Independent transitions packed in one episode: the step after row t is unrelated to row t,"
+    " and the successor of observations[t] is infos['next_observation'][t], never"
+    " observations[t + 1]."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DatasetInfo:
+    """What is known of a stored dataset without reading its rows.
+
+    Args:
+        id: ``[namespace/]name-vN``.
+        kind: trajectories, or independent transitions.
+        layout: of the Minari file: ``transitions`` (packed in one episode) or ``episodes``.
+        observation_space: Box or Discrete (a Dict of Boxes shows as one flat Box).
+        action_space: Box or Discrete.
+        total_steps: number of transitions.
+        total_trajectories: number of trajectories; 0 for independent transitions.
+        environment: Gymnasium id, if known.
+        unit_column: name of the source column that the unit ids come from, if any.
+        metadata: what the writer added, e.g. ``privacy_certificate``.
+    """
+
+    id: str
+    kind: Kind
+    layout: Layout
+    observation_space: Space
+    action_space: Space
+    total_steps: int
+    total_trajectories: int
+    environment: str | None
+    unit_column: str | None
+    metadata: Mapping[str, Any]
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a caller wants to add to the metadata, if it may be added.
+
+    Raises:
+        ConfigError: a key that describes the file's structure, or a value that is not JSON.
+    """
+    reserved = sorted(_RESERVED.intersection(metadata))
+    if reserved:
+        raise ConfigError(f"metadata keys {', '.join(reserved)} are set by the writer: rename them")
+    try:
+        json.dumps(dict(metadata))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"metadata must be JSON values: {error}") from error
+    return dict(metadata)
+
+
+def build_metadata(info: DatasetInfo, *, episodes: int, size_megabytes: float) -> dict[str, Any]:
+    """Return the content of metadata.json for a new dataset."""
+    packed = info.layout == "transitions"
+    description = [str(info.metadata.get("description", ""))] + ([_PACKED] if packed else [])
+    values = {
+        **info.metadata,
+        "dataset_id": info.id,
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "minari_version": importlib.metadata.version("minari"),
+        "observation_space": space_to_json(info.observation_space),
+        "action_space": space_to_json(info.action_space),
+        "total_steps": info.total_steps,
+        "total_episodes": episodes,
+        "dataset_size": round(size_megabytes, 1),
+        "description": " ".join(part for part in description if part),
+        _OURS: {
+            "kind": info.kind,
+            "layout": info.layout,
+            "unit_column": info.unit_column,
+            "environment": info.environment,
+            "next_observation": "infos/next_observation" if packed else "observations",
+        },
+    }
+    specification = _environment_json(info.environment)
+    return values if specification is None else {**values, "env_spec": specification}
+
+
+def read_values(folder: Path) -> dict[str, Any]:
+    """Return the content of metadata.json in a dataset's data folder.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    path = folder / FILE_NAME
+    with storage_errors(f"read {path}"):
+        text = path.read_text()
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged ({error}): restore it or write it again") from error
+    return dict(values)
+
+
+def stored_spaces(
+    values: Mapping[str, Any], folder: Path
+) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """Return the observation and action space as stored, from the environment if need be.
+
+    Raises:
+        ConfigError: neither the metadata nor the environment give them.
+    """
+    names = ("observation_space", "action_space")
+    if all(name in values for name in names):
+        return space_from_json(values[names[0]]), space_from_json(values[names[1]])
+    from minari.dataset.minari_storage import MinariStorage
+
+    try:
+        storage = MinariStorage.read(folder)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{folder / FILE_NAME} names no spaces and its environment gives none: {reason}"
+        ) from error
+    return storage.observation_space, storage.action_space
+
+
+def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInfo:
+    """Return what ``values`` say; plain Minari's sets count as trajectories.
+
+    Raises:
+        ConfigError: a data format or space that is not supported.
+        StorageError: a key is missing.
+    """
+    ours = values.get(_OURS, {})
+    if values.get("data_format", "hdf5") != "hdf5":
+        raise ConfigError(
+            f"dataset {dataset!r} is stored as {values['data_format']}: write it with Minari's"
+            " data_format='hdf5'"
+        )
+    observation_space, action_space = stored_spaces(values, folder)
+    try:
+        kind = ours.get("kind", "trajectories")
+        return DatasetInfo(
+            id=dataset,
+            kind=kind,
+            layout=ours.get("layout", "episodes"),
+            observation_space=supported_space(f"{dataset} observations", observation_space),
+            action_space=supported_space(f"{dataset} actions", action_space),
+            total_steps=int(values["total_steps"]),
+            total_trajectories=0 if kind == "transitions" else int(values["total_episodes"]),
+            environment=ours.get("environment") or _environment_id(values.get("env_spec")),
+            unit_column=ours.get("unit_column"),
+            metadata={key: value for key, value in values.items() if key not in _RESERVED},
+        )
+    except KeyError as error:
+        raise StorageError(f"{folder / FILE_NAME} lacks {error}: write the dataset again") from None
+
+
+def _environment_json(environment: str | None) -> str | None:
+    """Return the environment's specification, if it is registered and can be written down."""
+    if environment is None:
+        return None
+    try:
+        return gymnasium.spec(environment).to_json()
+    except (gymnasium.error.Error, TypeError, ValueError, ImportError):
+        return None
+
+
+def _environment_id(specification: str | None) -> str | None:
+    return None if specification is None else str(json.loads(specification)["id"])

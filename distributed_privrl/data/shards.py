@@ -1,0 +1,156 @@
+"""A worker's share of a dataset's units, by reference and by content."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.hashing import mix
+from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
+from distributed_privrl.data.trajectories import offsets_of
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardRef:
+    """Names one shard of a dataset; holds no rows, and may be pickled and logged.
+
+    Args:
+        root: folder of the dataset store.
+        dataset: id of the dataset.
+        index: which shard, from 0.
+        count: number of shards.
+        unit: what one person contributes: transition, trajectory or the unit column's name.
+        max_rows_per_unit: public cap; a unit's further rows are left out.
+
+    Raises:
+        ConfigError: ``index`` is not below ``count``, or the cap is not above zero.
+    """
+
+    root: str
+    dataset: str
+    index: int
+    count: int
+    unit: str
+    max_rows_per_unit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ConfigError(f"index must lie in [0, count={self.count}), got {self.index}")
+        if self.max_rows_per_unit is not None and self.max_rows_per_unit < 1:
+            raise ConfigError(f"max_rows_per_unit must be at least 1, got {self.max_rows_per_unit}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedShard:
+    """The encoded rows of a shard, grouped by unit; raw private data.
+
+    Args:
+        rows: (N, D) float32, unit after unit, in dataset order within a unit.
+        valid: (N,) bool; a row that is not valid is zeros, and still its unit's.
+        unit_ids: (U,) uint64, rising.
+        offsets: (U + 1,) int64: unit u has rows ``offsets[u]`` to ``offsets[u + 1]``.
+    """
+
+    rows: NDArray[np.float32]
+    valid: NDArray[np.bool_]
+    unit_ids: NDArray[np.uint64]
+    offsets: NDArray[np.int64]
+
+
+def shard_of(unit_ids: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
+    """Return the shard of each unit, (N,), by a fixed hash of its id alone."""
+    return (mix(unit_ids) % np.uint64(count)).astype(np.int64)
+
+
+def shard_refs(
+    store: DatasetStore,
+    dataset: str,
+    *,
+    count: int,
+    unit: str,
+    max_rows_per_unit: int | None = None,
+) -> list[ShardRef]:
+    """Return a reference to each of ``count`` shards.
+
+    Raises:
+        ConfigError: no such dataset, it does not know the unit, or ``count`` is not above zero.
+    """
+    if count < 1:
+        raise ConfigError(f"count must be at least 1, got {count}")
+    store.check_unit(dataset, unit)
+    return [
+        ShardRef(
+            root=str(store.root.absolute()),
+            dataset=dataset,
+            index=index,
+            count=count,
+            unit=unit,
+            max_rows_per_unit=max_rows_per_unit,
+        )
+        for index in range(count)
+    ]
+
+
+def load_shard(
+    ref: ShardRef, encoder: TransitionEncoder, *, chunk_rows: int = CHUNK_ROWS
+) -> EncodedShard:
+    """Read and encode a shard as a stream: memory is that of its own rows and one chunk.
+
+    Args:
+        ref: which shard.
+        encoder: of the dataset's spaces, with a public scaling.
+        chunk_rows: rows read at a time.
+
+    Raises:
+        ConfigError: no such dataset, or it does not know the unit.
+        StorageError: it cannot be read.
+
+    Privacy:
+        Which shard a unit belongs to depends on its id alone, and its rows on its own rows alone.
+        Nothing is released: the result stays in the process that reads it.
+    """
+    rows, valid, units = [], [], []
+    chunks = DatasetStore(Path(ref.root)).iter_transitions(
+        ref.dataset,
+        unit=ref.unit,
+        chunk_rows=chunk_rows,
+        keep=lambda ids: shard_of(ids, ref.count) == ref.index,
+    )
+    for chunk in chunks:
+        encoded = encoder.encode(chunk)
+        rows.append(encoded.rows)
+        valid.append(encoded.valid)
+        units.append(chunk.unit_ids)
+    row_units = _join(units, np.empty(0, dtype=np.uint64))
+    order, unit_ids, lengths = _group(row_units, ref.max_rows_per_unit)
+    return EncodedShard(
+        rows=_join(rows, np.empty((0, encoder.width), dtype=np.float32))[order],
+        valid=_join(valid, np.empty(0, dtype=np.bool_))[order],
+        unit_ids=unit_ids,
+        offsets=offsets_of(lengths),
+    )
+
+
+def _join(parts: list[NDArray[Scalar]], empty: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Concatenate ``parts`` and let go of them."""
+    joined = np.concatenate([empty, *parts])
+    parts.clear()
+    return joined
+
+
+def _group(
+    row_units: NDArray[np.uint64], cap: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the order of rows by unit, the units, and the rows of each, at most ``cap``."""
+    order = np.argsort(row_units, kind="stable")
+    unit_ids, starts, lengths = np.unique(row_units[order], return_index=True, return_counts=True)
+    if cap is not None:
+        position = np.arange(len(order)) - np.repeat(starts, lengths)
+        order, lengths = order[position < cap], np.minimum(lengths, cap)
+    return order, unit_ids, lengths

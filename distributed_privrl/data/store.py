@@ -1,0 +1,345 @@
+"""Datasets in a folder, readable by plain Minari, written whole or not at all."""
+
+import contextlib
+import difflib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.checks import check_dataset_id
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.data import episode_reader, table
+from distributed_privrl.data.episode_reader import EpisodeReader, Keep
+from distributed_privrl.data.episode_writer import EpisodeWriter, PackedWriter
+from distributed_privrl.data.metadata import FILE_NAME as METADATA
+from distributed_privrl.data.metadata import (
+    DatasetInfo,
+    Layout,
+    build_metadata,
+    check_metadata,
+    info_of,
+    read_values,
+    stored_spaces,
+)
+from distributed_privrl.data.spaces import Space, check_part, supported_space
+from distributed_privrl.data.trajectories import (
+    TRAJECTORY,
+    TRANSITION,
+    Trajectories,
+    Transitions,
+    single_steps,
+)
+from distributed_privrl.data.transaction import new_dataset
+
+CHUNK_ROWS = 65_536
+MOST_EPISODES = 50_000
+
+
+class DatasetStore:
+    """Reads and writes the datasets under one folder.
+
+    Args:
+        root: the folder; by default ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        default = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
+        self.root = Path(root if root is not None else default)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all datasets."""
+        found = self.root.glob(f"**/data/{METADATA}")
+        ids = (path.parent.parent.relative_to(self.root).as_posix() for path in found)
+        return sorted(name for name in ids if not name.startswith("."))
+
+    def info(self, dataset: str) -> DatasetInfo:
+        """Return what is known of a dataset without reading its rows.
+
+        Raises:
+            ConfigError: no such dataset (the message lists similar ids), or unsupported spaces.
+        """
+        folder = self._data_folder(dataset)
+        return info_of(dataset, read_values(folder), folder)
+
+    def files(self, dataset: str) -> list[Path]:
+        """Return the files that hold the rows, for hashing; metadata.json is not among them."""
+        folder = self._data_folder(dataset)
+        return sorted(path for path in folder.iterdir() if path.name != METADATA)
+
+    def update_metadata(self, dataset: str, values: Mapping[str, Any]) -> None:
+        """Add or replace metadata keys, e.g. ``privacy_certificate``, atomically.
+
+        Raises:
+            ConfigError: no such dataset, a reserved key, or a value that is not JSON.
+        """
+        added = check_metadata(values)
+        folder = self._data_folder(dataset)
+        merged = {**read_values(folder), **added}
+        write_atomically(folder / METADATA, json.dumps(merged))
+
+    def write_trajectories(
+        self,
+        dataset: str,
+        trajectories: Trajectories | Iterable[Trajectories],
+        *,
+        observation_space: Space,
+        action_space: Space,
+        environment: str | None = None,
+        unit_column: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a new dataset of trajectories, an episode each.
+
+        Args:
+            dataset: the new id.
+            trajectories: all of them, or chunks, which are written as they come.
+            observation_space: Box or Discrete.
+            action_space: Box or Discrete.
+            environment: Gymnasium id of their environment.
+            unit_column: name of the column that ``unit_ids`` come from; without it the unit ids
+                are not kept, and a trajectory is named by its position.
+            metadata: further keys, JSON values.
+
+        Raises:
+            ConfigError: the id is malformed or taken, the rows do not fit the spaces, or are none.
+            StorageError: the disk is full or cannot be written; nothing is left behind.
+        """
+        chunks = [trajectories] if isinstance(trajectories, Trajectories) else trajectories
+        info = _new_info(
+            dataset, observation_space, action_space, environment, unit_column, metadata
+        )
+        with new_dataset(self.root, dataset) as folder:
+            with EpisodeWriter(
+                folder / episode_reader.FILE_NAME,
+                info.observation_space,
+                info.action_space,
+                with_units=unit_column is not None,
+            ) as writer:
+                for chunk in chunks:
+                    _check_parts(info, chunk)
+                    writer.write(chunk)
+            info = replace(info, total_steps=writer.steps, total_trajectories=writer.episodes)
+            _finish(folder, info, episodes=writer.episodes)
+
+    def write_transitions(
+        self,
+        dataset: str,
+        transitions: Transitions | Iterable[Transitions],
+        *,
+        layout: Layout,
+        observation_space: Space,
+        action_space: Space,
+        environment: str | None = None,
+        unit_column: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a new dataset of independent transitions: Parquet, and a Minari file beside it.
+
+        Args:
+            dataset: the new id.
+            transitions: all of them, or chunks, which are written as they come.
+            layout: of the Minari file. ``"transitions"``: one packed episode, the successors in
+                ``infos/next_observation``; ``"episodes"``: one step each, marked truncated where
+                not terminated, for plain consumers, at most 50,000 rows.
+            observation_space: as in `write_trajectories`.
+            action_space: as in `write_trajectories`.
+            environment: as in `write_trajectories`.
+            unit_column: name of the column that ``unit_ids`` come from; without it each row is a
+                unit, named by its position.
+            metadata: further keys, JSON values.
+
+        Raises:
+            ConfigError: the id is malformed or taken, the rows do not fit the spaces, are none, or
+                too many for ``layout="episodes"``.
+            StorageError: the disk is full or cannot be written; nothing is left behind.
+        """
+        if layout not in ("transitions", "episodes"):
+            raise ConfigError(f"layout must be transitions or episodes, got {layout!r}")
+        chunks = [transitions] if isinstance(transitions, Transitions) else transitions
+        info = _new_info(
+            dataset, observation_space, action_space, environment, unit_column, metadata
+        )
+        info = replace(info, kind="transitions", layout=layout)
+        units = unit_column is not None
+        with new_dataset(self.root, dataset) as folder:
+            path = folder / episode_reader.FILE_NAME
+            spaces = (info.observation_space, info.action_space)
+            writer: EpisodeWriter | PackedWriter = (
+                PackedWriter(path, *spaces, with_units=units)
+                if layout == "transitions"
+                else EpisodeWriter(path, *spaces, with_units=units)
+            )
+            with writer, table.TableWriter(folder / table.FILE_NAME, with_units=units) as rows:
+                for chunk in chunks:
+                    _check_parts(info, chunk)
+                    rows.write(chunk)
+                    if isinstance(writer, PackedWriter):
+                        writer.write(chunk)
+                    else:
+                        _check_episode_count(writer.steps + len(chunk))
+                        writer.write(single_steps(chunk))
+            info = replace(info, total_steps=writer.steps)
+            _finish(folder, info, episodes=writer.episodes)
+
+    def check_unit(self, dataset: str, unit: str) -> None:
+        """Check that a dataset knows ``unit``.
+
+        Raises:
+            ConfigError: it does not (the message lists what it knows), or there is no such dataset.
+        """
+        _check_unit(self.info(dataset), unit)
+
+    def iter_transitions(
+        self,
+        dataset: str,
+        *,
+        unit: str,
+        chunk_rows: int = CHUNK_ROWS,
+        keep: Keep | None = None,
+    ) -> Iterator[Transitions]:
+        """Yield a dataset's transitions in order, a chunk at a time.
+
+        Args:
+            dataset: its id.
+            unit: ``"transition"``, ``"trajectory"`` (both named by position) or the dataset's unit
+                column (named by the hash of its value).
+            chunk_rows: rows held at a time.
+            keep: unit ids (N,) to a mask (N,): rows of other units are left out.
+
+        Raises:
+            ConfigError: no such dataset, or the dataset does not know this unit.
+            StorageError: the dataset is damaged.
+        """
+        info = self.info(dataset)
+        _check_unit(info, unit)
+        if chunk_rows < 1:
+            raise ConfigError(f"chunk_rows must be at least 1, got {chunk_rows}")
+        return self._chunks(info, unit, chunk_rows, keep)
+
+    def read_transitions(self, dataset: str, *, unit: str) -> Transitions:
+        """Return all transitions of a dataset; see `iter_transitions`."""
+        return Transitions.concatenate(list(self.iter_transitions(dataset, unit=unit)))
+
+    def read_trajectories(self, dataset: str) -> Trajectories:
+        """Return all trajectories of a dataset, with the unit column's ids or their positions.
+
+        Raises:
+            ConfigError: no such dataset, or it holds independent transitions.
+            StorageError: the dataset is damaged.
+        """
+        info = self.info(dataset)
+        if info.kind == "transitions":
+            raise ConfigError(f"dataset {dataset!r} holds independent transitions, no trajectories")
+        with _reading(dataset), self._episodes(info) as reader:
+            count = info.total_trajectories
+            return reader.trajectories(
+                reader.lengths(count), _unit_ids(reader, count, info.unit_column or TRAJECTORY)
+            )
+
+    def _chunks(
+        self, info: DatasetInfo, unit: str, chunk_rows: int, keep: Keep | None
+    ) -> Iterator[Transitions]:
+        path = self._data_folder(info.id) / table.FILE_NAME
+        if path.exists():
+            with _reading(info.id):
+                yield from table.read_table(
+                    path, info.id, with_units=unit != TRANSITION, chunk_rows=chunk_rows, keep=keep
+                )
+            return
+        with _reading(info.id), self._episodes(info) as reader:
+            episodes = read_values(path.parent)["total_episodes"]
+            ids = None if unit == TRANSITION else _unit_ids(reader, episodes, unit)
+            yield from reader.transitions(
+                reader.lengths(episodes), ids, chunk_rows=chunk_rows, keep=keep
+            )
+
+    def _episodes(self, info: DatasetInfo) -> EpisodeReader:
+        folder = self._data_folder(info.id)
+        spaces = stored_spaces(read_values(folder), folder)
+        return EpisodeReader(folder / episode_reader.FILE_NAME, info.id, *spaces)
+
+    def _data_folder(self, dataset: str) -> Path:
+        folder = self.root / check_dataset_id("dataset", dataset) / "data"
+        with storage_errors(f"read {folder}"):
+            exists = (folder / METADATA).is_file()
+        if not exists:
+            known = self.ids()
+            near = difflib.get_close_matches(dataset, known, n=3, cutoff=0.4) or known[:3]
+            advice = f"did you mean {', '.join(near)}?" if near else "the folder holds none"
+            raise ConfigError(f"no dataset {dataset!r} in {self.root}: {advice}")
+        return folder
+
+
+@contextlib.contextmanager
+def _reading(dataset: str) -> Iterator[None]:
+    try:
+        with storage_errors(f"read dataset {dataset}"):
+            yield
+    except (KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise StorageError(f"dataset {dataset!r} is damaged ({reason}): write it again") from error
+
+
+def _new_info(
+    dataset: str,
+    observation_space: Space,
+    action_space: Space,
+    environment: str | None,
+    unit_column: str | None,
+    metadata: Mapping[str, Any] | None,
+) -> DatasetInfo:
+    if unit_column in (TRANSITION, TRAJECTORY, ""):
+        raise ConfigError(f"unit_column must be a column's name, got {unit_column!r}")
+    return DatasetInfo(
+        id=dataset,
+        kind="trajectories",
+        layout="episodes",
+        observation_space=supported_space("observation_space", observation_space),
+        action_space=supported_space("action_space", action_space),
+        total_steps=0,
+        total_trajectories=0,
+        environment=environment,
+        unit_column=unit_column,
+        metadata=check_metadata(metadata or {}),
+    )
+
+
+def _check_parts(info: DatasetInfo, chunk: Trajectories | Transitions) -> None:
+    check_part("observations", info.observation_space, chunk.observations)
+    check_part("actions", info.action_space, chunk.actions)
+
+
+def _check_episode_count(count: int) -> None:
+    if count > MOST_EPISODES:
+        raise ConfigError(
+            f"layout 'episodes' holds at most {MOST_EPISODES:,} rows, got at least {count:,}:"
+            " use layout 'transitions'"
+        )
+
+
+def _finish(folder: Path, info: DatasetInfo, *, episodes: int) -> None:
+    if info.total_steps == 0:
+        raise ConfigError(f"dataset {info.id!r} would hold no steps: nothing was written")
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    values = build_metadata(info, episodes=episodes, size_megabytes=size)
+    (folder / METADATA).write_text(json.dumps(values))
+
+
+def _check_unit(info: DatasetInfo, unit: str) -> None:
+    known = [TRANSITION, *([TRAJECTORY] if info.kind == "trajectories" else [])]
+    known += [info.unit_column] if info.unit_column else []
+    if unit not in known:
+        raise ConfigError(f"dataset {info.id!r} has no unit {unit!r}: it knows {', '.join(known)}")
+
+
+def _unit_ids(reader: EpisodeReader, episodes: int, unit: str) -> NDArray[np.uint64]:
+    if unit == TRAJECTORY:
+        return np.arange(episodes, dtype=np.uint64)
+    return reader.unit_ids(episodes)

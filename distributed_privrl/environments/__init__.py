@@ -1,0 +1,38 @@
+"""Gymnasium environments; importing this folder registers them under ``privrl/``."""
+
+import gymnasium
+
+from distributed_privrl.environments.mazes import (
+    ENVIRONMENTS,
+    MazeLayout,
+    environment_id,
+    maze_layout,
+)
+from distributed_privrl.environments.references import ReferenceReturns, reference_returns
+
+__all__ = [
+    "MazeLayout",
+    "ReferenceReturns",
+    "environment_id",
+    "maze_layout",
+    "reference_returns",
+    "register",
+]
+
+
+def register() -> None:
+    """Make the environments known to ``gymnasium.make``; a second call changes nothing.
+
+    Nothing of MuJoCo is imported until one is made.
+    """
+    for environment, (maze, dense) in ENVIRONMENTS.items():
+        if environment not in gymnasium.registry:
+            gymnasium.register(
+                environment,
+                entry_point="distributed_privrl.environments.maze2d:Maze2DEnv",
+                max_episode_steps=maze.time_limit,
+                kwargs={"maze": maze.name, "dense": dense},
+            )
+
+
+register()

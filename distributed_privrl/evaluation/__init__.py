@@ -1,0 +1,1 @@
+"""What synthetic data are worth: fidelity, returns of agents trained on them, reports."""

@@ -1,0 +1,190 @@
+"""Figures of the reports, each returned as a self-contained SVG or PNG file in bytes.
+
+A figure shows what it is given: one drawn from sensitive rows belongs into ``private/``.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.environments import MazeLayout
+from distributed_privrl.evaluation.fidelity import correlations
+from distributed_privrl.evaluation.returns import LearningCurve
+
+ImageFormat = Literal["svg", "png"]
+
+_COLOURS = ("#3b6fb6", "#d1782c", "#4c9a5b", "#a44a8f", "#7a6a55")
+_BINS = 50
+_POINTS = 4000
+
+
+def column_histograms(
+    rows: Mapping[str, NDArray[Any]], names: Sequence[str], *, image_format: ImageFormat = "svg"
+) -> bytes:
+    """Return one histogram a column, all datasets over each other on the same bins.
+
+    Args:
+        rows: (N, D) rows of each dataset, by the name in the legend.
+        names: (D,) names of the columns.
+        image_format: svg or png.
+
+    Raises:
+        ConfigError: no dataset, or rows of another width than ``names``.
+    """
+    for label, values in rows.items():
+        _check_columns(label, values, names)
+    if not rows:
+        raise ConfigError("rows must hold at least one dataset, got none")
+    across = min(4, len(names))
+    down = math.ceil(len(names) / across)
+    figure = Figure(figsize=(2.6 * across, 1.9 * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).flat
+    for column, name in enumerate(names):
+        parts = [values[:, column] for values in rows.values()]
+        bins = np.histogram_bin_edges(np.concatenate(parts), bins=_BINS)
+        for (label, values), colour in zip(rows.items(), _cycle(len(rows)), strict=True):
+            grid[column].hist(
+                values[:, column], bins, density=True, histtype="step", color=colour, label=label
+            )
+        grid[column].set_title(name, fontsize=9)
+        grid[column].tick_params(labelsize=7)
+        grid[column].set_yticks([])
+    for axes in grid[len(names) :]:
+        axes.remove()
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return _render(figure, image_format)
+
+
+def maze_positions(
+    positions: Mapping[str, NDArray[Any]],
+    layout: MazeLayout | None = None,
+    *,
+    image_format: ImageFormat = "png",
+) -> bytes:
+    """Return where each dataset has been in a maze, side by side.
+
+    Args:
+        positions: (N, 2) x and y in metres of each dataset, by name; the first 4,000 are drawn.
+        layout: walls and goal to draw; none without.
+        image_format: svg or png.
+
+    Raises:
+        ConfigError: no dataset, or positions that are not (N, 2).
+    """
+    if not positions:
+        raise ConfigError("positions must hold at least one dataset, got none")
+    figure = Figure(figsize=(3.6 * len(positions), 3.6), layout="constrained")
+    grid = figure.subplots(1, len(positions), squeeze=False, sharex=True, sharey=True).flat
+    for axes, (label, points), colour in zip(
+        grid, positions.items(), _cycle(len(positions)), strict=True
+    ):
+        _check_columns(label, points, ("x", "y"))
+        if layout is not None:
+            _draw_maze(axes, layout)
+        shown = points[:_POINTS]
+        axes.scatter(
+            shown[:, 0], shown[:, 1], s=4, color=colour, alpha=0.5, linewidths=0, rasterized=True
+        )
+        axes.set_title(label, fontsize=10)
+        axes.set_aspect("equal")
+    return _render(figure, image_format)
+
+
+def learning_curves(
+    curves: Mapping[str, Sequence[LearningCurve]],
+    *,
+    ylabel: str = "mean return",
+    image_format: ImageFormat = "svg",
+) -> bytes:
+    """Return the mean of each group's curves over gradient steps, and the range of its seeds.
+
+    Args:
+        curves: training runs that differ in their seed alone, by the name in the legend.
+        ylabel: what the vertical axis shows.
+        image_format: svg or png.
+
+    Raises:
+        ConfigError: no group, an empty one, or curves of a group with different steps.
+    """
+    if not curves:
+        raise ConfigError("curves must hold at least one group, got none")
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (label, group), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+        if len({curve.steps for curve in group}) != 1:
+            raise ConfigError(f"curves of {label!r} must share their steps and hold one at least")
+        means = np.array([[returns.mean for returns in curve.returns] for curve in group])
+        steps = group[0].steps
+        axes.plot(steps, means.mean(axis=0), color=colour, label=label)
+        axes.fill_between(
+            steps, means.min(axis=0), means.max(axis=0), color=colour, alpha=0.2, linewidth=0
+        )
+    axes.set_xlabel("gradient steps")
+    axes.set_ylabel(ylabel)
+    axes.legend()
+    return _render(figure, image_format)
+
+
+def correlation_difference(
+    reference: NDArray[Any],
+    synthetic: NDArray[Any],
+    names: Sequence[str],
+    *,
+    image_format: ImageFormat = "svg",
+) -> bytes:
+    """Return a heat map of r_synthetic - r_reference for each pair of columns.
+
+    Args:
+        reference: (M, D).
+        synthetic: (N, D).
+        names: (D,) names of the columns.
+        image_format: svg or png.
+
+    Raises:
+        ConfigError: rows of another width than ``names``.
+    """
+    _check_columns("reference", reference, names)
+    _check_columns("synthetic", synthetic, names)
+    difference = correlations(synthetic) - correlations(reference)
+    side = max(3.6, 0.35 * len(names))
+    figure = Figure(figsize=(side + 1, side), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(difference, cmap="RdBu", vmin=-1, vmax=1)
+    places = range(len(names))
+    axes.set_xticks(places, names, rotation=90, fontsize=7)
+    axes.set_yticks(places, names, fontsize=7)
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    return _render(figure, image_format)
+
+
+def _draw_maze(axes: Axes, layout: MazeLayout) -> None:
+    height, width = np.asarray(layout.cells.shape) * layout.scaling
+    extent = (-width / 2, width / 2, -height / 2, height / 2)
+    axes.imshow(layout.cells, cmap="Greys", vmin=0, vmax=4, extent=extent, interpolation="nearest")
+    axes.plot(*layout.goal, marker="*", markersize=12, color="#c2352b", zorder=3)
+
+
+def _check_columns(label: str, rows: NDArray[Any], names: Sequence[str]) -> None:
+    if rows.ndim != 2 or rows.shape[1] != len(names):
+        raise ConfigError(f"{label} must have {len(names)} columns, got shape {rows.shape}")
+
+
+def _cycle(count: int) -> list[str]:
+    return [_COLOURS[index % len(_COLOURS)] for index in range(count)]
+
+
+def _render(figure: Figure, image_format: ImageFormat) -> bytes:
+    """Return the file; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    metadata = {"Date": None} if image_format == "svg" else {"Software": None}
+    with matplotlib.rc_context({"svg.hashsalt": "privrl"}):
+        figure.savefig(buffer, format=image_format, dpi=110, metadata=metadata)
+    return buffer.getvalue()

@@ -1,0 +1,326 @@
+"""Reports: one self-contained HTML page, and the same numbers as JSON beside it.
+
+There are two kinds, never mixed. A public report takes its values by type: public ones, or ones
+released by a mechanism that was charged. A private report may hold anything, is marked NOT FOR
+RELEASE, is readable by its owner alone and lies in a folder called ``private``.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import jinja2
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+
+Audience = Literal["public", "private"]
+
+_SCHEMA = 1
+_PNG_MAGIC = b"\x89PNG"
+_LARGEST_EXPONENT = 700
+_LEFT_OUT = "any one {unit} been left out"
+_CHANGES = {
+    "replace_one": "any one {unit} been exchanged for any other",
+    "policy_level": "any one {unit}'s policy been left out (the policies are protected, not the"
+    " episodes that they produced)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number (or text) of a report.
+
+    Args:
+        name: what it is, in words.
+        value: a `PublicValue` or `ReleasedValue`; a private report takes bare scalars too.
+        explanation: how to read it.
+    """
+
+    name: str
+    value: Any
+    explanation: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicFigure:
+    """A figure that depends on no private data.
+
+    Args:
+        image: the bytes of an SVG or PNG file.
+        caption: what it shows.
+    """
+
+    image: bytes
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedFigure:
+    """A figure drawn from releases that the ledger was charged for, and public data alone.
+
+    Args:
+        image: the bytes of an SVG or PNG file.
+        caption: what it shows.
+        ledger_entry: id of the entry that paid.
+
+    Privacy:
+        Post-processing of the release named by ``ledger_entry``.
+    """
+
+    image: bytes
+    caption: str
+    ledger_entry: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateFigure:
+    """A figure drawn from sensitive data: for private reports only.
+
+    Args:
+        image: the bytes of an SVG or PNG file.
+        caption: what it shows.
+    """
+
+    image: bytes
+    caption: str
+
+
+AnyFigure = PublicFigure | ReleasedFigure | PrivateFigure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a report.
+
+    Args:
+        title: its heading.
+        explanation: what a newcomer needs to read it.
+        metrics: its numbers.
+        figures: its figures.
+    """
+
+    title: str
+    explanation: str = ""
+    metrics: Sequence[Metric] = ()
+    figures: Sequence[AnyFigure] = ()
+
+
+def write_report(
+    html_path: Path,
+    json_path: Path,
+    *,
+    title: str,
+    certificate: Mapping[str, Any],
+    sections: Sequence[Section],
+    audience: Audience = "public",
+) -> None:
+    """Write the report as HTML and JSON, both whole or not at all.
+
+    Args:
+        html_path: where the page goes.
+        json_path: where the numbers go.
+        title: heading of the report.
+        certificate: content of ``certificate.json``.
+        sections: what to report, in order.
+        audience: ``public`` may leave the house; ``private`` must not.
+
+    Raises:
+        TypeError: a value of a public report is neither public nor released by type.
+        UnsafeError: a private report would be written outside a folder called ``private``.
+        StorageError: a file cannot be written.
+
+    Privacy:
+        A public report computes nothing: it prints values that are public or were charged when
+        they were released. No unit, relation or event of its own.
+    """
+    if audience not in ("public", "private"):
+        raise ConfigError(f"audience must be public or private, got {audience!r}")
+    if audience == "private":
+        for path in (html_path, json_path):
+            if path.parent.name != "private":
+                raise UnsafeError(
+                    f"{path} would hold values that are not for release: write it to"
+                    f" {path.parent / 'private' / path.name}"
+                )
+    mode = 0o600 if audience == "private" else 0o644
+    page = render_html(title, certificate, sections, audience)
+    numbers = report_json(title, certificate, sections, audience)
+    write_atomically(json_path, json.dumps(numbers, indent=2, allow_nan=False) + "\n", mode=mode)
+    write_atomically(html_path, page, mode=mode)
+
+
+def report_json(
+    title: str, certificate: Mapping[str, Any], sections: Sequence[Section], audience: Audience
+) -> dict[str, Any]:
+    """Return the content of ``report.json``; see `write_report`.
+
+    Raises:
+        TypeError: a value of a public report is neither public nor released by type.
+    """
+    return {
+        "schema": _SCHEMA,
+        "title": title,
+        "audience": audience,
+        "not_for_release": audience == "private",
+        "certificate": {
+            key: certificate.get(key) for key in ("status", "method", "epsilon", "delta", "digest")
+        },
+        "sections": [
+            {
+                "title": section.title,
+                "metrics": [_metric_json(metric, audience) for metric in section.metrics],
+                "figures": [_checked(figure, audience).caption for figure in section.figures],
+            }
+            for section in sections
+        ],
+    }
+
+
+def render_html(
+    title: str, certificate: Mapping[str, Any], sections: Sequence[Section], audience: Audience
+) -> str:
+    """Return the page; see `write_report`.
+
+    Raises:
+        TypeError: a value of a public report is neither public nor released by type.
+    """
+    template = resources.files(__package__).joinpath("report.html").read_text()
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(template).render(
+        title=title,
+        audience=audience,
+        certificate=certificate,
+        meaning=explain(certificate),
+        stages=[_stage(stage) for stage in certificate.get("stages", ())],
+        assumptions=_assumptions(certificate),
+        sections=[
+            {
+                "title": section.title,
+                "explanation": section.explanation,
+                "metrics": [_metric_row(metric, audience) for metric in section.metrics],
+                "figures": [
+                    {
+                        "caption": figure.caption,
+                        "source": _data_uri(_checked(figure, audience).image),
+                    }
+                    for figure in section.figures
+                ],
+            }
+            for section in sections
+        ],
+    )
+
+
+def explain(certificate: Mapping[str, Any]) -> list[str]:
+    """Return what the certificate's epsilon and delta mean, in sentences for a newcomer."""
+    status, epsilon, delta = (certificate.get(key) for key in ("status", "epsilon", "delta"))
+    if status == "non_private":
+        return [
+            "This run was trained without privacy. Nothing bounds what its outputs say about a"
+            " single record: treat them like the sensitive data themselves."
+        ]
+    if status != "valid" or epsilon is None or delta is None:
+        return [
+            "This certificate is not valid: the run makes no privacy claim, and its outputs must"
+            " not be released."
+        ]
+    stages = certificate.get("stages", ())
+    unit = " or ".join(sorted({str(stage.get("unit")) for stage in stages})) or "unit"
+    changes = sorted({_CHANGES.get(str(stage.get("relation")), _LEFT_OUT) for stage in stages})
+    change = " or ".join(changes or [_LEFT_OUT]).format(unit=unit)
+    posterior = _percent_rounded_up(1 / (1 + math.exp(-epsilon)))
+    factor = f" (about {math.exp(epsilon):,.4g})" if epsilon < _LARGEST_EXPONENT else ""
+    return [
+        f"The privacy unit is one {unit}: that is what the guarantee protects, whole.",
+        f"Had {change}, no result that anybody can compute from the outputs would have changed its"
+        f" probability by more than a factor e^epsilon{factor}, apart from results of total"
+        f" probability delta = {delta:.3g}.",
+        "As a bet: someone who thought it a coin toss whether that was the case can be at most"
+        f" {posterior} sure after seeing the outputs, whatever else they know (delta aside).",
+        "This is the worst case over all data and all attackers; it holds for ever and for any"
+        " later use of the outputs. Smaller is stronger: epsilon around 1 is a strong guarantee,"
+        " around 10 a weak one in the worst case.",
+    ]
+
+
+def _percent_rounded_up(share: float) -> str:
+    return f"{math.ceil(share * 100_000) / 1000:.3f} %"
+
+
+def _checked(figure: AnyFigure, audience: Audience) -> AnyFigure:
+    if type(figure) in (PublicFigure, ReleasedFigure) or audience == "private":
+        return figure
+    raise TypeError(
+        f"figure {figure.caption!r} is a {type(figure).__name__}: a public report takes"
+        " PublicFigure or ReleasedFigure only"
+    )
+
+
+def _unwrap(metric: Metric, audience: Audience) -> Any:
+    """Return the bare value; numbers that are not finite become None."""
+    value = metric.value
+    if type(value) in (PublicValue, ReleasedValue):
+        value = value.value
+    elif audience != "private":
+        raise TypeError(
+            f"{metric.name!r} is a bare {type(value).__name__}: a public report takes PublicValue"
+            " or ReleasedValue only"
+        )
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _origin(value: Any) -> dict[str, str]:
+    if isinstance(value, ReleasedValue):
+        return {"kind": "released", "ledger_entry": value.ledger_entry}
+    return {"kind": "public" if isinstance(value, PublicValue) else "private"}
+
+
+def _metric_json(metric: Metric, audience: Audience) -> dict[str, Any]:
+    value = _unwrap(metric, audience)
+    return {"name": metric.name, "value": value, **_origin(metric.value)}
+
+
+def _metric_row(metric: Metric, audience: Audience) -> dict[str, str]:
+    value = _unwrap(metric, audience)
+    origin = _origin(metric.value)
+    entry = origin.get("ledger_entry")
+    return {
+        "name": metric.name,
+        "value": f"{value:.4g}" if isinstance(value, float) else str(value),
+        "origin": f"{origin['kind']}, ledger entry {entry}" if entry else origin["kind"],
+        "explanation": metric.explanation,
+    }
+
+
+def _data_uri(image: bytes) -> str:
+    kind = "png" if image.startswith(_PNG_MAGIC) else "svg+xml"
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+
+
+def _stage(stage: Mapping[str, Any]) -> dict[str, Any]:
+    return {**stage, "events": [_event(event) for event in stage.get("events", ())]}
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    parts = [f"{key} {_event_value(value)}" for key, value in event.items() if key != "kind"]
+    return f"{event.get('kind')}: {', '.join(parts)}"
+
+
+def _event_value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _assumptions(certificate: Mapping[str, Any]) -> list[str]:
+    stages = certificate.get("stages", ())
+    return sorted({text for stage in stages for text in stage.get("assumptions", ())})

@@ -1,0 +1,173 @@
+"""The port through which evaluation trains agents, and the plain loops behind it.
+
+``runtime`` adds trainers of its own (RLlib); callers hand them in.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from distributed_privrl.agents.iql import IQLConfig, train_iql
+from distributed_privrl.agents.policy import Policy
+from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.spaces import Space
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.evaluation.returns import (
+    ActingPolicy,
+    LearningCurve,
+    Returns,
+    evaluate_policy,
+)
+
+OnEvaluation = Callable[[int, ActingPolicy], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spaces:
+    """The spaces of a dataset.
+
+    Args:
+        observation: Box or Discrete.
+        action: Box or Discrete.
+    """
+
+    observation: Space
+    action: Space
+
+
+class Trainer(Protocol):
+    """Trains one kind of agent on transitions."""
+
+    @property
+    def name(self) -> str:
+        """What a configuration calls it."""
+        ...
+
+    def train(
+        self,
+        transitions: Transitions,
+        spaces: Spaces,
+        *,
+        seed: int,
+        steps: int,
+        evaluate_every: int,
+        on_evaluation: OnEvaluation,
+    ) -> ActingPolicy:
+        """Return a policy trained for ``steps`` gradient steps.
+
+        Args:
+            transitions: the training data.
+            spaces: of observations and actions.
+            seed: public seed.
+            steps: gradient steps.
+            evaluate_every: gradient steps between calls of ``on_evaluation``.
+            on_evaluation: called with the step and the policy so far.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class IQLTrainer:
+    """Implicit Q-learning as a plain loop in this process.
+
+    Args:
+        config: hyper-parameters.
+        name: what a configuration calls it.
+    """
+
+    config: IQLConfig = field(default_factory=IQLConfig)
+    name: str = "iql"
+
+    def train(
+        self,
+        transitions: Transitions,
+        spaces: Spaces,
+        *,
+        seed: int,
+        steps: int,
+        evaluate_every: int,
+        on_evaluation: OnEvaluation,
+    ) -> Policy:
+        """Train IQL; see `Trainer.train`."""
+        return train_iql(
+            transitions,
+            observation_space=spaces.observation,
+            action_space=spaces.action,
+            steps=steps,
+            streams=Streams(seed),
+            config=self.config,
+            on_evaluation=on_evaluation,
+            evaluate_every=evaluate_every,
+        )
+
+
+TRAINERS: Mapping[str, Trainer] = {"iql": IQLTrainer()}
+"""The plain loops, by name."""
+
+
+def find_trainer(name: str, more: Mapping[str, Trainer] | None = None) -> Trainer:
+    """Return the trainer called ``name``.
+
+    Args:
+        name: as in the configuration.
+        more: trainers beside the plain loops; they win over a loop of the same name.
+
+    Raises:
+        ConfigError: nobody is called that; the message lists the names.
+    """
+    known = {**TRAINERS, **(more or {})}
+    if name not in known:
+        raise ConfigError(f"unknown trainer {name!r}: choose from {', '.join(sorted(known))}")
+    return known[name]
+
+
+def train_and_evaluate(
+    trainer: Trainer,
+    transitions: Transitions,
+    spaces: Spaces,
+    *,
+    environment_id: str,
+    seed: int,
+    steps: int,
+    evaluations: int,
+    episodes: int,
+) -> tuple[ActingPolicy, LearningCurve]:
+    """Train an agent and return it with its returns along the way.
+
+    Args:
+        trainer: what trains it.
+        transitions: the training data.
+        spaces: of observations and actions.
+        environment_id: Gymnasium id of the environment that it is evaluated in.
+        seed: public seed of training and evaluation.
+        steps: gradient steps.
+        evaluations: evaluations, evenly spread, the last one at the end.
+        episodes: episodes of each evaluation.
+
+    Raises:
+        ConfigError: ``evaluations`` does not divide ``steps``.
+    """
+    check_positive("evaluations", evaluations)
+    if steps % evaluations:
+        raise ConfigError(f"steps={steps} must be a multiple of evaluations={evaluations}")
+    streams = Streams(seed)
+    curve: list[tuple[int, Returns]] = []
+
+    def record(step: int, policy: ActingPolicy) -> None:
+        episode_seed = streams.integer(f"evaluation/{step}")
+        returns = evaluate_policy(policy, environment_id, episodes=episodes, seed=episode_seed)
+        curve.append((step, returns))
+
+    policy = trainer.train(
+        transitions,
+        spaces,
+        seed=streams.integer("training"),
+        steps=steps,
+        evaluate_every=steps // evaluations,
+        on_evaluation=record,
+    )
+    return policy, LearningCurve(
+        steps=tuple(step for step, _ in curve), returns=tuple(returns for _, returns in curve)
+    )

@@ -1,0 +1,1 @@
+"""One program: a configuration and an executor in, a run directory out."""

@@ -1,0 +1,153 @@
+"""The whole path on a small maze: collect, set a budget, run, train an agent, certify."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from distributed_privrl.collection.recipes import collect
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments import reference_returns
+from distributed_privrl.evaluation.returns import normalised
+from distributed_privrl.experiments.registry import METHODS, parse_config
+from distributed_privrl.experiments.run import RunResult, run
+from distributed_privrl.experiments.trials import learning_curve
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget
+
+SENSITIVE = "demo/maze2d-umaze-sensitive-v0"
+PUBLIC = "demo/maze2d-medium-public-v0"
+ENVIRONMENT = "privrl/Maze2D-umaze-v0"
+SENSITIVE_STEPS = 120_000
+PUBLIC_STEPS = 60_000
+
+CONFIG: dict[str, Any] = {
+    "method": "privorl_n",
+    "seed": 0,
+    "data": {
+        "sensitive": SENSITIVE,
+        "public": [PUBLIC],
+        "unit": "transition",
+        "units": SENSITIVE_STEPS,
+        "environment": ENVIRONMENT,
+    },
+    "privacy": {"epsilon": 5.0, "delta": 1e-6},
+    "model": {"width": 128, "depth": 3},
+    "training": {
+        "rounds": 400,
+        "expected_batch_size": 2048,
+        "optimiser": {"learning_rate": 1e-3, "ema_decay": 0.98},
+        "pretraining": {"steps": 1000, "batch_size": 512},
+        "sampling": {"steps": 32, "churn": 20.0},
+    },
+    "output": {"dataset": "demo/maze2d-umaze-private-v0", "size": 40_000},
+    "evaluation": {"trainers": ["iql"], "seeds": 1, "steps": 5000, "episodes": 5},
+    "runtime": {"workers": 2},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoResult:
+    """What the demo made.
+
+    Args:
+        run: the run behind it.
+        summary: the figures to print, by name.
+    """
+
+    run: RunResult
+    summary: dict[str, str]
+
+
+def run_demo(
+    out: Path,
+    *,
+    method: str = "privorl_n",
+    progress: Progress = silent,
+    executor_factory: Callable[[RunConfig], Executor],
+) -> DemoResult:
+    """Make a sensitive and a public maze dataset, and turn the first into a private one.
+
+    Everything, the ledger too, lies under ``out``: the demo touches nothing else.
+
+    Args:
+        out: a new folder.
+        method: name of the method.
+        progress: told where long work is.
+        executor_factory: makes the executor once the configuration is known.
+
+    Raises:
+        ConfigError: ``out`` is not empty, or the method has no demo.
+    """
+    if method not in METHODS:
+        raise ConfigError(f"method {method!r} is unknown: choose one of {', '.join(METHODS)}")
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: choose another --out, or remove it")
+    store = DatasetStore(out / "datasets")
+    config = parse_config({**CONFIG, "method": method}, source="the demo's configuration")
+    for recipe, dataset, steps, seed in (
+        ("maze2d-umaze", SENSITIVE, SENSITIVE_STEPS, 1),
+        ("maze2d-medium", PUBLIC, PUBLIC_STEPS, 2),
+    ):
+        collect(
+            recipe,
+            dataset=dataset,
+            store=store,
+            steps=steps,
+            seed=seed,
+            options={},
+            progress=partial(progress, f"collecting {recipe}"),
+        )
+    ledger_url = f"sqlite:///{(out / 'ledger.sqlite').absolute()}"
+    set_budget(config, store, ledger_url)
+    executor = executor_factory(config)
+    try:
+        result = run(
+            config, executor, out=out / "run", ledger_url=ledger_url, store=store, progress=progress
+        )
+    finally:
+        executor.close()
+    return DemoResult(run=result, summary=_summary(result, ledger_url))
+
+
+def set_budget(config: RunConfig, store: DatasetStore, ledger_url: str) -> None:
+    """Give the sensitive dataset the budget that the configuration asks for."""
+    if config.privacy.epsilon is None:
+        return
+    fingerprint = inspect(store, config.data.sensitive).fingerprint
+    ledger = Ledger(ledger_url)
+    try:
+        ledger.set_budget(
+            dataset=config.data.sensitive,
+            fingerprint=fingerprint,
+            budget=PrivacyBudget(
+                epsilon=config.privacy.epsilon, delta=config.privacy.delta, unit=config.data.unit
+            ),
+        )
+    finally:
+        ledger.close()
+
+
+def _summary(result: RunResult, ledger_url: str) -> dict[str, str]:
+    certificate = result.certificate
+    summary = {
+        "sensitive dataset": SENSITIVE,
+        "private dataset": result.dataset,
+        "epsilon": f"{certificate.epsilon:.3f} (delta {certificate.delta:g})",
+        "certificate": str(result.directory.certificate),
+        "report": str(result.directory.report),
+        "ledger": ledger_url,
+    }
+    for trial in result.trials:
+        score = learning_curve(dict(trial)).figure()
+        share = normalised(score, reference_returns(ENVIRONMENT))
+        summary[f"{trial['trainer']} trained on it"] = (
+            f"return {score:.1f}, normalised {share:.0f} (random 0, planner 100)"
+        )
+    return summary

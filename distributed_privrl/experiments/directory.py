@@ -1,0 +1,120 @@
+"""A run's folder: what may leave, and ``private/``, which may not."""
+
+import json
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distributed_privrl.core.config import RunConfig, read_yaml
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, metrics_record
+
+NOT_FOR_RELEASE = (
+    "NOT FOR RELEASE. Everything in this folder was computed from real rows without noise.\n"
+    "No certificate covers it. Do not publish, share or copy it.\n"
+)
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of a run.
+
+    Args:
+        path: the folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig, *, resume: bool) -> "RunDirectory":
+        """Make the folder, or reopen it with ``resume``.
+
+        Raises:
+            ConfigError: it exists and ``resume`` is not given, or it is of another configuration.
+            StorageError: it cannot be written.
+        """
+        directory = cls(path)
+        resolved = config.model_dump(mode="json")
+        if directory.config_path.exists():
+            if not resume:
+                raise ConfigError(f"{path} holds a run: choose another --out, or add --resume")
+            _check_same_run(read_yaml(directory.config_path), resolved, path)
+            return directory
+        if path.exists() and any(path.iterdir()):
+            raise ConfigError(f"{path} is not empty and holds no run: choose another --out")
+        with storage_errors(f"make {path}"):
+            directory.checkpoint.mkdir(parents=True, exist_ok=True)
+        run = {"run_id": f"run-{uuid.uuid4().hex[:16]}"}
+        write_atomically(directory.checkpoint / "run.json", json.dumps(run))
+        write_atomically(directory.config_path, yaml.safe_dump(resolved, sort_keys=False))
+        return directory
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate."""
+        return self.path / "certificate.json"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Parameters and synthetic chunks, public or released."""
+        return self.path / "checkpoint"
+
+    @property
+    def report(self) -> Path:
+        """The report that may leave."""
+        return self.path / "report.html"
+
+    @property
+    def private(self) -> Path:
+        """What is computed from real rows without noise; never released."""
+        return self.path / "private"
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the ledger."""
+        path = self.checkpoint / "run.json"
+        try:
+            return str(json.loads(path.read_text())["run_id"])
+        except (OSError, ValueError, KeyError) as error:
+            raise StorageError(f"{path} is missing or damaged: start the run anew") from error
+
+    def write_private(self, name: str, content: str | bytes) -> Path:
+        """Write ``private/name`` with mode 0600."""
+        with storage_errors(f"make {self.private}"):
+            self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chmod(self.private, 0o700)
+        write_atomically(self.private / "NOT_FOR_RELEASE.txt", NOT_FOR_RELEASE, mode=0o600)
+        write_atomically(self.private / name, content, mode=0o600)
+        return self.private / name
+
+    def append_metrics(self, **values: PublicValue | ReleasedValue) -> None:
+        """Append one line to metrics.jsonl; public and released values only, by type.
+
+        Raises:
+            TypeError: a value of another type.
+        """
+        record = metrics_record(**values)
+        path = self.path / "metrics.jsonl"
+        with storage_errors(f"write {path}"), path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def _check_same_run(before: dict[str, Any], now: dict[str, Any], path: Path) -> None:
+    # runtime changes no result; evaluation happens after the release.
+    free = {"runtime", "evaluation"}
+    changed = [key for key in now if key not in free and before.get(key) != now[key]]
+    if changed:
+        raise ConfigError(
+            f"{path} is a run with another configuration ({', '.join(changed)} differ): resume"
+            " with the same one, or choose another --out"
+        )

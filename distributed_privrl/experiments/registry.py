@@ -1,0 +1,91 @@
+"""Which methods exist, by name: their configuration, their plan and their run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed_privrl.core.config import RunConfig, read_yaml, validate, with_overrides
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.rounds.context import MethodResult, RunContext
+from distributed_privrl.rounds.plan import RoundPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method of the papers.
+
+    Args:
+        config: its configuration class.
+        plan: what a run would do and cost; opens no data.
+        run: runs it.
+        summary: one line for lists.
+    """
+
+    config: type[RunConfig]
+    plan: Callable[[Any], RoundPlan]
+    run: Callable[[Any, RunContext], MethodResult]
+    summary: str
+
+
+def _privorl_n() -> Method:
+    from distributed_privrl.methods.privorl.config import PrivorlNConfig
+    from distributed_privrl.methods.privorl.transitions import plan_transitions, run_transitions
+
+    return Method(
+        config=PrivorlNConfig,
+        plan=plan_transitions,
+        run=run_transitions,
+        summary="private synthetic transitions from a diffusion model (PrivORL-n)",
+    )
+
+
+METHODS: Mapping[str, Callable[[], Method]] = {"privorl_n": _privorl_n}
+
+
+def method_named(name: object) -> Method:
+    """Return the method called ``name``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in METHODS:
+        raise ConfigError(f"method {name!r} is unknown: choose one of {', '.join(METHODS)}")
+    return METHODS[str(name)]()
+
+
+def parse_config(
+    values: Mapping[str, Any], *, source: str, overrides: Sequence[str] = ()
+) -> RunConfig:
+    """Return the configuration in ``values``, as its method's class.
+
+    Raises:
+        ConfigError: an unknown method or key, or a value out of range.
+    """
+    values = with_overrides(values, overrides)
+    if "method" not in values:
+        raise ConfigError(f"{source}: 'method' is missing: one of {', '.join(METHODS)}")
+    return validate(method_named(values["method"]).config, values, source=source)
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Return the configuration in a YAML file.
+
+    Args:
+        path: CONFIG.yaml.
+        overrides: ``section.key=value``.
+
+    Raises:
+        ConfigError: the file is missing or wrong; the message lists each wrong key.
+    """
+    return parse_config(read_yaml(Path(path)), source=str(path), overrides=overrides)
+
+
+def plan_run(config: RunConfig) -> RoundPlan:
+    """Return the noise, rounds and cost of a run; opens no data.
+
+    Raises:
+        ConfigError: the number of units is not declared, or a value is impossible.
+        UnsafeError: delta is not below 1/units.
+    """
+    return method_named(config.method).plan(config)

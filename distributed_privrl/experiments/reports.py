@@ -1,0 +1,282 @@
+"""The two reports of a run: what may leave, and what is computed from real rows.
+
+``report.html`` reads synthetic and public rows alone. ``private/report.html`` compares with real
+rows and is not for release.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments import maze_layout, reference_returns
+from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.fidelity import fidelity
+from distributed_privrl.evaluation.report import (
+    Metric,
+    PrivateFigure,
+    ReleasedFigure,
+    Section,
+    write_report,
+)
+from distributed_privrl.evaluation.returns import bootstrap_interval, normalised
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.registry import load_config
+from distributed_privrl.experiments.trials import TrialSpec, learning_curve, run_trials
+from distributed_privrl.privacy.certificate import Certificate
+from distributed_privrl.privacy.metrics import ReleasedValue
+
+COMPARED_ROWS = 50_000
+EVALUATION_FILE = "evaluation.json"
+Trials = Sequence[Mapping[str, Any]]
+
+
+def evaluate_release(
+    config: RunConfig,
+    store: DatasetStore,
+    directory: RunDirectory,
+    executor: Executor,
+    *,
+    progress: Progress,
+) -> Trials:
+    """Train the configured agents on the synthetic dataset; results are kept for a resume.
+
+    Privacy: post-processing of the released dataset in a public environment; no event.
+    """
+    path = directory.path / EVALUATION_FILE
+    evaluation = config.evaluation
+    if not evaluation.trainers:
+        return []
+    if config.data.environment is None:
+        raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
+    specs = [
+        TrialSpec(
+            root=str(store.root),
+            dataset=config.output.dataset,
+            environment=config.data.environment,
+            trainer=trainer,
+            seed=seed,
+            steps=evaluation.steps,
+            episodes=evaluation.episodes,
+        )
+        for trainer in evaluation.trainers
+        for seed in range(evaluation.seeds)
+    ]
+    if not path.exists():
+        results = run_trials(specs, executor, parallel=config.runtime.workers, progress=progress)
+        write_atomically(path, json.dumps(results))
+    return _stored_trials(path)
+
+
+def _stored_trials(path: Path) -> Trials:
+    try:
+        return list(json.loads(path.read_text())) if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot read {path}: {error}; delete it and evaluate again") from error
+
+
+def write_reports(
+    config: RunConfig,
+    store: DatasetStore,
+    directory: RunDirectory,
+    certificate: Certificate,
+    trials: Trials,
+) -> None:
+    """Write report.html and report.json, and the private pair beside them."""
+    synthetic = sampled_rows(store, config.output.dataset)
+    public = {name: sampled_rows(store, name) for name in config.data.public}
+    names = layout_of(store, config.output.dataset).column_names
+    maze = config.data.environment
+    source = release_source(certificate)
+    sections = [_content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
+    if trials and maze:
+        sections.append(returns_section(trials, maze, source=source))
+    write_report(
+        directory.report,
+        directory.path / "report.json",
+        title=f"{config.output.dataset}: a synthetic dataset",
+        certificate=certificate.to_dict(),
+        sections=sections,
+    )
+    real = sampled_rows(store, config.data.sensitive)
+    directory.write_private("README.txt", "Compared with real rows; see NOT_FOR_RELEASE.txt.\n")
+    write_report(
+        directory.private / "report.html",
+        directory.private / "report.json",
+        title=f"{config.output.dataset} against the real rows",
+        certificate=certificate.to_dict(),
+        sections=[fidelity_section(real, synthetic, names, maze)],
+        audience="private",
+    )
+
+
+def release_source(certificate: Certificate) -> str:
+    """Return the ledger entry that paid for what a report shows."""
+    return certificate.ledger_entries[-1] if certificate.ledger_entries else "none: not private"
+
+
+def sampled_rows(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS) -> NDArray[Any]:
+    """Return up to ``limit`` rows ``(N, D)`` in raw units, drawn evenly while streaming.
+
+    Rows that are not finite are left out.
+    """
+    layout = layout_of(store, dataset)
+    generator = Streams(0).numpy(f"report/{dataset}")
+    total = store.info(dataset).total_steps
+    kept = []
+    for chunk in store.iter_transitions(dataset, unit="transition"):
+        rows, valid = layout.to_rows(chunk)
+        chosen = generator.random(len(rows)) < limit / max(total, 1)
+        kept.append(rows[chosen & valid])
+    return np.concatenate(kept)
+
+
+def layout_of(store: DatasetStore, dataset: str) -> RowLayout:
+    """Return which column of a dataset's rows holds what."""
+    info = store.info(dataset)
+    return RowLayout(info.observation_space, info.action_space, "absolute")
+
+
+def _is_maze(environment: str) -> bool:
+    return environment.startswith("privrl/Maze2D-")
+
+
+def _content_section(
+    rows: Mapping[str, NDArray[Any]], names: Sequence[str], maze: str | None, *, source: str
+) -> Section:
+    figures = [
+        ReleasedFigure(
+            image=plots.column_histograms(rows, names),
+            caption="Each column of the synthetic rows beside the public ones",
+            ledger_entry=source,
+        )
+    ]
+    if maze is not None and _is_maze(maze):
+        positions = {name: values[:, :2] for name, values in rows.items()}
+        walls = maze_layout(maze)
+        image = plots.maze_positions({"synthetic": positions["synthetic"]}, walls)
+        caption = "Where the synthetic agent has been"
+        figures.append(ReleasedFigure(image=image, caption=caption, ledger_entry=source))
+    return Section(
+        title="What is in the synthetic dataset",
+        explanation="Drawn from the private model; public datasets are shown for orientation.",
+        metrics=[
+            Metric(
+                name="rows shown",
+                value=ReleasedValue(len(rows["synthetic"]), ledger_entry=source),
+            )
+        ],
+        figures=figures,
+    )
+
+
+def returns_section(trials: Trials, environment: str, *, source: str) -> Section:
+    """Return a section with the returns of agents trained on the released data.
+
+    Args:
+        trials: results of `run_trials`.
+        environment: where they were evaluated.
+        source: the ledger entry that paid for the data.
+    """
+    metrics = []
+    curves = {}
+    for trainer in dict.fromkeys(str(trial["trainer"]) for trial in trials):
+        mine = [learning_curve(dict(t)) for t in trials if t["trainer"] == trainer]
+        figures = np.array([curve.figure() for curve in mine])
+        curves[trainer] = mine
+        low, high = bootstrap_interval(figures, generator=Streams(0).numpy("bootstrap"))
+        metrics += [
+            Metric(
+                name=f"{trainer}: mean return over the last evaluations",
+                value=ReleasedValue(float(figures.mean()), ledger_entry=source),
+                explanation=f"{len(mine)} seed(s), 95 % bootstrap interval {low:.1f} .. {high:.1f}",
+            ),
+            *_normalised_metric(trainer, float(figures.mean()), environment, source),
+        ]
+    return Section(
+        title="Agents trained on the synthetic dataset",
+        explanation=f"Evaluated in {environment}; the mean of the last evaluations, not the best.",
+        metrics=metrics,
+        figures=[
+            ReleasedFigure(
+                image=plots.learning_curves(curves), caption="Returns", ledger_entry=source
+            )
+        ],
+    )
+
+
+def _normalised_metric(trainer: str, value: float, environment: str, source: str) -> list[Metric]:
+    if not _is_maze(environment):
+        return []
+    return [
+        Metric(
+            name=f"{trainer}: normalised return",
+            value=ReleasedValue(
+                normalised(value, reference_returns(environment)), ledger_entry=source
+            ),
+            explanation="0 is the random policy, 100 the planner",
+        )
+    ]
+
+
+def fidelity_section(
+    real: NDArray[Any], synthetic: NDArray[Any], names: Sequence[str], maze: str | None
+) -> Section:
+    """Return a section that compares synthetic with real rows; for private reports alone."""
+    scores = fidelity(real, synthetic)
+    figures = [
+        PrivateFigure(
+            image=plots.column_histograms({"real": real, "synthetic": synthetic}, names),
+            caption="Each column",
+        ),
+        PrivateFigure(
+            image=plots.correlation_difference(real, synthetic, names),
+            caption="Difference of correlations",
+        ),
+    ]
+    if maze is not None and _is_maze(maze):
+        positions = {"real": real[:, :2], "synthetic": synthetic[:, :2]}
+        image = plots.maze_positions(positions, maze_layout(maze))
+        figures.append(PrivateFigure(image=image, caption="Positions"))
+    return Section(
+        title="Fidelity against the real rows",
+        explanation="Computed from real rows without noise.",
+        metrics=[
+            Metric(name="marginal", value=scores.marginal, explanation="1: every column agrees"),
+            Metric(
+                name="correlation", value=scores.correlation, explanation="1: every pair agrees"
+            ),
+        ],
+        figures=figures,
+    )
+
+
+def rebuild_report(
+    run_directory: Path, *, store: DatasetStore | None = None, progress: Progress = silent
+) -> Path:
+    """Write the reports of a finished run anew and return the path of report.html.
+
+    Raises:
+        ConfigError: the folder holds no finished run.
+    """
+    directory = RunDirectory(run_directory)
+    if not directory.certificate.exists():
+        raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
+    config = load_config(directory.config_path)
+    certificate = Certificate.model_validate_json(directory.certificate.read_text())
+    progress("report", 0, 1)
+    trials = _stored_trials(directory.path / EVALUATION_FILE)
+    write_reports(config, store or DatasetStore(), directory, certificate, trials)
+    progress("report", 1, 1)
+    return directory.report

@@ -1,0 +1,211 @@
+"""The one program: checks, the method, the certificate, the release, the reports."""
+
+import importlib.metadata
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.registry import method_named
+from distributed_privrl.experiments.reports import Trials, evaluate_release, write_reports
+from distributed_privrl.privacy.certificate import (
+    Certificate,
+    Output,
+    build_certificate,
+    hash_output,
+    with_outputs,
+)
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.rounds.context import MethodResult, RunContext
+
+CERTIFICATE_KEY = "privacy_certificate"
+RUN_KEY = "privrl_run"
+VERSIONED = ("distributed_privrl", "dp-accounting", "numpy", "torch", "opendp", "cryptography")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What a run leaves behind.
+
+    Args:
+        certificate: what the release costs.
+        directory: the run's folder.
+        dataset: id of the synthetic dataset.
+        trials: agents trained on it.
+    """
+
+    certificate: Certificate
+    directory: RunDirectory
+    dataset: str
+    trials: Trials
+
+
+def run(
+    config: RunConfig,
+    executor: Executor,
+    *,
+    out: Path,
+    ledger_url: str | None = None,
+    store: DatasetStore | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+    insecure_key: int | None = None,
+) -> RunResult:
+    """Turn a sensitive dataset into a private one, with a certificate.
+
+    Args:
+        config: of any method.
+        executor: where workers run; stays open.
+        out: the run's folder.
+        ledger_url: the ledger; None: ``PRIVRL_LEDGER`` or the user's data folder.
+        store: datasets; None: Minari's folder.
+        resume: continue the run in ``out``.
+        progress: told where long work is.
+        insecure_key: seeds private randomness in tests; the certificate is then invalid.
+
+    Raises:
+        ConfigError: configuration or datasets are wrong; nothing has been drawn.
+        BudgetError: no budget, or not enough of it; nothing has been drawn.
+        UnsafeError: public and sensitive data overlap, or units do not fit; nothing has been drawn.
+        StorageError: the disk is full; resume once there is space.
+
+    Privacy: as the method states it; the fingerprint stays in the ledger. The refusal on overlap is
+    a message to the operator alone and tells that a public row is a sensitive one.
+    """
+    store = store or DatasetStore()
+    check_datasets(config, store, may_exist=resume)
+    directory = RunDirectory.create(out, config, resume=resume)
+    _check_output(config, store, directory)
+    ledger = Ledger(ledger_url)
+    try:
+        progress("inspecting data", 0, 1)
+        inspection = inspect(store, config.data.sensitive, public_ids=config.data.public)
+        if inspection.overlap:
+            raise UnsafeError(
+                f"a row of {config.data.sensitive} is also in a public dataset: public data must"
+                " not hold sensitive rows; remove them and run again"
+            )
+        progress("inspecting data", 1, 1)
+        context = RunContext(
+            run_id=directory.run_id,
+            folder=directory.checkpoint,
+            executor=executor,
+            store=store,
+            ledger=ledger,
+            fingerprint=inspection.fingerprint,
+            progress=progress,
+            insecure_key=insecure_key,
+        )
+        result = method_named(config.method).run(config, context)
+        certificate = _release(config, context, result, directory)
+        _log(directory, certificate)
+        trials = evaluate_release(config, store, directory, executor, progress=progress)
+        write_reports(config, store, directory, certificate, trials)
+    finally:
+        ledger.close()
+    return RunResult(
+        certificate=certificate,
+        directory=directory,
+        dataset=config.output.dataset,
+        trials=trials,
+    )
+
+
+def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = False) -> None:
+    """Check that the inputs exist and the output does not, before anything is made.
+
+    Raises:
+        ConfigError: an input is missing, the output id exists, or a dataset is named twice.
+    """
+    named = (config.data.sensitive, *config.data.public)
+    if len(set(named)) < len(named) or config.output.dataset in named:
+        raise ConfigError(
+            "data.sensitive, data.public and output.dataset must all be different datasets, got"
+            f" {', '.join((*named, config.output.dataset))}"
+        )
+    for dataset in named:
+        store.info(dataset)
+    if not may_exist and config.output.dataset in store.ids():
+        raise ConfigError(
+            f"output.dataset={config.output.dataset} exists: choose another id or a higher version"
+        )
+
+
+def _check_output(config: RunConfig, store: DatasetStore, directory: RunDirectory) -> None:
+    if config.output.dataset in store.ids():
+        owner = store.info(config.output.dataset).metadata.get(RUN_KEY)
+        if owner != directory.run_id:
+            raise ConfigError(
+                f"output.dataset={config.output.dataset} exists and is not this run's: choose"
+                " another id or a higher version"
+            )
+
+
+def _release(
+    config: RunConfig, context: RunContext, result: MethodResult, directory: RunDirectory
+) -> Certificate:
+    """Write the dataset and its certificate."""
+    store, dataset = context.store, config.output.dataset
+    certificate = build_certificate(
+        method=config.method,
+        stages=result.stages,
+        spare_rounds=result.spare_rounds,
+        noise_source=context.noise_facts if result.stages else None,
+        ledger_entries=result.ledger_entries,
+        outputs=(),
+        versions=_versions(),
+    )
+    if dataset not in store.ids():
+        sensitive = store.info(config.data.sensitive)
+        context.progress("writing dataset", 0, 1)
+        store.write_transitions(
+            dataset,
+            result.transitions(),
+            layout=config.output.layout,
+            observation_space=sensitive.observation_space,
+            action_space=sensitive.action_space,
+            environment=config.data.environment,
+            metadata={RUN_KEY: directory.run_id},
+        )
+    certificate = with_outputs(certificate, _hashed_outputs(store, dataset))
+    store.update_metadata(dataset, {CERTIFICATE_KEY: certificate.to_dict()})
+    write_atomically(directory.certificate, certificate.to_json())
+    context.progress("writing dataset", 1, 1)
+    return certificate
+
+
+def _hashed_outputs(store: DatasetStore, dataset: str) -> tuple[Output, ...]:
+    """Return the hash of each data file; the metadata hold the certificate and are not hashed."""
+    outputs = []
+    for path in store.files(dataset):
+        if path.name == "metadata.json":
+            continue
+        name = path.relative_to(store.root).as_posix()
+        outputs.append(Output(id=name, sha256=hash_output(path)))
+    return tuple(outputs)
+
+
+def _versions() -> dict[str, str]:
+    versions = {name: importlib.metadata.version(name) for name in VERSIONED}
+    return {"python": platform.python_version(), **versions}
+
+
+def _log(directory: RunDirectory, certificate: Certificate) -> None:
+    for stage in certificate.stages:
+        rounds = sum(getattr(event, "count", 0) for event in stage.events)
+        directory.append_metrics(
+            stage=PublicValue(stage.name),
+            delta=PublicValue(stage.delta),
+            units=ReleasedValue(stage.units, ledger_entry=certificate.ledger_entries[0])
+            if stage.units_source == "dp"
+            else PublicValue(stage.units),
+            reserved=PublicValue(rounds),
+        )

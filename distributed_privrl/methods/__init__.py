@@ -1,0 +1,1 @@
+"""The methods of the papers, one folder each, independent of each other."""

@@ -1,0 +1,93 @@
+"""Configuration of PrivORL-n."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from distributed_privrl.core.config import (
+    PositiveFloat,
+    PositiveInt,
+    RunConfig,
+    StrictModel,
+)
+from distributed_privrl.models.edm import EDM, SamplerConfig
+from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.plan import RoundsConfig
+
+
+class DenoiserConfig(StrictModel):
+    """The residual MLP and its diffusion (paper 000, appendix F-A: width 1024, depth 6)."""
+
+    width: PositiveInt = Field(default=256, description="width of the residual blocks")
+    depth: PositiveInt = Field(default=5, description="number of residual blocks")
+    time_width: PositiveInt = Field(default=128, description="width of the noise level's embedding")
+    fourier_features: PositiveInt = Field(default=16, description="of the noise level")
+    activation: Literal["relu", "silu"] = Field(default="silu", description="nonlinearity")
+    normalise: bool = Field(
+        default=True, description="LayerNorm without parameters before each nonlinearity"
+    )
+    next_observation: Literal["absolute", "difference"] = Field(
+        default="difference", description="code s' as it is, or as s' - s"
+    )
+    sigma_data: PositiveFloat = Field(default=1.0, description="standard deviation of the rows")
+    p_mean: float = Field(default=-1.2, description="mean of log noise level in training")
+    p_std: PositiveFloat = Field(default=1.2, description="deviation of log noise level")
+
+    def diffusion(self) -> EDM:
+        """Return the diffusion's constants."""
+        return EDM(sigma_data=self.sigma_data, p_mean=self.p_mean, p_std=self.p_std)
+
+
+class PretrainingConfig(StrictModel):
+    """Curiosity-driven pre-training on public rows (paper 000, algorithm 1, lines 2 to 12)."""
+
+    steps: Annotated[int, Field(ge=0)] = Field(
+        default=8000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"
+    )
+    batch_size: PositiveInt = Field(default=1024, description="public rows a step (B)")
+    curiosity_rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.3, description="share of a batch replaced by novel rows (p); 0: PDP-Diffusion"
+    )
+    curiosity_sampler_steps: PositiveInt = Field(
+        default=3, description="noise levels of the cheap sampler that makes rows to score"
+    )
+    optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-3, schedule="cosine")
+
+
+class SamplingConfig(StrictModel):
+    """The stochastic sampler of the release."""
+
+    steps: PositiveInt = Field(default=128, description="noise levels")
+    churn: Annotated[float, Field(ge=0)] = Field(default=80.0, description="fresh noise in all")
+    churn_min: PositiveFloat = Field(default=0.05, description="lowest noise level with churn")
+    churn_max: PositiveFloat = Field(default=50.0, description="highest noise level with churn")
+    churn_noise: PositiveFloat = Field(default=1.003, description="deviation of the fresh noise")
+    chunk_rows: PositiveInt = Field(default=1024, description="rows drawn at once")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        default="auto", description="auto: bf16 where the processor multiplies it natively"
+    )
+
+    def sampler(self) -> SamplerConfig:
+        """Return the sampler's constants."""
+        return SamplerConfig(
+            steps=self.steps,
+            churn=self.churn,
+            churn_min=self.churn_min,
+            churn_max=self.churn_max,
+            churn_noise=self.churn_noise,
+        )
+
+
+class PrivorlNTraining(RoundsConfig):
+    """Pre-training, private rounds, sampling."""
+
+    pretraining: PretrainingConfig = PretrainingConfig()
+    sampling: SamplingConfig = SamplingConfig()
+
+
+class PrivorlNConfig(RunConfig):
+    """PrivORL-n: private synthetic transitions."""
+
+    method: Literal["privorl_n"] = "privorl_n"
+    model: DenoiserConfig = DenoiserConfig()
+    training: PrivorlNTraining = PrivorlNTraining()

@@ -1,0 +1,72 @@
+"""The encoder of PrivORL: columns standardised by public facts, never by sensitive rows."""
+
+from pathlib import Path
+
+from gymnasium.spaces import Box
+
+from distributed_privrl.core.config import DataConfig
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_file
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.layout import NextObservation
+from distributed_privrl.data.scaling import scaling_from_bounds, scaling_from_public
+from distributed_privrl.data.spaces import Space
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.methods.privorl.config import PrivorlNConfig
+
+
+def public_encoder(config: PrivorlNConfig, store: DatasetStore) -> TransitionEncoder:
+    """Return the encoder of the run; its scaling knows public facts alone.
+
+    Raises:
+        ConfigError: spaces differ between datasets, bounds are missing for a column, or public
+            data hold a value that is not finite.
+
+    Privacy: reads the sensitive dataset's spaces (declared, public), none of its rows.
+    """
+    data = config.data
+    info = store.info(data.sensitive)
+    spaces = info.observation_space, info.action_space
+    for dataset in data.public:
+        _check_spaces(data.sensitive, spaces, dataset, store)
+    coding = config.model.next_observation if isinstance(spaces[0], Box) else "absolute"
+    source = data.bounds or ("public" if data.public else "environment")
+    if source == "public":
+        if not data.public:
+            raise ConfigError("data.bounds=public needs data.public: name a public dataset")
+        chunks = {name: store.iter_transitions(name, unit="transition") for name in data.public}
+        scaling = scaling_from_public(chunks, *spaces, next_observation=coding)
+    else:
+        bounds = _bounds(source, data, spaces)
+        scaling = scaling_from_bounds(bounds, *spaces, next_observation=coding)
+    return TransitionEncoder(*spaces, scaling, _coding(coding))
+
+
+def _coding(value: str) -> NextObservation:
+    return "difference" if value == "difference" else "absolute"
+
+
+def _bounds(source: Path | str, data: DataConfig, spaces: tuple[Space, Space]) -> Bounds:
+    if isinstance(source, Path):
+        return bounds_from_file(source, *spaces)
+    if data.environment is None:
+        raise ConfigError(
+            "the columns have no bounds: name data.public datasets, a data.environment, or a"
+            " data.bounds file"
+        )
+    return bounds_from_environment(data.environment)
+
+
+def _check_spaces(
+    sensitive: str, spaces: tuple[Space, Space], public: str, store: DatasetStore
+) -> None:
+    other = store.info(public)
+    for name, mine, theirs in (
+        ("observation space", spaces[0], other.observation_space),
+        ("action space", spaces[1], other.action_space),
+    ):
+        if type(mine) is not type(theirs) or mine.shape != theirs.shape:
+            raise ConfigError(
+                f"public dataset {public} has {name} {theirs}, {sensitive} has {mine}: public data"
+                " must have the same spaces"
+            )

@@ -1,0 +1,207 @@
+"""PrivORL-n, step by step: scaling, pre-training, private fine-tuning, sampling.
+
+Reference: paper 000, algorithm 1.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from distributed_privrl.core.config import NoisyCount
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.network import DiffusionUpdate
+from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
+from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.models.edm import chunk_count
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.units import Relation
+from distributed_privrl.rounds.charging import (
+    count_units,
+    declared_units,
+    open_charge,
+    settle_charge,
+)
+from distributed_privrl.rounds.context import MethodResult, RunContext
+from distributed_privrl.rounds.plan import RoundPlan, make_plan
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.training import run_rounds
+from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+
+PRETRAINED = "pretrained.safetensors"
+TRAINED = "rounds.safetensors"
+SYNTHETIC = "synthetic"
+STEPS_A_CALL = 50
+
+
+def plan_transitions(config: PrivorlNConfig) -> RoundPlan:
+    """Return what a run would do and cost, from the configuration alone; opens no data.
+
+    Raises:
+        ConfigError: the number of units is not declared.
+        UnsafeError: delta is not below 1/units.
+    """
+    units = declared_units(config.data)
+    return make_plan(config.privacy, config.training, unit=config.data.unit, units=units)
+
+
+def run_transitions(config: PrivorlNConfig, context: RunContext) -> MethodResult:
+    """Run PrivORL-n and return what it releases.
+
+    Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts; the
+    number of units declared or counted with noise; sensitive rows touch the parameters through
+    private rounds alone (event ``poisson_gaussian``); the synthetic rows are post-processing.
+    Without ``privacy.epsilon`` nothing is protected, and the certificate says ``non_private``.
+
+    Raises:
+        ConfigError: configuration and datasets do not fit together.
+        BudgetError: the ledger refuses; nothing has been drawn.
+    """
+    _check(config)
+    encoder = public_encoder(config, context.store)
+    relation = Relation(config.privacy.relation)
+    units, count_stage = count_units(config.data, context, relation=relation)
+    spent = config.data.units.epsilon if isinstance(config.data.units, NoisyCount) else 0.0
+    plan = make_plan(
+        config.privacy, config.training, unit=config.data.unit, units=units, spent=spent
+    )
+    open_charge(config.data, context, plan)
+    _pretrain(config, context, encoder)
+    _fine_tune(config, context, encoder, plan)
+    stages: list[Stage] = []
+    entries: list[str] = []
+    spare_rounds = 0
+    if count_stage is not None:
+        stages.append(count_stage)
+        entries.append(f"{context.run_id}/count")
+    if plan.mechanism is not None:
+        stage, spare_rounds = settle_charge("fine-tune", config.data, context, plan)
+        stages.append(stage)
+        entries.append(context.run_id)
+    _draw_rows(config, context, encoder)
+    return MethodResult(
+        stages=tuple(stages),
+        spare_rounds=spare_rounds,
+        ledger_entries=tuple(entries),
+        transitions=partial(_decoded_rows, config, context, encoder),
+    )
+
+
+def _check(config: PrivorlNConfig) -> None:
+    if config.training.pretraining.steps and not config.data.public:
+        raise ConfigError(
+            "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
+            " steps to 0"
+        )
+    if config.privacy.epsilon is None and isinstance(config.data.units, NoisyCount):
+        raise ConfigError("data.units must be a number when privacy.epsilon is null")
+
+
+def _pretrain(config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder) -> None:
+    """Algorithm 1, lines 2 to 12."""
+    spec = PretrainerSpec(
+        run_id=context.run_id,
+        root=str(context.store.root),
+        public=config.data.public,
+        encoder=encoder.to_json(),
+        model=config.model,
+        config=config.training.pretraining,
+        seed=config.seed,
+        checkpoint=context.folder / PRETRAINED,
+    )
+    group = context.executor.start(Pretrainer, [spec], repeat_lost_calls=True, service=True)
+    total = config.training.pretraining.steps
+    done = group.call("progress")[0]
+    while done < total:
+        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
+        context.progress("public pre-training", done, total)
+    group.close()
+
+
+def _fine_tune(
+    config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder, plan: RoundPlan
+) -> None:
+    """Algorithm 1, line 13: private rounds over the sensitive units."""
+    training = config.training
+    update = DiffusionUpdate(
+        model=config.model,
+        row_width=encoder.width,
+        seed=config.seed,
+        clip_norm=training.clip_norm if plan.mechanism is not None else None,
+        micro_batch_rows=training.micro_batch_rows,
+    )
+    refs = shard_refs(
+        context.store, config.data.sensitive, count=config.runtime.workers, unit=config.data.unit
+    )
+    specs = [
+        WorkerSpec(
+            source=StoredShard(ref=ref, encoder=encoder.to_json()),
+            local_update=update,
+            sampling_probability=plan.sampling_probability,
+            copies=training.noise_multiplicity,
+            insecure_key=context.insecure_key,
+        )
+        for ref in refs
+    ]
+    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
+    server = context.executor.start(
+        ParameterServer,
+        [
+            ServerSpec(
+                run_id=context.run_id,
+                workers=workers,
+                initial=context.folder / PRETRAINED,
+                checkpoint=context.folder / TRAINED,
+                mechanism=plan.mechanism,
+                expected_units=plan.expected_units,
+                rounds=training.rounds,
+                max_rounds=plan.max_rounds,
+                block_rounds=training.block,
+                optimiser=training.optimiser,
+                ledger=context.ledger if plan.mechanism is not None else None,
+                insecure_key=context.insecure_key,
+            )
+        ],
+        service=True,
+    )
+    run_rounds(server, plan, progress=context.progress)
+    server.close()
+    workers.close()
+
+
+def _draw_rows(config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder) -> None:
+    """Draw the synthetic rows by samplers in parallel; chunks that exist are kept."""
+    count = config.runtime.workers
+    specs = [
+        SamplerSpec(
+            checkpoint=context.folder / TRAINED,
+            folder=context.folder / SYNTHETIC,
+            model=config.model,
+            config=config.training.sampling,
+            row_width=encoder.width,
+            rows=config.output.size,
+            seed=config.seed,
+            index=index,
+            count=count,
+        )
+        for index in range(count)
+    ]
+    samplers = context.executor.start(Sampler, specs, repeat_lost_calls=True)
+    total = chunk_count(rows=config.output.size, chunk_rows=config.training.sampling.chunk_rows)
+    left = total
+    while left:
+        left = sum(samplers.call("advance"))
+        context.progress("sampling", total - left, total)
+    samplers.close()
+
+
+def _decoded_rows(
+    config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder
+) -> Iterator[Transitions]:
+    """Yield the synthetic transitions in raw units."""
+    total = chunk_count(rows=config.output.size, chunk_rows=config.training.sampling.chunk_rows)
+    for rows in read_chunks(context.folder / SYNTHETIC, total):
+        yield encoder.decode(rows)

@@ -1,0 +1,1 @@
+"""Torch modules and diffusion functions; nothing here knows about privacy."""

@@ -1,0 +1,154 @@
+"""Events, counted: what accountants compose once parallel branches are expanded."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy.events import (
+    ApproximateDpEvent,
+    DiscreteLaplaceEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    ParallelEvent,
+    PoissonGaussianEvent,
+    RepeatAndSelectEvent,
+)
+from distributed_privrl.privacy.units import Relation
+
+_BRANCH_CHOICES = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """A random number of runs of ``base``, of which the best is released.
+
+    ``shape`` is the negative binomial's (1: geometric, 0: logarithmic), infinite for Poisson.
+    """
+
+    base: "Atoms"
+    mean: float
+    shape: float
+
+
+@dataclass(kw_only=True)
+class Atoms:
+    """A sequence of events without parallel branches, equal atoms counted.
+
+    ``mu_squared`` is the sum of 1/noise_multiplier^2 over Gaussian releases, which compose to one
+    Gaussian release exactly. ``failure`` is the sum of the deltas of (epsilon, delta) events.
+    """
+
+    mu_squared: float = 0.0
+    poisson: Counter[tuple[float, float]] = field(default_factory=Counter)
+    laplace: Counter[float] = field(default_factory=Counter)
+    discrete_laplace: Counter[tuple[float, int]] = field(default_factory=Counter)
+    pure: Counter[float] = field(default_factory=Counter)
+    failure: float = 0.0
+    selections: list[Selection] = field(default_factory=list)
+
+    @property
+    def pure_epsilon(self) -> float | None:
+        """The sum of pure epsilons, if nothing else is there."""
+        if self.mu_squared or self.poisson or self.selections:
+            return None
+        return math.fsum(
+            [count / multiplier for multiplier, count in self.laplace.items()]
+            + [count * a * shift for (a, shift), count in self.discrete_laplace.items()]
+            + [count * value for value, count in self.pure.items()]
+        )
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Gaussian releases alone."""
+        others = self.poisson or self.laplace or self.discrete_laplace or self.pure
+        return not (others or self.selections)
+
+
+def atoms_of_every_choice(events: Sequence[Event], relation: Relation) -> Iterator[Atoms]:
+    """Yield the counted events for every choice of parallel branches that a unit may be in.
+
+    Raises:
+        ConfigError: too many choices, or failures inside a repeated run.
+        UnsafeError: Poisson-sampled rounds under ``replace_one``.
+    """
+    for choice in _choices(events):
+        atoms = Atoms()
+        for event in choice:
+            _add(atoms, event, relation)
+        yield atoms
+
+
+def _choices(events: Sequence[Event]) -> list[tuple[Event, ...]]:
+    """List what one unit can have been part of: one branch of each parallel event.
+
+    A unit sees one branch alone, whatever the other units do, so the cost of ``events`` is the
+    largest cost of a choice.
+    """
+    options = [_options(event) for event in events]
+    if math.prod(len(option) for option in options) > _BRANCH_CHOICES:
+        raise ConfigError(
+            f"parallel events leave more than {_BRANCH_CHOICES} choices of branches: put the events"
+            " of a branch into one parallel event"
+        )
+    return [tuple(event for part in parts for event in part) for parts in product(*options)]
+
+
+def _options(event: Event) -> list[tuple[Event, ...]]:
+    if isinstance(event, ParallelEvent):
+        return [choice for branch in event.branches for choice in _choices(branch)]
+    if isinstance(event, RepeatAndSelectEvent):
+        return [(event.model_copy(update={"events": c}),) for c in _choices(event.events)]
+    return [(event,)]
+
+
+def _add(atoms: Atoms, event: Event, relation: Relation) -> None:
+    if isinstance(event, RepeatAndSelectEvent):
+        atoms.selections.append(_selection(event, relation))
+        return
+    if isinstance(event, ParallelEvent):
+        raise TypeError("parallel events are expanded before they are counted")
+    if event.count == 0:
+        return
+    if isinstance(event, PoissonGaussianEvent):
+        _add_private_rounds(atoms, event, relation)
+    elif isinstance(event, GaussianEvent):
+        atoms.mu_squared += event.count / event.noise_multiplier**2
+    elif isinstance(event, LaplaceEvent):
+        atoms.laplace[event.noise_multiplier] += event.count
+    elif isinstance(event, DiscreteLaplaceEvent):
+        atoms.discrete_laplace[event.parameter, event.sensitivity] += event.count
+    else:
+        if event.epsilon > 0:
+            atoms.pure[event.epsilon] += event.count
+        if isinstance(event, ApproximateDpEvent):
+            atoms.failure += event.delta * event.count
+
+
+def _add_private_rounds(atoms: Atoms, event: PoissonGaussianEvent, relation: Relation) -> None:
+    if relation is Relation.REPLACE_ONE:
+        raise UnsafeError(
+            "relation='replace_one' has no accounting for Poisson-sampled rounds, whose noise is"
+            " stated for a contribution that becomes zero: use replace_with_null or add_or_remove"
+        )
+    if event.sampling_probability == 1:
+        atoms.mu_squared += event.count / event.noise_multiplier**2
+    else:
+        atoms.poisson[event.sampling_probability, event.noise_multiplier] += event.count
+
+
+def _selection(event: RepeatAndSelectEvent, relation: Relation) -> Selection:
+    base = Atoms()
+    for inner in event.events:
+        _add(base, inner, relation)
+    if base.failure:
+        raise ConfigError(
+            "repeat_and_select cannot hold approximate_dp events: failures of repeated runs are"
+            " not additive"
+        )
+    return Selection(
+        base=base, mean=event.mean, shape=math.inf if event.shape is None else event.shape
+    )

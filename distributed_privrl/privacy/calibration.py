@@ -1,0 +1,273 @@
+"""The least noise that keeps a budget: private rounds, Gaussian and Laplace releases."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+import dp_accounting as dp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from distributed_privrl.core.checks import check_positive, check_probability
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy.accounting import Accountant, epsilon
+from distributed_privrl.privacy.events import Event, LaplaceEvent, PoissonGaussianEvent
+from distributed_privrl.privacy.mechanisms import GaussianRelease, LaplaceRelease
+from distributed_privrl.privacy.noise import FloatArray, NoiseSource, lattice_granularity
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+
+TOLERANCE = 1e-3
+_MARGIN = 3e-4
+_LARGEST_MULTIPLIER = 2.0**29
+_SMALLEST_MULTIPLIER = 2.0**-6
+_SETTLING_STEPS = 20
+_LEAST_SLOPE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateRound:
+    """One calibrated round: Poisson-sampled units, their clipped sum, Gaussian noise once.
+
+    Args:
+        clip_norm: L2 norm that no unit's vector exceeds.
+        noise_multiplier: standard deviation / sensitivity.
+        sampling_probability: with which each unit takes part, independently.
+        relation: ``replace_with_null``, ``add_or_remove`` or ``policy_level``.
+
+    Raises:
+        ConfigError: a value is out of range.
+        UnsafeError: ``replace_one``, for which Poisson-sampled rounds have no accounting here.
+
+    Privacy:
+        Unit: whatever contributes one clipped vector. Relation: ``relation``. Sensitivity:
+        ``clip_norm``, enlarged by sqrt(N) g for rounding to the lattice of spacing g. Event:
+        ``poisson_gaussian``, one count for every call of `add_noise`.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    sampling_probability: float
+    relation: Relation = Relation.REPLACE_WITH_NULL
+
+    def __post_init__(self) -> None:
+        check_positive("clip_norm", self.clip_norm)
+        check_positive("noise_multiplier", self.noise_multiplier)
+        check_probability("sampling_probability", self.sampling_probability)
+        if self.relation is Relation.REPLACE_ONE:
+            raise UnsafeError(
+                "relation='replace_one' moves a clipped sum by twice clip_norm and has no"
+                " accounting here: use replace_with_null or add_or_remove"
+            )
+
+    def sensitivity(self, dimension: int) -> float:
+        """Return how far one unit moves a rounded sum of ``dimension`` coordinates, in L2."""
+        granularity = lattice_granularity(self.clip_norm, dimension)
+        return self.clip_norm + math.sqrt(dimension) * granularity
+
+    def standard_deviation(self, dimension: int) -> float:
+        """Return the noise's standard deviation for a sum of ``dimension`` coordinates."""
+        return self.noise_multiplier * self.sensitivity(dimension)
+
+    def event(self, rounds: int) -> PoissonGaussianEvent:
+        """Return what ``rounds`` rounds are charged as."""
+        return PoissonGaussianEvent(
+            sampling_probability=self.sampling_probability,
+            noise_multiplier=self.noise_multiplier,
+            count=rounds,
+        )
+
+    def add_noise(
+        self, clipped_sum: NDArray[np.floating], source: NoiseSource, *, round_index: int
+    ) -> NDArray[np.float64]:
+        """Return the sum over all workers with the round's noise, drawn once.
+
+        Args:
+            clipped_sum: ``(N,)``, the sum of the sampled units' clipped vectors; finite, because
+                clipping turns what is not into zeros.
+            source: draws the noise.
+            round_index: matters to sources for tests alone.
+
+        Returns:
+            ``(N,)``
+        """
+        return source.add_gaussian(
+            cast(FloatArray, clipped_sum),
+            standard_deviation=self.standard_deviation(clipped_sum.size),
+            granularity=lattice_granularity(self.clip_norm, clipped_sum.size),
+            tag=round_index,
+        )
+
+
+def calibrate_private_round(
+    *,
+    budget: PrivacyBudget,
+    sampling_probability: float,
+    rounds: int,
+    clip_norm: float,
+    accountant: Accountant = "pld",
+    other_events: Sequence[Event] = (),
+) -> PrivateRound:
+    """Return the round with the least noise whose ``rounds`` repetitions keep the budget.
+
+    Args:
+        budget: what the whole stage may cost.
+        sampling_probability: with which each unit takes part in a round.
+        rounds: rounds to pay for, spare ones included.
+        clip_norm: L2 norm that no unit's vector exceeds.
+        accountant: ``pld`` or ``rdp``.
+        other_events: what else the stage releases, composed with the rounds.
+
+    Returns:
+        a round whose certified epsilon is at most ``budget.epsilon``, with a noise multiplier at
+        most 0.1 % above the least.
+
+    Raises:
+        ConfigError: an argument is out of range, or ``other_events`` alone exceed the budget.
+        UnsafeError: ``replace_one``, or probabilities of failure that exceed delta.
+    """
+    check_probability("sampling_probability", sampling_probability)
+    check_positive("rounds", rounds)
+
+    def round_of(noise_multiplier: float) -> PrivateRound:
+        return PrivateRound(
+            clip_norm=clip_norm,
+            noise_multiplier=noise_multiplier,
+            sampling_probability=sampling_probability,
+            relation=budget.relation,
+        )
+
+    def events_of(noise_multiplier: float) -> list[Event]:
+        return [round_of(noise_multiplier).event(rounds), *other_events]
+
+    return round_of(_least_multiplier(events_of, budget, accountant, other_events))
+
+
+def calibrate_gaussian(
+    *, budget: PrivacyBudget, sensitivity: float, count: int = 1
+) -> GaussianRelease:
+    """Return the Gaussian release with the least noise of which ``count`` keep the budget.
+
+    Args:
+        budget: what all of them may cost; delta > 0.
+        sensitivity: L2 sensitivity of each, under the budget's relation.
+        count: releases to pay for.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Reference: Balle and Wang 2018, theorem 8 (analytic Gaussian mechanism).
+    """
+    check_positive("count", count)
+    if budget.delta == 0:
+        raise ConfigError("Gaussian noise needs a budget with delta > 0")
+    sigma = float(dp.get_sigma_gaussian(budget.epsilon, budget.delta))
+    noise_multiplier = sigma * math.sqrt(count) * (1 + 1e-9)
+    return GaussianRelease(sensitivity=sensitivity, noise_multiplier=noise_multiplier, count=count)
+
+
+def calibrate_laplace(
+    *, budget: PrivacyBudget, sensitivity: float, count: int = 1
+) -> LaplaceRelease:
+    """Return the Laplace release with the least noise of which ``count`` keep the budget.
+
+    Args:
+        budget: what all of them may cost; delta 0 sums pure epsilons.
+        sensitivity: L1 sensitivity of each, under the budget's relation.
+        count: releases to pay for.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_positive("count", count)
+
+    def events_of(noise_multiplier: float) -> list[Event]:
+        return [LaplaceEvent(noise_multiplier=noise_multiplier, count=count)]
+
+    pure = count / budget.epsilon
+    noise_multiplier = pure
+    if budget.delta > 0 and count > 1:
+        noise_multiplier = min(pure, _least_multiplier(events_of, budget, "pld", ()))
+    return LaplaceRelease(sensitivity=sensitivity, noise_multiplier=noise_multiplier, count=count)
+
+
+def _least_multiplier(
+    events_of: Callable[[float], list[Event]],
+    budget: PrivacyBudget,
+    accountant: Accountant,
+    other_events: Sequence[Event],
+) -> float:
+    """Search on a coarse grid, then settle on the certified one, always on the safe side."""
+
+    def cost(events: Sequence[Event], certified: bool) -> float:
+        return epsilon(
+            events,
+            delta=budget.delta,
+            relation=budget.relation,
+            accountant=accountant,
+            certified=certified,
+        )
+
+    others = cost(other_events, certified=True)
+    if others >= budget.epsilon:
+        raise ConfigError(
+            f"the other events cost epsilon={others:.4g} of {budget.epsilon:g}: nothing is left for"
+            " the rounds; raise epsilon or lower what they spend"
+        )
+
+    def excess(log_multiplier: float, certified: bool = False) -> float:
+        """Return log(cost / budget), cut where it says no more."""
+        ratio = cost(events_of(math.exp(log_multiplier)), certified) / budget.epsilon
+        return math.log(min(max(ratio, 1e-9), 1e9))
+
+    coarse = cache(excess)
+    low, high = _bracket(coarse)
+    if low == high:
+        return math.exp(low)
+    guess = float(brentq(coarse, low, high, xtol=4e-3, rtol=1e-9))
+    slope = (coarse(low) - coarse(guess)) / (guess - low) if guess > low else 1.0
+    return math.exp(_settle(lambda value: excess(value, certified=True), guess, slope))
+
+
+def _bracket(excess: Callable[[float], float]) -> tuple[float, float]:
+    """Return log multipliers that are too small and large enough; equal if all are large enough."""
+    step = math.log(2)
+    high = 0.0
+    while excess(high) > 0:
+        high += step
+        if high > math.log(_LARGEST_MULTIPLIER):
+            raise ConfigError("no noise multiplier keeps this budget: raise epsilon or delta")
+    low = high - step
+    while high <= 0 and excess(low) <= 0:
+        high, low = low, low - step
+        if low < math.log(_SMALLEST_MULTIPLIER):
+            return high, high
+    return low, high
+
+
+def _settle(excess: Callable[[float], float], guess: float, slope: float) -> float:
+    """Return a log multiplier within `TOLERANCE` above the least one that keeps the budget.
+
+    Args:
+        excess: falls with the log multiplier; at most 0 where the budget is kept.
+        guess: log multiplier near the least one.
+        slope: how fast ``excess`` falls, about; replaced by what is seen.
+    """
+    value, best, seen = guess, math.inf, None
+    for _ in range(_SETTLING_STEPS):
+        over = excess(value)
+        if seen is not None and abs(value - seen[0]) > _MARGIN:
+            slope = (seen[1] - over) / (value - seen[0])
+        slope = max(slope, _LEAST_SLOPE)
+        shift = over / slope
+        if over <= 0:
+            best = min(best, value)
+            if shift > -TOLERANCE:
+                return best
+        seen = (value, over)
+        value += shift + _MARGIN
+    if math.isinf(best):
+        raise ConfigError("the noise could not be calibrated: use accountant rdp")
+    return best

@@ -1,0 +1,6 @@
+"""The ledger: budgets of datasets, and every charge against them, on disk before noise is drawn."""
+
+from distributed_privrl.privacy.ledger.ledger import Ledger
+from distributed_privrl.privacy.ledger.records import Account, LedgerEntry, Reservation
+
+__all__ = ["Account", "Ledger", "LedgerEntry", "Reservation"]

@@ -1,0 +1,215 @@
+"""Accounts inside a transaction: finding, locking, and refusing before anything is charged."""
+
+import math
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Context, Decimal
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select
+
+from distributed_privrl.core.errors import BudgetError, UnsafeError
+from distributed_privrl.privacy.ledger.records import Account, Charge, LedgerEntry, as_entry
+from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers
+
+_SLACK = 1e-9  # relative, for sums of floating-point charges
+
+
+def find_accounts(
+    connection: Connection, where: ColumnElement[bool] | None = None
+) -> list[Account]:
+    """Return the accounts (that match), locked until the transaction ends."""
+    query = select(ACCOUNTS).order_by(ACCOUNTS.c.id).with_for_update()
+    if where is not None:
+        query = query.where(where)
+    return [_as_account(connection, row) for row in connection.execute(query).mappings().all()]
+
+
+def _as_account(connection: Connection, row: RowMapping) -> Account:
+    charges = connection.execute(
+        select(ENTRIES.c.epsilon, ENTRIES.c.delta).where(ENTRIES.c.account_id == row["id"])
+    ).all()
+    values = dict(row) | {"relation": Relation(row["relation"])}
+    return Account(
+        **values,
+        spent_epsilon=math.fsum(charge.epsilon for charge in charges),
+        spent_delta=math.fsum(charge.delta for charge in charges),
+    )
+
+
+def same_data(connection: Connection, dataset: str, fingerprint: str) -> Account | None:
+    """Return the dataset's account, or None if neither its id nor its data have one.
+
+    Raises:
+        UnsafeError: the id belongs to other data, or the data to another id.
+    """
+    either = or_(ACCOUNTS.c.dataset == dataset, ACCOUNTS.c.fingerprint == fingerprint)
+    accounts = find_accounts(connection, either)
+    for account in accounts:
+        if account.dataset != dataset:
+            raise UnsafeError(
+                f"the data of {dataset} already have a budget as {account.dataset}: use that id"
+            )
+    if not accounts:
+        return None
+    if accounts[0].fingerprint != fingerprint:
+        raise UnsafeError(
+            f"the data of {dataset} have changed since its budget was set: give changed data a new"
+            " id, and a budget that counts what the old data have spent"
+        )
+    return accounts[0]
+
+
+def chargeable_account(
+    connection: Connection,
+    *,
+    dataset: str,
+    fingerprint: str,
+    unit: str,
+    relation: Relation,
+    cost: tuple[float, float] | None = None,
+) -> Account:
+    """Return the account that a run in this unit and relation may be charged to.
+
+    Args:
+        connection: of the transaction.
+        dataset: id of the dataset.
+        fingerprint: hash of its rows.
+        unit: that the run protects.
+        relation: under which it does.
+        cost: (epsilon, delta) to propose where no budget is set.
+
+    Raises:
+        BudgetError: the dataset has no budget.
+        UnsafeError: the data, unit or relation do not fit the account.
+    """
+    account = same_data(connection, dataset, fingerprint)
+    if account is None:
+        line = budget_line(dataset, unit, relation, cost)
+        raise BudgetError(f"no budget is set for {dataset}: set one with `{line}`")
+    if account.relation != relation:
+        raise UnsafeError(
+            f"the budget of {dataset} is for the relation {account.relation}, this run's is"
+            f" {relation}: charges under two relations do not add up"
+        )
+    if not covers(account.unit, unit):
+        raise UnsafeError(
+            f"the budget of {dataset} protects each {account.unit}, this run only each {unit}:"
+            f" run with unit {account.unit}"
+        )
+    return account
+
+
+def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
+    """Hold the cost of a request, or find the entry that the same request made before.
+
+    Returns:
+        The entry, and whether it is new.
+
+    Raises:
+        BudgetError: no budget, or not enough of it left.
+        UnsafeError: unit, relation or data do not fit the account, or the entry's id was used for
+            something else.
+    """
+    account = chargeable_account(
+        connection,
+        dataset=request.dataset,
+        fingerprint=request.fingerprint,
+        unit=request.unit,
+        relation=request.relation,
+        cost=(request.epsilon, request.delta),
+    )
+    row = find_entry(connection, request.entry_id)
+    columns = request.columns() | {"account_id": account.id}
+    if row is not None:
+        changed = [name for name, value in columns.items() if row[name] != value]
+        if changed:
+            raise UnsafeError(
+                f"{request.entry_id!r} is in the ledger with another {', '.join(changed)}: resume"
+                " with the same configuration, or take a new id"
+            )
+        return as_entry(row), False
+    _check_affordable(account, request)
+    connection.execute(
+        insert(ENTRIES).values(
+            **columns,
+            id=request.entry_id,
+            epsilon=request.epsilon,
+            delta=request.delta,
+            reserved_rounds=0,
+            drawn_rounds=0,
+            committed_rounds=0,
+            status="open",
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+    )
+    return as_entry(stored_entry(connection, request.entry_id)), True
+
+
+def check_change(account: Account, budget: PrivacyBudget) -> None:
+    """Refuse a new budget that another unit or relation has, or that is spent already.
+
+    Raises:
+        BudgetError: less than what is spent.
+        UnsafeError: another unit or relation.
+    """
+    if (account.unit, account.relation) != (budget.unit, budget.relation):
+        raise UnsafeError(
+            f"{account.dataset} has a budget for unit {account.unit} and relation"
+            f" {account.relation}, not {budget.unit} and {budget.relation}: a dataset has one"
+        )
+    enough = _within(account.spent_epsilon, budget.epsilon)
+    if not (enough and _within(account.spent_delta, budget.delta)):
+        raise BudgetError(
+            f"{account.dataset} has spent epsilon {account.spent_epsilon:.6g} and delta"
+            f" {account.spent_delta:.6g}: its budget cannot go below that"
+        )
+
+
+def find_entry(connection: Connection, entry_id: str) -> RowMapping | None:
+    """Return the row of an entry with its account's dataset, locked until the transaction ends."""
+    query = select(ENTRIES, ACCOUNTS.c.dataset).join(ACCOUNTS).where(ENTRIES.c.id == entry_id)
+    return connection.execute(query.with_for_update(of=ENTRIES)).mappings().first()
+
+
+def stored_entry(connection: Connection, entry_id: str) -> RowMapping:
+    """Return the row of an entry that must be there.
+
+    Raises:
+        UnsafeError: it is not.
+    """
+    row = find_entry(connection, entry_id)
+    if row is None:
+        raise UnsafeError(f"{entry_id!r} was never opened in this ledger: nothing may be drawn")
+    return row
+
+
+def _check_affordable(account: Account, request: Charge) -> None:
+    epsilon = account.spent_epsilon + request.epsilon
+    delta = account.spent_delta + request.delta
+    if _within(epsilon, account.epsilon) and _within(delta, account.delta):
+        return
+    needed = max(epsilon, account.epsilon), max(delta, account.delta)
+    raise BudgetError(
+        f"{account.dataset} has epsilon {account.remaining_epsilon:.6g} of {account.epsilon:.6g}"
+        f" and delta {account.remaining_delta:.6g} of {account.delta:.6g} left, this needs"
+        f" {request.epsilon:.6g} and {request.delta:.6g}: ask for less, or raise the budget with"
+        f" `{budget_line(account.dataset, account.unit, account.relation, needed)}`"
+    )
+
+
+def _within(total: float, limit: float) -> bool:
+    return total <= limit * (1 + _SLACK)
+
+
+def budget_line(
+    dataset: str, unit: str, relation: Relation, budget: tuple[float, float] | None
+) -> str:
+    """Return the command that sets a budget; numbers are rounded up, so that they suffice."""
+    epsilon, delta = map(_rounded_up, budget) if budget else ("E", "D")
+    line = f"privrl ledger budget {dataset} --epsilon {epsilon} --delta {delta} --unit {unit}"
+    return line if relation is Relation.REPLACE_WITH_NULL else f"{line} --relation {relation}"
+
+
+def _rounded_up(value: float) -> str:
+    nearly = Decimal(repr(value * (1 - _SLACK / 10)))  # so that 1e-5 stays 1e-5
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(nearly)):.6g}"

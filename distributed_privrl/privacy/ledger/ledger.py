@@ -1,0 +1,312 @@
+"""The privacy ledger: it refuses before a run, never after.
+
+Order of every release: reserve (durable) -> draw -> publish -> commit, each under a nonce. A crash
+after a reservation keeps the charge; a repeated nonce returns what is stored and never draws again.
+Charges of an account add up by basic composition of (epsilon, delta): a filter that holds when runs
+are chosen adaptively (Rogers, Roth, Ullman and Vadhan, 2016, section 4).
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.privacy.ledger import blocks, budgets
+from distributed_privrl.privacy.ledger.records import (
+    Account,
+    Charge,
+    LedgerEntry,
+    Reservation,
+    as_entry,
+    as_json,
+)
+from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES
+from distributed_privrl.privacy.ledger.storage import Storage, ledger_url
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+
+
+class Ledger:
+    """Budgets and charges in one database; picklable, since it holds no more than its URL.
+
+    Args:
+        url: a SQLAlchemy URL of SQLite or PostgreSQL; None takes the environment variable
+            ``PRIVRL_LEDGER``, else a SQLite file in the user's data folder.
+
+    Raises:
+        ConfigError: the URL is malformed.
+        MissingExtraError: PostgreSQL without its driver.
+        StorageError: the database cannot be opened. Every method raises it when the database is
+            locked, full, unwritable or corrupt; nothing is charged or changed then.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = ledger_url(url)
+        self._storage = Storage(self._url)
+
+    def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
+        """Travel as the URL; the receiver opens it again."""
+        return Ledger, (self._url.render_as_string(hide_password=False),)
+
+    def set_budget(self, *, dataset: str, fingerprint: str, budget: PrivacyBudget) -> Account:
+        """Set or change the budget of a dataset.
+
+        Args:
+            dataset: id of the dataset.
+            fingerprint: hash of its rows.
+            budget: of its one account.
+
+        Raises:
+            BudgetError: less than what is spent.
+            UnsafeError: the dataset has an account in another unit or relation, the id belongs to
+                other data, or the data have an account under another id.
+        """
+        limits = {"epsilon": budget.epsilon, "delta": budget.delta}
+        with self._storage.transaction() as connection:
+            account = budgets.same_data(connection, dataset, fingerprint)
+            if account is None:
+                connection.execute(
+                    insert(ACCOUNTS).values(
+                        dataset=dataset,
+                        fingerprint=fingerprint,
+                        unit=budget.unit,
+                        relation=budget.relation.value,
+                        **limits,
+                    )
+                )
+            else:
+                budgets.check_change(account, budget)
+                connection.execute(
+                    update(ACCOUNTS).where(ACCOUNTS.c.id == account.id).values(**limits)
+                )
+            changed = budgets.same_data(connection, dataset, fingerprint)
+            assert changed is not None
+            return changed
+
+    def account_for(
+        self, *, dataset: str, fingerprint: str, unit: str, relation: Relation
+    ) -> Account:
+        """Return the account that a run in this unit and relation is charged to.
+
+        Raises:
+            BudgetError: no budget is set; the message has the line that sets one.
+            UnsafeError: the data have changed, the account's unit is coarser than the run's, or
+                its relation another.
+        """
+        with self._storage.transaction() as connection:
+            return budgets.chargeable_account(
+                connection, dataset=dataset, fingerprint=fingerprint, unit=unit, relation=relation
+            )
+
+    def open_run(
+        self,
+        *,
+        run_id: str,
+        dataset: str,
+        fingerprint: str,
+        unit: str,
+        relation: Relation,
+        epsilon: float,
+        delta: float,
+        max_rounds: int,
+        event: dict[str, Any],
+    ) -> LedgerEntry:
+        """Hold the whole cost of a run, or refuse it; the same call again resumes the run.
+
+        Args:
+            run_id: of the run; becomes the entry's id.
+            dataset: id of the dataset.
+            fingerprint: hash of its rows.
+            unit: that the run protects.
+            relation: under which it does.
+            epsilon: cost of all ``max_rounds``, >= 0.
+            delta: cost of all ``max_rounds``.
+            max_rounds: rounds the run may reserve, spare ones included.
+            event: what the run releases, as JSON.
+
+        Raises:
+            BudgetError: no budget, or not enough left.
+            UnsafeError: unit, relation or data do not fit the account, or ``run_id`` was opened
+                with other values.
+        """
+        request = Charge(
+            entry_id=run_id,
+            kind="rounds",
+            dataset=dataset,
+            fingerprint=fingerprint,
+            unit=unit,
+            relation=relation,
+            epsilon=epsilon,
+            delta=delta,
+            max_rounds=max_rounds,
+            event=event,
+        )
+        with self._storage.transaction() as connection:
+            return budgets.charge(connection, request)[0]
+
+    def reserve_rounds(self, run_id: str, *, rounds: int, nonce: str) -> Reservation:
+        """Reserve a block of rounds durably: on return they count, drawn or not.
+
+        Args:
+            run_id: an open run.
+            rounds: size of the block.
+            nonce: names the block; a repeated nonce returns the same reservation.
+
+        Raises:
+            BudgetError: beyond the run's ``max_rounds``.
+            UnsafeError: the run is not open, or the nonce was used for another block.
+        """
+        check_positive("rounds", rounds)
+        with self._storage.transaction() as connection:
+            entry = blocks.open_entry(connection, run_id)
+            return blocks.reserve(connection, entry, rounds, nonce)
+
+    def record_drawn(self, nonce: str, *, drawn: int) -> None:
+        """Record that ``drawn`` rounds of a block have been drawn so far.
+
+        Raises:
+            UnsafeError: the block is unknown or closed, or ``drawn`` goes back or beyond it.
+        """
+        with self._storage.transaction() as connection:
+            blocks.record(connection, nonce, drawn, commit=False)
+
+    def commit_rounds(self, nonce: str, *, drawn: int) -> None:
+        """Record that ``drawn`` rounds of a block are in a durable checkpoint; may be repeated.
+
+        Raises:
+            UnsafeError: the block is unknown or closed, or ``drawn`` goes back or beyond it.
+        """
+        with self._storage.transaction() as connection:
+            blocks.record(connection, nonce, drawn, commit=True)
+
+    def abandon_uncommitted(self, run_id: str) -> int:
+        """Close a crashed run's blocks: rounds not committed count as drawn and stay charged.
+
+        Returns:
+            How many rounds that are.
+
+        Raises:
+            UnsafeError: no such run.
+        """
+        with self._storage.transaction() as connection:
+            return blocks.abandon(connection, run_id)
+
+    def settle(self, run_id: str, *, epsilon: float, delta: float) -> None:
+        """Lower a run's charge to the cost of the rounds it reserved, and close it.
+
+        The caller computes that cost from ``reserved_rounds``. Rounds that were not reserved are
+        free again only where the stop did not depend on what was released.
+
+        Raises:
+            UnsafeError: no such run, above what it holds, or settled at another cost.
+        """
+        with self._storage.transaction() as connection:
+            row = budgets.stored_entry(connection, run_id)
+            if row["kind"] != "rounds":
+                raise UnsafeError(f"{run_id!r} is a release: its charge never gets lower")
+            if row["status"] == "settled":
+                if (row["epsilon"], row["delta"]) != (epsilon, delta):
+                    raise UnsafeError(f"run {run_id!r} is settled at another cost already")
+                return
+            if not (0 <= epsilon <= row["held_epsilon"] and 0 <= delta <= row["held_delta"]):
+                raise UnsafeError(
+                    f"run {run_id!r} holds epsilon {row['held_epsilon']:.6g} and delta"
+                    f" {row['held_delta']:.6g}: it cannot be settled at {epsilon:.6g}, {delta:.6g}"
+                )
+            connection.execute(
+                update(ENTRIES)
+                .where(ENTRIES.c.id == run_id)
+                .values(epsilon=epsilon, delta=delta, status="settled")
+            )
+
+    def release_once(
+        self,
+        *,
+        nonce: str,
+        dataset: str,
+        fingerprint: str,
+        unit: str,
+        relation: Relation,
+        epsilon: float,
+        delta: float,
+        event: dict[str, Any],
+        draw: Callable[[], Any],
+    ) -> tuple[Any, LedgerEntry]:
+        """Charge, draw and store one noisy answer; a repeated nonce returns it without drawing.
+
+        Args:
+            nonce: names the query; becomes the entry's id.
+            dataset: id of the dataset.
+            fingerprint: hash of its rows.
+            unit: that the release protects.
+            relation: under which it does.
+            epsilon: cost, >= 0.
+            delta: cost.
+            event: what is released, as JSON.
+            draw: makes the noisy answer, of JSON values; called once, after the charge is on disk.
+
+        Returns:
+            The answer as read from JSON, and its entry.
+
+        Raises:
+            BudgetError: no budget, or not enough left.
+            ConfigError: the answer or event is not of JSON values.
+            UnsafeError: the nonce was charged without an answer (a crash, or another process that
+                still draws), or for another query; or the account does not fit.
+        """
+        request = Charge(
+            entry_id=nonce,
+            kind="release",
+            dataset=dataset,
+            fingerprint=fingerprint,
+            unit=unit,
+            relation=relation,
+            epsilon=epsilon,
+            delta=delta,
+            max_rounds=1,
+            event=event,
+        )
+        with self._storage.transaction() as connection:
+            entry, is_new = budgets.charge(connection, request)
+            if not is_new:
+                answer = budgets.stored_entry(connection, nonce)["answer"]
+                if answer is None:
+                    raise UnsafeError(
+                        f"release {nonce!r} was charged but its answer was lost: it is spent, ask"
+                        " again under a new nonce"
+                    )
+                return json.loads(answer), entry
+            blocks.reserve(connection, entry, 1, nonce)
+        answer = as_json("the answer", draw())
+        with self._storage.transaction() as connection:
+            blocks.record(connection, nonce, 1, commit=True)
+            connection.execute(
+                update(ENTRIES).where(ENTRIES.c.id == nonce).values(answer=answer, status="settled")
+            )
+            return json.loads(answer), as_entry(budgets.stored_entry(connection, nonce))
+
+    def reserved(self, entry_id: str) -> LedgerEntry | None:
+        """Return the entry with this id, or None: what a certificate is compared with."""
+        with self._storage.transaction() as connection:
+            row = budgets.find_entry(connection, entry_id)
+            return None if row is None else as_entry(row)
+
+    def accounts(self) -> list[Account]:
+        """Return every account with what is spent, in the order they were made."""
+        with self._storage.transaction() as connection:
+            return budgets.find_accounts(connection)
+
+    def entries(self, dataset: str | None = None) -> list[LedgerEntry]:
+        """Return every entry, or those of one dataset, in the order they were made."""
+        query = select(ENTRIES, ACCOUNTS.c.dataset).join(ACCOUNTS)
+        if dataset is not None:
+            query = query.where(ACCOUNTS.c.dataset == dataset)
+        query = query.order_by(ENTRIES.c.created, ENTRIES.c.id)
+        with self._storage.transaction() as connection:
+            return [as_entry(row) for row in connection.execute(query).mappings()]
+
+    def close(self) -> None:
+        """Close the database; every charge is on disk already."""
+        self._storage.close()

@@ -1,0 +1,142 @@
+"""What the ledger answers with: frozen records."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import RowMapping
+
+from distributed_privrl.core.checks import check_delta, check_positive
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.privacy.units import Relation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """The budget of one dataset and what is charged to it.
+
+    ``spent_*`` are sums over entries, open ones at what they hold (basic composition).
+    """
+
+    id: int
+    dataset: str
+    fingerprint: str
+    unit: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    spent_epsilon: float
+    spent_delta: float
+
+    @property
+    def remaining_epsilon(self) -> float:
+        """Epsilon that may still be charged."""
+        return max(0.0, self.epsilon - self.spent_epsilon)
+
+    @property
+    def remaining_delta(self) -> float:
+        """Delta that may still be charged."""
+        return max(0.0, self.delta - self.spent_delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerEntry:
+    """One charge: a run of private rounds, or one release.
+
+    ``epsilon`` and ``delta`` are what is charged now: the whole hold until it is settled.
+    ``committed_rounds <= drawn_rounds <= reserved_rounds <= max_rounds`` always.
+    """
+
+    id: str
+    dataset: str
+    unit: str
+    relation: Relation
+    kind: Literal["rounds", "release"]
+    reserved_rounds: int
+    drawn_rounds: int
+    committed_rounds: int
+    max_rounds: int
+    epsilon: float
+    delta: float
+    event: dict[str, Any]
+    status: Literal["open", "settled"]
+    created: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """A block of rounds of a run, charged whether or not they are drawn.
+
+    ``repeated`` says that this nonce had been reserved before: what was drawn under it is in
+    ``drawn`` at best, so only a caller who knows that nothing was may draw.
+    """
+
+    nonce: str
+    run_id: str
+    first_round: int
+    rounds: int
+    drawn: int
+    committed: int
+    abandoned: bool
+    repeated: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """What a run or release asks for; ``epsilon`` and ``delta`` are the cost of all of it."""
+
+    entry_id: str
+    kind: Literal["rounds", "release"]
+    dataset: str
+    fingerprint: str
+    unit: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    max_rounds: int
+    event: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < math.inf:
+            raise ConfigError(f"epsilon must be a finite number >= 0, got {self.epsilon!r}")
+        check_delta("delta", self.delta)
+        check_positive("max_rounds", self.max_rounds)
+
+    def columns(self) -> dict[str, Any]:
+        """Return what a stored entry must equal to be this charge, made before."""
+        return {
+            "kind": self.kind,
+            "unit": self.unit,
+            "relation": Relation(self.relation).value,
+            "held_epsilon": self.epsilon,
+            "held_delta": self.delta,
+            "max_rounds": self.max_rounds,
+            "event": as_json("event", self.event),
+        }
+
+
+def as_json(name: str, value: Any) -> str:
+    """Return ``value`` as JSON text with sorted keys.
+
+    Raises:
+        ConfigError: it holds something that JSON does not know.
+    """
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be made of JSON values: {error}") from error
+
+
+def as_entry(row: RowMapping) -> LedgerEntry:
+    """Return the record of a row of entries joined with its account's ``dataset``."""
+    values = {name: row[name] for name in LedgerEntry.__dataclass_fields__}
+    values.update(event=json.loads(row["event"]), relation=Relation(row["relation"]))
+    return LedgerEntry(**values)
+
+
+def as_reservation(row: RowMapping) -> Reservation:
+    """Return the record of a row of blocks, one that was there before."""
+    values = dict(row)
+    run_id = values.pop("entry_id")
+    return Reservation(**values, run_id=run_id, repeated=True)

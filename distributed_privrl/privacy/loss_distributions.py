@@ -1,0 +1,136 @@
+"""Privacy loss distributions of counted events, each kind on a grid of its own."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
+from numpy.typing import NDArray
+
+from distributed_privrl.privacy.atoms import Atoms
+
+CERTIFIED_INTERVAL = 1e-4
+BINS = 1_000_000
+_DISCRETE_ATOMS = 10_000
+_LARGEST_EXPONENT = 700.0
+_SMALLEST_INTERVAL = 1e-10
+
+
+def compose(atoms: Atoms, grid: float) -> pld.PrivacyLossDistribution:
+    """Compose each kind of atom on a grid of its own, then all of them on ``grid``."""
+    parts = list(_parts(atoms, grid))
+    if len(parts) == 1:
+        return parts[0].distribution
+    total = parts[0].on_grid(grid)
+    for part in parts[1:]:
+        total = total.compose(part.on_grid(grid))
+    return total
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """A privacy loss distribution on multiples of ``interval``."""
+
+    distribution: pld.PrivacyLossDistribution
+    interval: float
+
+    def repeated(self, count: int) -> "_Losses":
+        dense = _per_direction(self.distribution, lambda pmf: pmf.to_dense_pmf())
+        return _Losses(dense.self_compose(count), self.interval)
+
+    def on_grid(self, interval: float) -> pld.PrivacyLossDistribution:
+        """Round every loss up to a multiple of ``interval``: an upper bound."""
+        if interval == self.interval:
+            return self.distribution
+        return _per_direction(self.distribution, lambda pmf: self._rounded_up(pmf, interval))
+
+    def _rounded_up(self, pmf: pld_pmf.PLDPmf, interval: float) -> pld_pmf.PLDPmf:
+        dense = pmf.to_dense_pmf()
+        losses = (dense._lower_loss + np.arange(dense.size)) * (self.interval / interval)
+        cells = np.ceil(losses).astype(np.int64)
+        masses = np.bincount(cells - cells[0], weights=dense._probs)
+        return pld_pmf.DensePLDPmf(interval, int(cells[0]), masses, dense._infinity_mass, True)
+
+
+def _per_direction(
+    distribution: pld.PrivacyLossDistribution, change: Callable[[pld_pmf.PLDPmf], pld_pmf.PLDPmf]
+) -> pld.PrivacyLossDistribution:
+    """Apply ``change`` to the losses of removing a unit, and of adding one where they differ."""
+    add = None if distribution._symmetric else change(distribution._pmf_add)
+    return pld.PrivacyLossDistribution(change(distribution._pmf_remove), add)
+
+
+def _parts(atoms: Atoms, grid: float) -> Iterator[_Losses]:
+    scale = grid / CERTIFIED_INTERVAL
+    if atoms.mu_squared:
+        multiplier = 1 / math.sqrt(atoms.mu_squared)
+        interval = _interval(1 / multiplier, _gaussian_range(multiplier), scale)
+        distribution = pld.from_gaussian_mechanism(
+            multiplier, value_discretization_interval=interval
+        )
+        yield _Losses(distribution, interval)
+    for (probability, multiplier), count in atoms.poisson.items():
+        yield _private_round(probability, multiplier, scale).repeated(count)
+    for multiplier, count in atoms.laplace.items():
+        interval = _interval(1 / multiplier, 2 / multiplier, scale)
+        distribution = pld.from_laplace_mechanism(
+            multiplier, value_discretization_interval=interval
+        )
+        yield _Losses(distribution, interval).repeated(count)
+    for (parameter, sensitivity), count in atoms.discrete_laplace.items():
+        yield _discrete_laplace(parameter, sensitivity).repeated(count)
+    for value, count in atoms.pure.items():
+        yield _randomised_response(value).repeated(count)
+
+
+@lru_cache(maxsize=8)
+def _private_round(probability: float, multiplier: float, scale: float) -> _Losses:
+    step_loss = probability * math.sqrt(math.expm1(min(multiplier**-2, _LARGEST_EXPONENT)))
+    interval = _interval(step_loss, _gaussian_range(multiplier), scale)
+    distribution = pld.from_gaussian_mechanism(
+        multiplier, value_discretization_interval=interval, sampling_prob=probability
+    )
+    return _Losses(distribution, interval)
+
+
+def _interval(step_loss: float, loss_range: float, scale: float) -> float:
+    """Return a grid of at most a twentieth of one step's loss, and at most a million points."""
+    fine = scale * min(CERTIFIED_INTERVAL, step_loss / 20)
+    return max(fine, loss_range / BINS, _SMALLEST_INTERVAL)
+
+
+def _gaussian_range(multiplier: float) -> float:
+    return (20 * multiplier + 1) / multiplier**2
+
+
+def _discrete_laplace(parameter: float, sensitivity: int) -> _Losses:
+    """Return the exact atoms: losses ``parameter`` times sensitivity, sensitivity - 2, ...
+
+    The worst case is one coordinate that moves by the whole L1 sensitivity. With very many atoms
+    the worst mechanism of the same pure epsilon stands in.
+    """
+    if sensitivity > _DISCRETE_ATOMS:
+        return _randomised_response(parameter * sensitivity)
+    outcomes = np.arange(sensitivity + 1)
+    masses = math.tanh(parameter / 2) * np.exp(-parameter * outcomes)
+    tail = 1 / (1 + math.exp(-parameter))
+    masses[0], masses[-1] = tail, tail * math.exp(-parameter * sensitivity)
+    return _from_atoms(sensitivity - 2 * outcomes, masses, parameter)
+
+
+def _randomised_response(value: float) -> _Losses:
+    """Return the worst (value, 0) mechanism: losses +value and -value."""
+    truth = 1 / (1 + math.exp(-value))
+    return _from_atoms(np.array([1, -1]), np.array([truth, truth * math.exp(-value)]), value)
+
+
+def _from_atoms(losses: NDArray[np.int64], masses: NDArray[np.float64], interval: float) -> _Losses:
+    lowest = int(losses.min())
+    dense = np.bincount(losses - lowest, weights=masses)
+    return _Losses(
+        pld.PrivacyLossDistribution(pld_pmf.DensePLDPmf(interval, lowest, dense, 0.0, True)),
+        interval,
+    )

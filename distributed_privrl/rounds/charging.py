@@ -1,0 +1,149 @@
+"""Charging a run's private rounds and its noisy count; the stages of its certificate."""
+
+import numpy as np
+
+from distributed_privrl.core.config import DataConfig, NoisyCount
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.mechanisms import DiscreteLaplaceRelease, noisy_count
+from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
+from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.plan import RoundPlan
+
+FLOAT32_SUMS = "float32_partial_sums"
+
+
+def declared_units(data: DataConfig) -> UnitCount:
+    """Return the number of units as the configuration declares it.
+
+    Raises:
+        ConfigError: it is not declared, or is to be counted privately.
+    """
+    if isinstance(data.units, NoisyCount):
+        raise ConfigError(
+            "data.units is to be counted with noise, so nothing is known before the run:"
+            " plan with a guess, e.g. -o data.units=100000"
+        )
+    if data.units is None:
+        raise ConfigError(
+            "data.units is not declared: the number of units is private unless it is public;"
+            " give it, or {epsilon: 0.01} to count it with noise"
+        )
+    return UnitCount(value=data.units, source="declared")
+
+
+def count_units(
+    data: DataConfig, context: RunContext, *, relation: Relation
+) -> tuple[UnitCount, Stage | None]:
+    """Return the number of units: as declared, or counted with discrete Laplace noise and charged.
+
+    Args:
+        data: ``units`` says which.
+        context: ledger, store and noise of the run.
+        relation: of the run.
+
+    Raises:
+        ConfigError: ``data.units`` is neither declared nor to be counted.
+        BudgetError: the count does not fit into the budget.
+
+    Privacy: unit ``data.unit``, relation as given; a count has sensitivity 1; event
+    ``discrete_laplace``, charged under the nonce ``<run>/count``, so that a resume draws no second.
+    """
+    if not isinstance(data.units, NoisyCount):
+        return declared_units(data), None
+    cost = data.units.epsilon
+    event = DiscreteLaplaceRelease(sensitivity=1, scale=1 / cost).event
+
+    def draw() -> int:
+        exact = _exact_count(data, context)
+        return noisy_count(exact, epsilon=cost, source=context.noise_source())[0].value
+
+    answer, entry = context.ledger.release_once(
+        nonce=f"{context.run_id}/count",
+        dataset=data.sensitive,
+        fingerprint=context.fingerprint,
+        unit=data.unit,
+        relation=relation,
+        epsilon=cost,
+        delta=0.0,
+        event=event.model_dump(),
+        draw=draw,
+    )
+    if not isinstance(answer, int):
+        raise ConfigError(f"the ledger's answer for {entry.id} is no count: {answer!r}")
+    count = UnitCount(value=answer, source="dp")
+    stage = Stage(
+        name="count",
+        dataset=data.sensitive,
+        unit=data.unit,
+        relation=relation,
+        units=count.value,
+        units_source="dp",
+        accountant="pure",
+        delta=0.0,
+        clip_norm=None,
+        assumptions=(),
+        events=(event,),
+    )
+    return count, stage
+
+
+def _exact_count(data: DataConfig, context: RunContext) -> int:
+    """Return the number of units. Private: for `noisy_count` alone."""
+    chunks = context.store.iter_transitions(data.sensitive, unit=data.unit)
+    if data.unit == TRANSITION:
+        return sum(len(chunk) for chunk in chunks)
+    seen: set[int] = set()
+    for chunk in chunks:
+        seen.update(np.unique(chunk.unit_ids).tolist())
+    return len(seen)
+
+
+def open_charge(data: DataConfig, context: RunContext, plan: RoundPlan) -> None:
+    """Hold the cost of planned and spare rounds in the ledger, or refuse before anything is drawn.
+
+    Raises:
+        BudgetError: there is no budget, or it would be exceeded.
+        UnsafeError: the budget is for another unit or relation.
+    """
+    if plan.budget is None:
+        return
+    context.ledger.open_run(
+        run_id=context.run_id,
+        dataset=data.sensitive,
+        fingerprint=context.fingerprint,
+        unit=plan.budget.unit,
+        relation=plan.budget.relation,
+        epsilon=plan.budget.epsilon,
+        delta=plan.budget.delta,
+        max_rounds=plan.max_rounds,
+        event=plan.event(plan.max_rounds).model_dump(),
+    )
+
+
+def settle_charge(
+    name: str, data: DataConfig, context: RunContext, plan: RoundPlan
+) -> tuple[Stage, int]:
+    """Lower the hold to what was reserved; return the certificate's stage and the unused rounds.
+
+    The number of reserved rounds was fixed in advance, but for blocks lost to crashes.
+    """
+    entry = context.ledger.reserved(context.run_id)
+    if plan.budget is None or plan.mechanism is None or entry is None:
+        raise ConfigError(f"run {context.run_id} was never charged: nothing to settle")
+    cost = plan.epsilon(entry.reserved_rounds, certified=True)
+    context.ledger.settle(context.run_id, epsilon=cost, delta=plan.budget.delta)
+    stage = Stage(
+        name=name,
+        dataset=data.sensitive,
+        unit=plan.budget.unit,
+        relation=plan.budget.relation,
+        units=plan.units.value,
+        units_source=plan.units.source,
+        accountant=plan.accountant,
+        delta=plan.budget.delta,
+        clip_norm=plan.mechanism.clip_norm,
+        assumptions=(FLOAT32_SUMS,),
+        events=(plan.event(entry.reserved_rounds),),
+    )
+    return stage, plan.max_rounds - entry.reserved_rounds

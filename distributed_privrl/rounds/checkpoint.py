@@ -1,0 +1,59 @@
+"""One atomic file: parameters, moments, round number, ledger ids. Never data, indices or keys."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from distributed_privrl.core.errors import StorageError
+from distributed_privrl.core.files import atomic_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointState:
+    """The public part of a checkpoint.
+
+    Args:
+        run_id: the ledger's entry.
+        round_index: rounds whose noisy steps the parameters hold.
+        block_nonce: the reservation that ends at this checkpoint; empty before the first.
+        block_drawn: noise vectors drawn from it.
+    """
+
+    run_id: str
+    round_index: int
+    block_nonce: str = ""
+    block_drawn: int = 0
+
+
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: CheckpointState) -> None:
+    """Write both atomically.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written.
+    """
+    with atomic_path(path) as temporary:
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+            temporary,
+            metadata={"state": json.dumps(asdict(state))},
+        )
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], CheckpointState]:
+    """Return the tensors and the state in ``path``.
+
+    Raises:
+        StorageError: the file is damaged or is no checkpoint.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            state = CheckpointState(**json.loads(file.metadata()["state"]))
+            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
+    except Exception as error:
+        raise StorageError(
+            f"cannot read the checkpoint {path}: {error}; delete it to start the run anew"
+        ) from error

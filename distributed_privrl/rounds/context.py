@@ -1,0 +1,65 @@
+"""What a method is given to run with, and what it gives back."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.progress import Progress
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Everything around a method that is not its configuration.
+
+    Args:
+        run_id: the run's name in the ledger.
+        folder: where checkpoints and synthetic chunks are written.
+        executor: starts workers.
+        store: datasets.
+        ledger: where charges are made.
+        fingerprint: of the sensitive dataset; it stays in the ledger.
+        progress: told where long work is.
+        insecure_key: seeds private randomness in tests; the certificate is then invalid.
+    """
+
+    run_id: str
+    folder: Path
+    executor: Executor
+    store: DatasetStore
+    ledger: Ledger
+    fingerprint: str
+    progress: Progress
+    insecure_key: int | None = None
+
+    def noise_source(self) -> NoiseSource:
+        """Return a source for releases made in this process."""
+        return SecureNoise() if self.insecure_key is None else SeededNoise(self.insecure_key)
+
+    @property
+    def noise_facts(self) -> tuple[str, bool, tuple[str, ...]]:
+        """Name, certifiability and assumptions of every noise source of this run."""
+        source = SecureNoise if self.insecure_key is None else SeededNoise
+        return source.name, source.certifiable, source.assumptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodResult:
+    """What a method releases.
+
+    Args:
+        stages: what was charged; empty without privacy.
+        spare_rounds: rounds paid for beyond the planned ones and not reserved.
+        ledger_entries: ids of the charges.
+        transitions: makes the synthetic transitions, chunk by chunk.
+    """
+
+    stages: tuple[Stage, ...]
+    spare_rounds: int
+    ledger_entries: tuple[str, ...]
+    transitions: Callable[[], Iterable[Transitions]]

@@ -1,0 +1,184 @@
+"""The gradient local update: per-unit gradients, clipped to one norm, summed in micro-batches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.rounds import book_keeping
+from distributed_privrl.rounds.local_update import RowLoss, UnitBatch
+from distributed_privrl.rounds.parameters import FlatParameters
+
+PerUnitGradients = Literal["auto", "book_keeping", "opacus"]
+SUM_EVERY_ROWS = 1024
+
+
+class _Accumulate(Protocol):
+    def add_clipped_gradients(
+        self,
+        row_losses: Callable[[nn.Module], Tensor],
+        *,
+        copies: int,
+        clip_norm: float | None,
+        accumulator: Tensor,
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class OpacusGradients:
+    """Per-unit gradients of any module that Opacus knows, each formed in full.
+
+    The path for modules with other parameters than linear layers', and the oracle of book-keeping
+    in tests. Memory grows with units x parameters: keep micro-batches small.
+    """
+
+    def __init__(self, flat: FlatParameters) -> None:
+        from opacus import GradSampleModule
+
+        self._flat = flat
+        self._wrapped = GradSampleModule(flat.module, batch_first=True, loss_reduction="sum")
+
+    def add_clipped_gradients(
+        self,
+        row_losses: Callable[[nn.Module], Tensor],
+        *,
+        copies: int,
+        clip_norm: float | None,
+        accumulator: Tensor,
+    ) -> None:
+        """Add each unit's clipped gradient to ``accumulator``; see `BookKeeping`."""
+        self._wrapped.zero_grad(set_to_none=True)
+        torch.autograd.backward(row_losses(self._wrapped).sum() / copies)
+        with torch.no_grad():
+            samples: list[Tensor] = [
+                getattr(p, "grad_sample")  # noqa: B009 - set by Opacus, unknown to the type
+                for p in self._flat.module.parameters()
+                if p.requires_grad
+            ]
+            vectors = torch.cat([sample.reshape(len(sample), -1) for sample in samples], dim=1)
+            vectors = vectors.view(-1, copies, vectors.shape[1]).sum(dim=1)
+            accumulator.add_(clip_rows(vectors, clip_norm).sum(dim=0))
+        self._wrapped.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        """Remove Opacus' hooks."""
+        self._wrapped.remove_hooks()
+
+
+def clip_rows(vectors: Tensor, clip_norm: float | None) -> Tensor:
+    """Return each row scaled to norm at most ``clip_norm``; a non-finite row becomes zero.
+
+    Args:
+        vectors: ``(U, P)``.
+        clip_norm: L2 bound; None returns the rows as they are.
+
+    Privacy: per-unit sensitivity; norms in float64, measured again after scaling.
+    """
+    if clip_norm is None:
+        return vectors
+    for _ in range(2):
+        norms = vectors.double().norm(dim=1)
+        vectors = torch.where(torch.isfinite(norms)[:, None], vectors, 0.0)
+        factors = torch.clamp(clip_norm * book_keeping.SAFETY / norms.clamp(min=1e-300), max=1.0)
+        factors = torch.where(torch.isfinite(factors), factors, 0.0)
+        vectors = vectors * factors[:, None].to(vectors.dtype)
+    return vectors
+
+
+@dataclass
+class GradientLocalUpdate:
+    """A unit's vector is the gradient of its mean loss over its copies, clipped once.
+
+    Args:
+        module: the network; its parameters are re-pointed to one flat vector.
+        row_loss: loss of each row; rows must not meet in it.
+        clip_norm: L2 bound of a unit's vector; None for training without privacy.
+        micro_batch_rows: rows computed at once; memory does not depend on the batch beyond it.
+        per_unit_gradients: ``auto`` takes book-keeping where it can.
+
+    Raises:
+        ConfigError: book-keeping is asked for a module that has other than linear parameters.
+    """
+
+    module: nn.Module
+    row_loss: RowLoss
+    clip_norm: float | None
+    micro_batch_rows: int = 128
+    per_unit_gradients: PerUnitGradients = "auto"
+    _flat: FlatParameters = field(init=False, repr=False)
+    _gradients: _Accumulate = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        supported = book_keeping.supports(self.module)
+        if self.per_unit_gradients == "book_keeping" and not supported:
+            raise ConfigError(
+                "per_unit_gradients=book_keeping needs all trainable parameters in linear layers;"
+                " use auto or opacus"
+            )
+        self._flat = FlatParameters(self.module)
+        use_opacus = self.per_unit_gradients == "opacus" or not supported
+        self._gradients = (
+            OpacusGradients(self._flat) if use_opacus else book_keeping.BookKeeping(self._flat)
+        )
+        self._accumulator = torch.zeros_like(self._flat.vector)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a unit's vector."""
+        return self._flat.dimension
+
+    def clipped_sum(
+        self, parameters: NDArray[np.floating], batch: UnitBatch
+    ) -> NDArray[np.floating]:
+        """Return the sum over units of their clipped gradients; see `LocalUpdate.clipped_sum`.
+
+        Privacy: one vector a unit, L2 norm <= clip_norm over all layers and copies; null for a unit
+        whose gradient is not finite. float32 inside ``SUM_EVERY_ROWS`` rows, float64 across.
+        """
+        self._flat.load(parameters)
+        copies = batch.rows.shape[1]
+        step = max(1, self.micro_batch_rows // copies)
+        self._accumulator.zero_()
+        total: Tensor | None = None
+        rows_since = 0
+        for start in range(0, len(batch), step):
+            part = batch.part(start, start + step)
+            self._add(part, copies)
+            rows_since += len(part) * copies
+            if rows_since >= SUM_EVERY_ROWS and start + step < len(batch):
+                total = self._drain(total)
+                rows_since = 0
+        if total is None:
+            return self._accumulator.cpu().numpy()
+        return self._drain(total).cpu().numpy()
+
+    def _drain(self, total: Tensor | None) -> Tensor:
+        if total is None:
+            total = self._accumulator.to(torch.float64, copy=True)
+        else:
+            total.add_(self._accumulator)
+        self._accumulator.zero_()
+        return total
+
+    def _add(self, part: UnitBatch, copies: int) -> None:
+        device, dtype = self._flat.vector.device, self._flat.vector.dtype
+        rows = torch.from_numpy(part.rows.reshape(len(part) * copies, -1)).to(device, dtype)
+        draws = torch.from_numpy(part.draws.reshape(len(part) * copies, -1)).to(device, dtype)
+        valid = torch.from_numpy(part.valid.reshape(-1)).to(device, dtype)
+
+        def row_losses(module: nn.Module) -> Tensor:
+            return self.row_loss(module, rows, draws) * valid
+
+        self._gradients.add_clipped_gradients(
+            row_losses, copies=copies, clip_norm=self.clip_norm, accumulator=self._accumulator
+        )
+
+    def close(self) -> None:
+        """Remove hooks from the module."""
+        self._gradients.close()

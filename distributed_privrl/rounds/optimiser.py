@@ -1,0 +1,97 @@
+"""The server's step: fused Adam on one flat vector, and the average of its iterates."""
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from distributed_privrl.core.config import PositiveFloat, StrictModel
+
+
+class OptimiserConfig(StrictModel):
+    """Adam and the exponential moving average of the parameters."""
+
+    learning_rate: PositiveFloat = Field(default=3e-4, description="Adam's step size")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of Adam's first moment")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of Adam's second moment")
+    schedule: Literal["constant", "cosine"] = Field(
+        default="constant", description="learning rate over the rounds"
+    )
+    ema_decay: float = Field(
+        default=0.999, ge=0, lt=1, description="decay of the parameters' average; 0: the last ones"
+    )
+
+
+class ServerOptimiser:
+    """Steps a flat vector and keeps its moving average.
+
+    Everything here is post-processing of noisy sums (or public training).
+
+    Args:
+        vector: parameters ``(P,)``, stepped in place.
+        config: step sizes and decays.
+        total_steps: length of the schedule.
+    """
+
+    def __init__(self, vector: Tensor, config: OptimiserConfig, *, total_steps: int) -> None:
+        self.vector = vector
+        self.ema = vector.clone()
+        self.steps = 0
+        self._config = config
+        self._total_steps = max(1, total_steps)
+        self._parameter = torch.nn.Parameter(vector, requires_grad=False)
+        self._parameter.data = vector
+        self._adam = torch.optim.Adam(
+            [self._parameter],
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            fused=True,
+        )
+
+    def step(self, gradient: Tensor) -> None:
+        """Take one step along ``gradient`` ``(P,)`` and move the average."""
+        if self._config.schedule == "cosine":
+            fraction = min(1.0, self.steps / self._total_steps)
+            rate = 0.5 * self._config.learning_rate * (1 + math.cos(math.pi * fraction))
+            self._adam.param_groups[0]["lr"] = rate
+        self._parameter.grad = gradient
+        self._adam.step()
+        self._parameter.grad = None
+        self.steps += 1
+        # Warm-up, so that early averages are not held back by the initial parameters.
+        decay = min(self._config.ema_decay, self.steps / (self.steps + 10))
+        self.ema.lerp_(self.vector, 1 - decay)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint must hold."""
+        state = self._adam.state.get(self._parameter, {})
+        zeros = torch.zeros_like(self.vector)
+        return {
+            "parameters": self.vector,
+            "ema": self.ema,
+            "exp_avg": state.get("exp_avg", zeros),
+            "exp_avg_sq": state.get("exp_avg_sq", zeros),
+        }
+
+    def restore(self, tensors: dict[str, Tensor], *, steps: int) -> None:
+        """Continue from the tensors of a checkpoint taken after ``steps`` steps."""
+        self.vector.copy_(tensors["parameters"])
+        self.ema.copy_(tensors["ema"])
+        self.steps = steps
+        if steps:
+            self._adam.state[self._parameter] = {
+                "step": torch.tensor(float(steps)),
+                "exp_avg": tensors["exp_avg"].clone(),
+                "exp_avg_sq": tensors["exp_avg_sq"].clone(),
+            }
+
+
+def as_gradient(values: NDArray[np.floating], denominator: float, like: Tensor) -> Tensor:
+    """Return ``values / denominator`` in the dtype and on the device of ``like``."""
+    gradient = torch.empty_like(like)
+    torch.div(torch.from_numpy(values).to(like.device), denominator, out=gradient)
+    return gradient

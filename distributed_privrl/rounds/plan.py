@@ -1,0 +1,173 @@
+"""The plan of a run's private rounds: noise, epsilon and cost, from public facts alone."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from distributed_privrl.core.config import PositiveFloat, PositiveInt, PrivacyConfig, StrictModel
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.calibration import PrivateRound, calibrate_private_round
+from distributed_privrl.privacy.events import PoissonGaussianEvent
+from distributed_privrl.privacy.units import (
+    PrivacyBudget,
+    Relation,
+    UnitCount,
+    check_delta_for_units,
+)
+from distributed_privrl.rounds.optimiser import OptimiserConfig
+
+LARGEST_BLOCK = 500
+SPARE_BLOCKS = 2
+
+
+class RoundsConfig(StrictModel):
+    """The private rounds of a run."""
+
+    rounds: PositiveInt = Field(default=3000, description="private rounds (T)")
+    expected_batch_size: PositiveInt = Field(
+        default=4096, description="units that take part in a round on average (q x units)"
+    )
+    clip_norm: PositiveFloat = Field(default=1.0, description="L2 bound of a unit's vector (C)")
+    noise_multiplicity: PositiveInt = Field(
+        default=1, description="noise levels drawn for each unit and averaged before clipping"
+    )
+    micro_batch_rows: PositiveInt = Field(
+        default=128, description="rows computed at once; bounds memory"
+    )
+    spare: int | None = Field(
+        default=None,
+        ge=0,
+        description="rounds paid for so that a crash does not end the run (default: two blocks)",
+    )
+    block_rounds: PositiveInt | None = Field(
+        default=None, description="rounds reserved at once (default: a tenth, at most 500)"
+    )
+    optimiser: OptimiserConfig = OptimiserConfig()
+
+    @property
+    def block(self) -> int:
+        """Rounds reserved at once."""
+        return self.block_rounds or min(LARGEST_BLOCK, math.ceil(self.rounds / 10))
+
+    @property
+    def spare_rounds(self) -> int:
+        """Rounds paid for beyond the planned ones."""
+        return SPARE_BLOCKS * self.block if self.spare is None else self.spare
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPlan:
+    """What a run will do and cost; public facts only.
+
+    Args:
+        units: number of units, declared or counted with noise.
+        sampling_probability: of each unit, each round (q).
+        config: the rounds.
+        budget: what the run may cost; None without privacy.
+        mechanism: the calibrated round; None without privacy.
+        accountant: that calibrated it.
+    """
+
+    units: UnitCount
+    sampling_probability: float
+    config: RoundsConfig
+    budget: PrivacyBudget | None
+    mechanism: PrivateRound | None
+    accountant: Literal["pld", "rdp"]
+
+    @property
+    def max_rounds(self) -> int:
+        """Planned and spare rounds: what the ledger holds."""
+        return self.config.rounds + self.config.spare_rounds
+
+    @property
+    def expected_units(self) -> float:
+        """The fixed public denominator of a round."""
+        return self.sampling_probability * self.units.value
+
+    def event(self, rounds: int) -> PoissonGaussianEvent:
+        """Return the event of ``rounds`` rounds.
+
+        Raises:
+            ConfigError: the plan is not private.
+        """
+        if self.mechanism is None:
+            raise ConfigError("privacy.epsilon is null: a run without privacy has no event")
+        return self.mechanism.event(rounds)
+
+    def epsilon(self, rounds: int, *, certified: bool = False) -> float:
+        """Return the epsilon of ``rounds`` rounds at the plan's delta; infinite without privacy."""
+        if self.budget is None:
+            return math.inf
+        if rounds == 0:
+            return 0.0
+        return epsilon(
+            [self.event(rounds)],
+            delta=self.budget.delta,
+            relation=self.budget.relation,
+            accountant=self.accountant,
+            certified=certified,
+        )
+
+
+def make_plan(
+    privacy: PrivacyConfig, rounds: RoundsConfig, *, unit: str, units: UnitCount, spent: float = 0.0
+) -> RoundPlan:
+    """Calibrate the noise so that planned and spare rounds together stay within the budget.
+
+    Args:
+        privacy: the run's bound on (epsilon, delta).
+        rounds: the run's rounds.
+        unit: what one person contributes.
+        units: how many there are.
+        spent: epsilon that the run spends elsewhere (a noisy count).
+
+    Raises:
+        ConfigError: the expected batch is larger than the number of units, or epsilon is used up.
+        UnsafeError: delta is not below 1/units.
+    """
+    probability = rounds.expected_batch_size / units.value
+    if probability > 1:
+        raise ConfigError(
+            f"training.expected_batch_size={rounds.expected_batch_size} is above"
+            f" data.units={units.value}: lower it"
+        )
+    if privacy.epsilon is None:
+        return RoundPlan(
+            units=units,
+            sampling_probability=probability,
+            config=rounds,
+            budget=None,
+            mechanism=None,
+            accountant=privacy.accountant,
+        )
+    check_delta_for_units(privacy.delta, units)
+    if privacy.epsilon <= spent:
+        raise ConfigError(
+            f"privacy.epsilon={privacy.epsilon:g} is used up by the count of units"
+            f" ({spent:g}): raise it or lower data.units.epsilon"
+        )
+    budget = PrivacyBudget(
+        epsilon=privacy.epsilon - spent,
+        delta=privacy.delta,
+        unit=unit,
+        relation=Relation(privacy.relation),
+    )
+    mechanism = calibrate_private_round(
+        budget=budget,
+        sampling_probability=probability,
+        rounds=rounds.rounds + rounds.spare_rounds,
+        clip_norm=rounds.clip_norm,
+        accountant=privacy.accountant,
+    )
+    return RoundPlan(
+        units=units,
+        sampling_probability=probability,
+        config=rounds,
+        budget=budget,
+        mechanism=mechanism,
+        accountant=privacy.accountant,
+    )

@@ -1,0 +1,162 @@
+"""The executor whose workers are Ray actors of the same plain classes."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distributed_privrl.core.errors import ConfigError, PrivRLError, WorkerLostError
+from distributed_privrl.runtime.session import connect
+
+logger = logging.getLogger(__name__)
+INLINE_BYTES = 64 * 1024
+RESTART_SECONDS = 120.0
+
+
+class RayWorkerGroup:
+    """Actors of one class, one for each shard; picklable, so that a server actor can hold it."""
+
+    def __init__(self, actors: Sequence[Any], *, repeat_lost_calls: bool) -> None:
+        self._actors = list(actors)
+        self._repeat = repeat_lost_calls
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return len(self._actors)
+
+    def call(
+        self,
+        method: str,
+        shared: Mapping[str, Any] | None = None,
+        per_worker: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call ``method`` on every actor; see `WorkerGroup.call`.
+
+        A large shared array is put into the object store once. A lost call is repeated on the
+        restarted actor only if the group allows it.
+        """
+        import ray
+
+        arguments = {name: _shareable(value) for name, value in (shared or {}).items()}
+        own = per_worker or [{}] * len(self._actors)
+
+        def submit(index: int) -> Any:
+            return getattr(self._actors[index], method).remote(**arguments, **own[index])
+
+        references = [submit(index) for index in range(len(self._actors))]
+        results = []
+        for index, reference in enumerate(references):
+            deadline = time.monotonic() + RESTART_SECONDS
+            while True:
+                try:
+                    results.append(ray.get(reference))
+                    break
+                except ray.exceptions.RayTaskError as error:
+                    raise _own_error(error) from None
+                except ray.exceptions.RayActorError as error:
+                    if not self._repeat or time.monotonic() > deadline:
+                        raise WorkerLostError(
+                            f"worker {index} of {self.size} died during {method}: look at its"
+                            " node's memory, then run again with --resume"
+                        ) from error
+                    logger.warning("worker %d died during %s; it is restarted", index, method)
+                    time.sleep(0.2)
+                    reference = submit(index)
+        return results
+
+    def close(self) -> None:
+        """End the actors."""
+        import ray
+
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
+
+
+def _shareable(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.nbytes > INLINE_BYTES:
+        import ray
+
+        return ray.put(value)
+    return value
+
+
+def _own_error(error: Any) -> BaseException:
+    """Return the error that the worker raised: ours as it is, others wrapped by Ray."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, PrivRLError):
+        return cause
+    derived: BaseException = error.as_instanceof_cause()
+    return derived
+
+
+class RayExecutor:
+    """Starts groups of Ray actors.
+
+    Args:
+        workers: how many workers the largest group will have, to size a local Ray.
+        cpus_per_worker: logical CPUs a worker.
+        gpus_per_worker: GPUs a worker.
+        address: a cluster's address; None starts a local Ray (or reads ``RAY_ADDRESS``).
+
+    Raises:
+        ConfigError: the cluster has fewer CPUs or GPUs than the workers ask for; it would wait for
+            ever.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int = 2,
+        cpus_per_worker: float = 1.0,
+        gpus_per_worker: float = 0.0,
+        address: str | None = None,
+    ) -> None:
+        needed = workers * cpus_per_worker
+        local_cpus = max(os.cpu_count() or 1, math.ceil(needed))
+        self._ray = connect(address=address, cpus=local_cpus)
+        self._cpus, self._gpus = cpus_per_worker, gpus_per_worker
+        self._groups: list[RayWorkerGroup] = []
+        self._shards: list[list[Any]] = []
+        resources = self._ray.cluster_resources()
+        for name, need in (("CPU", needed), ("GPU", workers * gpus_per_worker)):
+            have = resources.get(name, 0.0)
+            if need > have + 1e-9:
+                raise ConfigError(
+                    f"{workers} workers need {need:g} {name}s but Ray has {have:g}: lower"
+                    f" runtime.workers or runtime.{name.lower()}s_per_worker"
+                )
+
+    def start(
+        self,
+        worker_cls: type,
+        shards: Sequence[Any],
+        *,
+        repeat_lost_calls: bool = False,
+        service: bool = False,
+    ) -> RayWorkerGroup:
+        """Start one actor a shard; see `Executor.start`. Calls are never retried by Ray itself."""
+        options = {
+            "max_restarts": -1,
+            "max_task_retries": 0,
+            "num_cpus": 0 if service else self._cpus,
+            "num_gpus": 0 if service else self._gpus,
+        }
+        actor_cls = self._ray.remote(**options)(worker_cls)
+        references = [self._ray.put(shard) for shard in shards]
+        self._shards.append(references)  # a restart reads its shard again: it must stay alive
+        actors = [actor_cls.remote(reference) for reference in references]
+        group = RayWorkerGroup(actors, repeat_lost_calls=repeat_lost_calls)
+        self._groups.append(group)
+        return group
+
+    def close(self) -> None:
+        """End every group; a Ray that was joined or started stays up for the process."""
+        for group in self._groups:
+            group.close()
+        self._groups, self._shards = [], []

@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from distributed_privrl.agents.normalisation import Normalisation
+from distributed_privrl.agents.policy import ActionScale, Policy
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.data.spaces import Space
+from distributed_privrl.models.layers import mlp
+
+ACTIONS = Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
+OBSERVATIONS = Box(-np.inf, np.inf, (3,))
+
+
+def policy(space: Space = OBSERVATIONS, columns: int = 3) -> Policy:
+    network = mlp((columns, 8, 2), torch.Generator().manual_seed(0))
+    normalisation = Normalisation.identity(columns)
+    return Policy(
+        network, normalisation=normalisation, observation_space=space, action_space=ACTIONS
+    )
+
+
+def test_action_scale_maps_bounds_to_one() -> None:
+    scale = ActionScale.of(ACTIONS)
+    raw = np.array([[-2.0, 10.0], [0.0, 2.5]])
+    unit = np.array([[-1.0, 1.0], [0.0, -0.5]])
+    np.testing.assert_allclose(scale.to_unit(raw), unit)
+    np.testing.assert_allclose(scale.from_unit(unit), raw)
+
+
+@pytest.mark.parametrize("space", [Discrete(3), Box(-np.inf, np.inf, (2,))])
+def test_unusable_action_spaces_are_refused(space: Space) -> None:
+    with pytest.raises(ConfigError, match="action space"):
+        ActionScale.of(space)
+
+
+def test_actions_are_the_network_s_and_stay_inside_bounds() -> None:
+    agent = policy()
+    rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    expected = agent.network(torch.from_numpy(rows)).tanh().detach().numpy()
+    expected = expected * [2, 5] + [0, 5]
+    np.testing.assert_allclose(agent.act(rows), expected, rtol=1e-5, atol=1e-6)
+    extreme = agent.act(1e9 * rows)
+    assert all(ACTIONS.contains(action) for action in extreme)
+    assert extreme.dtype == np.float32
+
+
+def test_discrete_observations_are_one_hot() -> None:
+    agent = policy(Discrete(3, start=2))
+    expected = agent.network(torch.eye(3)).tanh().detach().numpy() * [2, 5] + [0, 5]
+    np.testing.assert_allclose(agent.act(np.array([4, 2])), expected[[2, 0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [OBSERVATIONS, Discrete(3)])
+def test_a_saved_policy_acts_the_same(tmp_path: Path, space: Space) -> None:
+    agent = policy(space)
+    agent.save(tmp_path / "policy.safetensors")
+    loaded = Policy.load(tmp_path / "policy.safetensors")
+    rows = np.array([0, 2]) if isinstance(space, Discrete) else np.ones((2, 3))
+    np.testing.assert_array_equal(loaded.act(rows), agent.act(rows))
+    assert loaded.observation_space == space
+    assert loaded.action_space == ACTIONS
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x02\0\0\0\0\0\0\0{}"])
+def test_a_file_that_is_no_policy_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "policy.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="holds no policy"):
+        Policy.load(path)
+    with pytest.raises(StorageError, match="cannot read"):
+        Policy.load(tmp_path / "missing")

@@ -1,0 +1,89 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import (
+    Bounds,
+    bounds_from_environment,
+    bounds_from_file,
+    bounds_from_public,
+)
+from tests.data.conftest import ACTION_SPACE, CATEGORIES, OBSERVATION_SPACE, walk
+
+
+class Bounded(gymnasium.Env):
+    observation_space = Box(np.array([-1.0, -2.0]), np.array([1.0, 2.0]), dtype=np.float64)
+    action_space = Discrete(3)
+    reward_range = (-5.0, 0.0)
+
+
+@pytest.fixture
+def environment():
+    gymnasium.register("BoundsTest-v0", Bounded, disable_env_checker=True)
+    yield "BoundsTest-v0"
+    del gymnasium.registry["BoundsTest-v0"]
+
+
+def test_bounds_of_an_environment(environment):
+    bounds = bounds_from_environment(environment)
+    assert bounds.columns == ("observation_0", "observation_1", "reward")
+    assert bounds.low.tolist() == [-1, -2, -5]
+    assert bounds.high.tolist() == [1, 2, 0]
+
+
+def test_unbounded_columns_of_an_environment_are_listed_with_advice():
+    with pytest.raises(ConfigError, match=r"leaves observation_1, observation_3, reward unb.*YAML"):
+        bounds_from_environment("CartPole-v1")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        bounds_from_environment("NoSuchThing-v0")
+
+
+def test_public_bounds_count_final_observations():
+    rows = walk((3, 1)).transitions("transition")
+    bounds = bounds_from_public(
+        {"p": [rows.select(slice(0, 2)), rows.select(slice(2, 4))]}, OBSERVATION_SPACE, ACTION_SPACE
+    )
+    assert bounds.columns == ("observation_0", "observation_1", "action_0", "reward")
+    np.testing.assert_allclose(bounds.low, [0, 0, -0.2, 0])
+    np.testing.assert_allclose(bounds.high, [1, 3, 0.1, 3])
+    rows.rewards[0] = np.nan
+    with pytest.raises(ConfigError, match=r"'p'.* reward"):
+        bounds_from_public({"p": [rows]}, OBSERVATION_SPACE, ACTION_SPACE)
+    with pytest.raises(ConfigError, match="no rows"):
+        bounds_from_public({}, OBSERVATION_SPACE, ACTION_SPACE)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("reward: [0, 1]", "observation needs low and high"),
+        ("observation: {low: 0, high: 1}\nreward: [0, 1]", "action needs"),
+        ("observation: {low: [0], high: 1}\naction: {low: 0, high: 1}\nreward: [0, 1]", "has 1 b"),
+        ("observation: {low: 0, high: .inf}\naction: {low: 0, high: 1}\nreward: [0, 1]", "_0, obs"),
+        ("observation: {low: 2, high: 1}\naction: {low: 0, high: 1}\nreward: [0, 1]", "above high"),
+        ("observations: {low: 2, high: 1}\nreward: [0, 1]", "unknown key 'observations'"),
+    ],
+)
+def test_bad_bounds_files_are_refused(tmp_path, text, message):
+    path = tmp_path / "bounds.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        bounds_from_file(path, OBSERVATION_SPACE, ACTION_SPACE)
+
+
+def test_bounds_file_leaves_out_discrete_parts(tmp_path):
+    path = tmp_path / "bounds.yaml"
+    path.write_text("action: {low: -1, high: [2]}\nreward: [0, 1]\n")
+    bounds = bounds_from_file(path, CATEGORIES, ACTION_SPACE)
+    assert bounds.columns == ("action_0", "reward")
+    assert bounds.high.tolist() == [2, 1]
+    path.write_text("observation: {low: 0, high: 1}\naction: {low: -1, high: 2}\nreward: [0, 1]\n")
+    with pytest.raises(ConfigError, match="observation is Discrete: leave it out"):
+        bounds_from_file(path, CATEGORIES, ACTION_SPACE)
+
+
+def test_bounds_need_a_value_for_every_column():
+    with pytest.raises(ConfigError, match="low must have 2 values"):
+        Bounds(low=np.zeros(1), high=np.ones(2), columns=("a", "b"))

@@ -1,0 +1,101 @@
+import pandas as pd
+import pytest
+
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.data import exporting
+from distributed_privrl.data.exporting import export
+from distributed_privrl.data.importing import import_file, load_schema
+from distributed_privrl.data.trajectories import hash_unit
+from tests.data.conftest import DISCRETE_SPACES, SPACES, assert_same, random_walk, walk
+
+SCHEMA = """\
+columns:
+  observation: [observation_0, observation_1]
+  action: [action_0]
+  next_observation: [next_observation_0, next_observation_1]
+  reward: reward
+  terminated: terminated
+  truncated: truncated
+  {extra}
+spaces:
+  observation: {{type: box}}
+  action: {{type: box, low: -1, high: 1}}
+"""
+
+
+def reimport(store, tmp_path, path, extra):
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(SCHEMA.format(extra=extra))
+    import_file(path, load_schema(schema), store, "again-v0")
+
+
+@pytest.mark.parametrize("file_format", ["csv", "parquet"])
+def test_trajectories_survive_export_and_import_bit_by_bit(store, tmp_path, file_format):
+    written = random_walk(5, 7)
+    written.truncated[6::7] = True
+    store.write_trajectories("a-v0", written, unit_column="patient", **SPACES)
+    out = tmp_path / f"out.{file_format}"
+    export(store, "a-v0", file_format, out, chunk_rows=4)
+    reimport(store, tmp_path, out, "trajectory: trajectory\n  order: step\n  unit: unit")
+    assert_same(store.read_trajectories("again-v0"), written, but=("unit_ids",))
+    assert [hash_unit(str(unit)) for unit in written.unit_ids] == store.read_trajectories(
+        "again-v0"
+    ).unit_ids.tolist()
+
+
+@pytest.mark.parametrize("file_format", ["csv", "parquet"])
+def test_transitions_survive_export_and_import_bit_by_bit(store, tmp_path, file_format):
+    rows = random_walk(5, 7).transitions("transition")
+    store.write_transitions("a-v0", rows, layout="transitions", **SPACES)
+    out = tmp_path / f"out.{file_format}"
+    export(store, "a-v0", file_format, out)
+    reimport(store, tmp_path, out, "")
+    assert_same(store.read_transitions("again-v0", unit="transition"), rows)
+
+
+def test_columns_of_a_table(store, tmp_path):
+    written = walk((2, 1), discrete=True)
+    store.write_trajectories("a-v0", written, unit_column="patient_id", **DISCRETE_SPACES)
+    export(store, "a-v0", "csv", tmp_path / "out.csv")
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert list(table.columns) == [
+        *("trajectory", "step", "observation", "action", "reward", "next_observation"),
+        *("terminated", "truncated", "unit"),
+    ]
+    assert table["trajectory"].tolist() == [0, 0, 1]
+    assert table["step"].tolist() == [0, 1, 0]
+    assert table["next_observation"].tolist() == [3, 4, 3]
+    assert table["unit"].tolist() == written.unit_ids[[0, 0, 1]].tolist()
+
+
+def test_nothing_is_overwritten_and_nothing_half_written(store, tmp_path, monkeypatch):
+    store.write_trajectories("a-v0", walk(), **SPACES)
+    out = tmp_path / "out.csv"
+    out.write_text("mine")
+    with pytest.raises(ConfigError, match="exists already"):
+        export(store, "a-v0", "csv", out)
+    assert out.read_text() == "mine"
+    with pytest.raises(ConfigError, match="format must be one of csv, parquet, got 'npz'"):
+        export(store, "a-v0", "npz", tmp_path / "x.npz")
+    with pytest.raises(ConfigError, match="no dataset 'b-v0'"):
+        export(store, "b-v0", "csv", tmp_path / "x.csv")
+
+    def full(frames, path):
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exporting, "_write_csv", full)
+    with pytest.raises(StorageError, match="No space left"):
+        export(store, "a-v0", "csv", tmp_path / "x.csv")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["datasets", "out.csv"]
+
+
+def test_the_step_counter_crosses_chunks(store):
+    import numpy as np
+
+    counter = exporting._StepCounter()
+    steps = [
+        counter.number(np.array(chunk, dtype=np.uint64)).tolist()
+        for chunk in ([0, 0], [0], [0, 1], [2, 2], [2, 3])
+    ]
+    assert steps == [[0, 1], [2], [3, 0], [0, 1], [2, 0]]

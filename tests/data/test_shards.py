@@ -1,0 +1,164 @@
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.hashing import hash_rows, mix
+from distributed_privrl.data.scaling import Scaling
+from distributed_privrl.data.shards import ShardRef, load_shard, shard_of, shard_refs
+from tests.data.conftest import ACTION_SPACE, OBSERVATION_SPACE, SPACES, random_walk, walk
+
+ENCODER = TransitionEncoder(
+    OBSERVATION_SPACE, ACTION_SPACE, Scaling(offset=np.zeros(7), scale=np.ones(7))
+)
+
+
+def by_unit(shards):
+    """Each unit's rows, over all shards."""
+    found = {}
+    for shard in shards:
+        for u, unit in enumerate(shard.unit_ids.tolist()):
+            assert unit not in found
+            rows = slice(shard.offsets[u], shard.offsets[u + 1])
+            found[unit] = (shard.rows[rows].tolist(), shard.valid[rows].tolist())
+    return found
+
+
+def expected(store, dataset, unit):
+    rows = store.read_transitions(dataset, unit=unit)
+    encoded = ENCODER.encode(rows)
+    return {
+        int(u): (
+            encoded.rows[rows.unit_ids == u].tolist(),
+            encoded.valid[rows.unit_ids == u].tolist(),
+        )
+        for u in np.unique(rows.unit_ids)
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [
+        ("trajectories", "transition"),
+        ("trajectories", "trajectory"),
+        ("trajectories", "patient_id"),
+        ("transitions", "transition"),
+        ("transitions", "patient_id"),
+    ],
+)
+def test_shards_partition_the_units_whatever_their_number(store, kind, unit):
+    written = random_walk(12, 3)
+    written.unit_ids[:] = written.unit_ids[[0, 1, 2, 0, 1, 5, 6, 7, 0, 9, 10, 11]]  # spread units
+    if kind == "trajectories":
+        store.write_trajectories("a-v0", written, unit_column="patient_id", **SPACES)
+    else:
+        rows = written.transitions("patient_id")
+        store.write_transitions(
+            "a-v0", rows, layout="transitions", unit_column="patient_id", **SPACES
+        )
+    reference = expected(store, "a-v0", unit)
+    for count in (1, 2, 5):
+        refs = shard_refs(store, "a-v0", count=count, unit=unit)
+        shards = [load_shard(pickle.loads(pickle.dumps(ref)), ENCODER) for ref in refs]
+        assert by_unit(shards) == reference
+        for index, shard in enumerate(shards):
+            assert (shard_of(shard.unit_ids, count) == index).all()
+            assert (np.diff(shard.unit_ids.astype(object)) > 0).all()
+            assert shard.rows.dtype == np.float32
+
+
+def test_shards_are_stable_across_versions():
+    """Known values: a run that resumes after an upgrade finds its units where they were."""
+    ids = np.array([0, 1, 2, 2**63, 2**64 - 1], dtype=np.uint64)
+    assert hex(int(mix(ids)[0])) == "0xe220a8397b1dcdaf"
+    assert shard_of(ids, 7).tolist() == [int(v) % 7 for v in mix(ids)]
+    assert shard_of(ids, 4).tolist() == [3, 1, 2, 3, 0]
+
+
+def test_units_are_balanced():
+    for ids in (np.arange(100_000), np.arange(100_000) * 4, np.arange(100_000) << 32):
+        counts = np.bincount(shard_of(ids.astype(np.uint64), 4), minlength=4)
+        assert np.abs(counts - 25_000).max() < 5 * np.sqrt(100_000 * 3 / 16)
+
+
+def test_null_rows_stay_with_their_unit(store):
+    written = walk((3, 2))
+    written.observations[1, 0] = np.nan
+    store.write_trajectories("a-v0", written, **SPACES)
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="trajectory")
+    shard = load_shard(ref, ENCODER)
+    assert shard.valid.tolist() == [False, False, True, True, True]
+    assert shard.offsets.tolist() == [0, 3, 5]
+    assert not shard.rows[:2].any()
+
+
+def test_the_cap_keeps_each_units_first_rows(store):
+    store.write_trajectories("a-v0", walk((3, 1, 4)), **SPACES)
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="trajectory", max_rows_per_unit=2)
+    shard = load_shard(ref, ENCODER)
+    assert shard.offsets.tolist() == [0, 2, 3, 5]
+    assert shard.rows[:, :2].tolist() == [[0, 0], [0, 1], [1, 0], [2, 0], [2, 1]]
+
+
+def test_an_empty_shard_is_empty(store):
+    store.write_trajectories("a-v0", walk((2,)), **SPACES)
+    shards = [
+        load_shard(ref, ENCODER) for ref in shard_refs(store, "a-v0", count=3, unit="trajectory")
+    ]
+    assert sorted(len(shard.unit_ids) for shard in shards) == [0, 0, 1]
+    empty = next(shard for shard in shards if len(shard.unit_ids) == 0)
+    assert empty.rows.shape == (0, 7)
+    assert empty.offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", ["trajectories", "transitions"])
+def test_a_worker_holds_its_own_shard_and_a_chunk(store, kind):
+    written = random_walk(200, 500)
+    if kind == "trajectories":
+        store.write_trajectories("a-v0", written, **SPACES)
+    else:
+        rows = written.transitions("transition")
+        chunks = (rows.select(slice(i, i + 2_000)) for i in range(0, 100_000, 2_000))
+        store.write_transitions("a-v0", chunks, layout="transitions", **SPACES)
+        del rows
+    whole = 100_000 * 7 * 4
+    del written
+    ref = ShardRef(root=str(store.root), dataset="a-v0", index=0, count=20, unit="transition")
+    load_shard(ref, ENCODER, chunk_rows=2_000)
+    tracemalloc.start()
+    shard = load_shard(ref, ENCODER, chunk_rows=2_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 4_000 < len(shard.rows) < 6_000
+    assert peak < 0.6 * whole
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 0}, "count must be at least 1"),
+        ({"unit": "doctor_id"}, "has no unit 'doctor_id'"),
+        ({"max_rows_per_unit": 0}, "max_rows_per_unit must be"),
+        ({"dataset": "b-v0"}, "no dataset 'b-v0'"),
+    ],
+)
+def test_bad_references_are_refused(store, options, message):
+    store.write_trajectories("a-v0", walk(), **SPACES)
+    chosen = {"dataset": "a-v0", "count": 2, "unit": "trajectory", **options}
+    with pytest.raises(ConfigError, match=message):
+        shard_refs(store, chosen.pop("dataset"), **chosen)
+    with pytest.raises(ConfigError, match="index must lie in"):
+        ShardRef(root="", dataset="a-v0", index=2, count=2, unit="trajectory")
+
+
+def test_row_hashes_see_every_column_and_only_values():
+    rows = np.array([[1, 2], [2, 1], [1, 3], [0.0, 2], [-0.0, 2]], dtype=np.float32)
+    hashes = hash_rows([rows, np.zeros(5, dtype=np.int64)])
+    assert len({tuple(pair) for pair in hashes.tolist()}) == 4
+    assert hashes[3].tolist() == hashes[4].tolist()
+    assert (hashes[:, 0] != hashes[:, 1]).all()
+    nan = np.array([[np.nan, -np.nan]], dtype=np.float32)
+    assert hash_rows([nan]).tolist() == hash_rows([-nan]).tolist()

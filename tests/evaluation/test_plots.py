@@ -1,0 +1,82 @@
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.environments import maze_layout
+from distributed_privrl.evaluation.plots import (
+    ImageFormat,
+    column_histograms,
+    correlation_difference,
+    learning_curves,
+    maze_positions,
+)
+from distributed_privrl.evaluation.returns import LearningCurve, Returns
+
+ROWS = np.random.default_rng(0).normal(size=(300, 5))
+NAMES = ("x", "y", "vx", "vy", "reward")
+
+
+def curve(*means: float) -> LearningCurve:
+    steps = tuple(range(1, len(means) + 1))
+    return LearningCurve(steps=steps, returns=tuple(Returns((mean,)) for mean in means))
+
+
+def histograms(image_format: ImageFormat) -> bytes:
+    data = {"synthetic": ROWS, "public": ROWS + 1}
+    return column_histograms(data, NAMES, image_format=image_format)
+
+
+def positions(image_format: ImageFormat) -> bytes:
+    layout = maze_layout("privrl/Maze2D-umaze-v0")
+    return maze_positions({"synthetic": ROWS[:, :2]}, layout, image_format=image_format)
+
+
+def curves(image_format: ImageFormat) -> bytes:
+    groups = {"iql": [curve(1, 2), curve(3, 4)], "bc": [curve(0, 1)]}
+    return learning_curves(groups, image_format=image_format)
+
+
+def correlation(image_format: ImageFormat) -> bytes:
+    return correlation_difference(ROWS, ROWS**2, NAMES, image_format=image_format)
+
+
+@pytest.mark.parametrize("plot", [histograms, positions, curves, correlation])
+def test_figures_are_whole_files_that_repeat(plot: Callable[[ImageFormat], bytes]) -> None:
+    image = plot("svg")
+    assert ElementTree.fromstring(image).tag.endswith("svg")
+    assert image == plot("svg")
+    assert plot("png").startswith(b"\x89PNG\r\n")
+
+
+def test_a_figure_shows_its_data() -> None:
+    layout = maze_layout("privrl/Maze2D-umaze-v0")
+    inside = maze_positions({"synthetic": ROWS[:, :2]}, layout)
+    assert inside != maze_positions({"synthetic": ROWS[:, :2] / 2}, layout)
+    assert inside != maze_positions({"synthetic": ROWS[:, :2]})
+
+
+def test_wrong_inputs_are_named() -> None:
+    with pytest.raises(ConfigError, match="synthetic must have 4 columns"):
+        column_histograms({"synthetic": ROWS}, NAMES[:4])
+    with pytest.raises(ConfigError, match="real must have 2 columns"):
+        maze_positions({"real": ROWS})
+    with pytest.raises(ConfigError, match="share their steps"):
+        learning_curves({"iql": [curve(1, 2), curve(1)]})
+    with pytest.raises(ConfigError, match="share their steps"):
+        learning_curves({"iql": []})
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        lambda: column_histograms({}, NAMES),
+        lambda: maze_positions({}),
+        lambda: learning_curves({}),
+    ],
+)
+def test_nothing_to_plot_is_an_error(plot: Callable[[], bytes]) -> None:
+    with pytest.raises(ConfigError, match="at least one"):
+        plot()

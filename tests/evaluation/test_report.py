@@ -1,0 +1,222 @@
+import json
+import math
+import re
+import stat
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.evaluation.plots import maze_positions
+from distributed_privrl.evaluation.report import (
+    AnyFigure,
+    Metric,
+    PrivateFigure,
+    PublicFigure,
+    ReleasedFigure,
+    Section,
+    explain,
+    write_report,
+)
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+
+CERTIFICATE: dict[str, Any] = {
+    "schema": 1,
+    "status": "valid",
+    "method": "privorl_n",
+    "epsilon": 2.0,
+    "delta": 1e-6,
+    "stages": [
+        {
+            "name": "fine-tune",
+            "dataset": "clinic/stays-v0",
+            "unit": "trajectory",
+            "relation": "replace_with_null",
+            "units": 1234,
+            "units_source": "declared",
+            "accountant": "pld",
+            "delta": 1e-6,
+            "clip_norm": 1.0,
+            "assumptions": ["float64_lattice_noise"],
+            "events": [
+                {
+                    "kind": "poisson_gaussian",
+                    "sampling_probability": 0.001,
+                    "noise_multiplier": 0.75,
+                    "count": 5000,
+                }
+            ],
+        }
+    ],
+    "outputs": [{"id": "clinic/synthetic-v0", "sha256": "ab12"}],
+    "digest": "cd34",
+}
+IMAGE = maze_positions({"synthetic": np.zeros((3, 2))})
+
+
+PUBLIC_FIGURE = PublicFigure(image=IMAGE, caption="Where it went")
+
+
+def section(value: Any, *figures: AnyFigure) -> Section:
+    return Section(
+        title="Fidelity",
+        explanation="Synthetic against public rows.",
+        metrics=(Metric(name="marginal", value=value, explanation="1 is the best"),),
+        figures=figures,
+    )
+
+
+def write(folder: Path, *sections: Section, **options: Any) -> tuple[str, dict[str, Any]]:
+    page, numbers = folder / "report.html", folder / "report.json"
+    settings = {"title": "Stays", "certificate": CERTIFICATE, "sections": sections, **options}
+    write_report(page, numbers, **settings)
+    return page.read_text(), json.loads(numbers.read_text())
+
+
+class Page(HTMLParser):
+    """Collects every address that the page would load, and its open tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_public_report_says_what_the_certificate_says(tmp_path: Path) -> None:
+    html, numbers = write(tmp_path, section(PublicValue(0.93125), PUBLIC_FIGURE))
+    for text in ("2", "1e-06", "1234 (declared)", "replace_with_null", "clinic/stays-v0", "cd34"):
+        assert text in html
+    assert "poisson_gaussian: sampling_probability 0.001, noise_multiplier 0.75, count 5000" in html
+    assert "float64_lattice_noise" in html
+    assert "0.9313" in html
+    assert "NOT FOR RELEASE" not in html
+    assert numbers["certificate"] == {
+        "status": "valid",
+        "method": "privorl_n",
+        "epsilon": 2.0,
+        "delta": 1e-6,
+        "digest": "cd34",
+    }
+    (part,) = numbers["sections"]
+    assert part["metrics"] == [{"name": "marginal", "value": 0.93125, "kind": "public"}]
+    assert part["figures"] == ["Where it went"]
+
+
+def test_page_loads_nothing_from_outside(tmp_path: Path) -> None:
+    html, _ = write(tmp_path, section(PublicValue(1.0), PUBLIC_FIGURE))
+    page = Page()
+    page.feed(html)
+    assert len(page.addresses) == 1
+    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert "default-src 'none'" in html
+    assert "url(" not in html
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_released_values_name_their_ledger_entry(tmp_path: Path) -> None:
+    html, numbers = write(tmp_path, section(ReleasedValue(7.5, "entry-9")))
+    assert "released, ledger entry entry-9" in html
+    assert numbers["sections"][0]["metrics"][0] == {
+        "name": "marginal",
+        "value": 7.5,
+        "kind": "released",
+        "ledger_entry": "entry-9",
+    }
+
+
+@pytest.mark.parametrize("bare", [0.93, 3, "text", None, np.float64(1.0), [PublicValue(1.0)]])
+def test_public_report_refuses_bare_values(tmp_path: Path, bare: Any) -> None:
+    with pytest.raises(TypeError, match="'marginal' is a bare"):
+        write(tmp_path, section(bare))
+    assert not list(tmp_path.iterdir())
+
+
+def test_public_report_refuses_private_figures(tmp_path: Path) -> None:
+    released = ReleasedFigure(image=IMAGE, caption="Samples", ledger_entry="entry-9")
+    write(tmp_path / "released", section(PublicValue(1.0), released))
+    with pytest.raises(TypeError, match="'Real rows' is a PrivateFigure"):
+        write(
+            tmp_path / "refused",
+            section(PublicValue(1.0), PrivateFigure(image=IMAGE, caption="Real rows")),
+        )
+    assert not (tmp_path / "refused").exists()
+
+
+def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
+    html, numbers = write(tmp_path, section(PublicValue(math.nan)))
+    assert numbers["sections"][0]["metrics"][0]["value"] is None
+    assert "nan" not in html
+
+
+def test_private_report_is_marked_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "private"
+    html, numbers = write(
+        folder, section(0.5, PrivateFigure(image=IMAGE, caption="x")), audience="private"
+    )
+    assert html.count("NOT FOR RELEASE") == 2  # title and banner
+    assert numbers["not_for_release"] is True
+    assert numbers["sections"][0]["metrics"][0] == {
+        "name": "marginal",
+        "value": 0.5,
+        "kind": "private",
+    }
+    for path in folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_private_report_elsewhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsafeError, match=r"private/report\.html"):
+        write(tmp_path, section(0.5), audience="private")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="audience"):
+        write(tmp_path, audience="everyone")
+
+
+@pytest.mark.parametrize("status", ["invalid", "non_private"])
+def test_reports_without_a_guarantee_say_so(tmp_path: Path, status: str) -> None:
+    certificate = {"status": status, "method": "m", "epsilon": None, "delta": None, "stages": []}
+    html, numbers = write(tmp_path, certificate=certificate)
+    assert 'class="banner"' in html
+    assert "factor e^epsilon" not in html
+    assert numbers["certificate"]["epsilon"] is None
+
+
+def test_text_is_escaped(tmp_path: Path) -> None:
+    html, _ = write(tmp_path, section(PublicValue("<script>x</script>")), title="<b>bold</b>")
+    assert "<script>" not in html
+    assert "<b>bold</b>" not in html
+
+
+def test_explanation_is_the_arithmetic_of_epsilon() -> None:
+    text = " ".join(explain(CERTIFICATE))
+    assert "about 7.389" in text  # e^2
+    assert "88.080 %" in text  # e^2 / (1 + e^2) = .880797, rounded up
+    assert "any one trajectory been left out" in text
+    assert "1e-06" in text
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 10.0, 30.0, 2000.0])
+def test_explanation_never_claims_less_than_the_worst_case(epsilon: float) -> None:
+    text = " ".join(explain({**CERTIFICATE, "epsilon": epsilon}))
+    stated = float(re.findall(r"most ([\d.]+) % sure", text)[0])
+    worst = 100 / (1 + math.exp(-epsilon))
+    assert worst <= stated <= worst + 0.001 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("relation", "words"),
+    [("replace_one", "exchanged for any other"), ("policy_level", "policies are protected")],
+)
+def test_explanation_follows_the_relation(relation: str, words: str) -> None:
+    stage = {**CERTIFICATE["stages"][0], "relation": relation}
+    text = " ".join(explain({**CERTIFICATE, "stages": [stage]}))
+    assert words in text
+    assert "any one trajectory been left out," not in text

@@ -1,0 +1,114 @@
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from distributed_privrl.agents.iql import IQLConfig
+from distributed_privrl.agents.policy import Policy
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.evaluation.trainer import (
+    TRAINERS,
+    IQLTrainer,
+    OnEvaluation,
+    Spaces,
+    Trainer,
+    find_trainer,
+    train_and_evaluate,
+)
+
+PENDULUM = gymnasium.make("Pendulum-v1")
+SPACES = Spaces(observation=PENDULUM.observation_space, action=PENDULUM.action_space)  # type: ignore[arg-type]
+
+
+def transitions(rows: int = 200) -> Transitions:
+    source = np.random.default_rng(0)
+    return Transitions(
+        observations=source.normal(size=(rows, 3)),
+        actions=source.uniform(-2, 2, size=(rows, 1)),
+        rewards=source.normal(size=rows),
+        next_observations=source.normal(size=(rows, 3)),
+        terminated=np.zeros(rows, bool),
+        truncated=np.zeros(rows, bool),
+        unit_ids=np.arange(rows),
+    )
+
+
+class FakeTrainer:
+    """Reports on time and acts with nothing."""
+
+    name = "fake"
+
+    def train(
+        self,
+        transitions: Transitions,
+        spaces: Spaces,
+        *,
+        seed: int,
+        steps: int,
+        evaluate_every: int,
+        on_evaluation: OnEvaluation,
+    ) -> "FakeTrainer":
+        for step in range(evaluate_every, steps + 1, evaluate_every):
+            on_evaluation(step, self)
+        return self
+
+    def act(self, observations: NDArray[Any]) -> NDArray[Any]:
+        return np.zeros((len(observations), 1), np.float32)
+
+
+def test_plain_loops_are_found_by_name() -> None:
+    assert find_trainer("iql") is TRAINERS["iql"]
+    assert all(trainer.name == name for name, trainer in TRAINERS.items())
+    fake: Trainer = FakeTrainer()
+    assert find_trainer("fake", {"fake": fake}) is fake
+    with pytest.raises(ConfigError, match="choose from fake, iql"):
+        find_trainer("sarsa", {"fake": fake})
+
+
+def test_curve_has_an_evaluation_at_even_steps_and_at_the_end() -> None:
+    _, curve = train_and_evaluate(
+        FakeTrainer(),
+        transitions(),
+        SPACES,
+        environment_id="Pendulum-v1",
+        seed=0,
+        steps=12,
+        evaluations=3,
+        episodes=2,
+    )
+    assert curve.steps == (4, 8, 12)
+    assert [len(returns.per_episode) for returns in curve.returns] == [2, 2, 2]
+    assert len({returns.mean for returns in curve.returns}) == 3  # fresh episodes each time
+
+
+def test_iql_goes_through_the_port_and_repeats() -> None:
+    trainer = IQLTrainer(config=IQLConfig(hidden=(16,), batch_size=32))
+    settings: dict[str, Any] = {
+        "environment_id": "Pendulum-v1",
+        "seed": 1,
+        "steps": 10,
+        "evaluations": 2,
+        "episodes": 1,
+    }
+    policy, curve = train_and_evaluate(trainer, transitions(), SPACES, **settings)
+    again = train_and_evaluate(trainer, transitions(), SPACES, **settings)[1]
+    assert isinstance(policy, Policy)
+    assert curve == again
+    assert curve != train_and_evaluate(trainer, transitions(), SPACES, **{**settings, "seed": 2})[1]
+
+
+def test_uneven_evaluations_are_refused() -> None:
+    with pytest.raises(ConfigError, match="multiple of evaluations=5"):
+        train_and_evaluate(
+            FakeTrainer(),
+            transitions(),
+            SPACES,
+            environment_id="Pendulum-v1",
+            seed=0,
+            steps=12,
+            evaluations=5,
+            episodes=1,
+        )

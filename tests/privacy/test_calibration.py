@@ -1,0 +1,197 @@
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.calibration import (
+    PrivateRound,
+    calibrate_gaussian,
+    calibrate_laplace,
+    calibrate_private_round,
+)
+from distributed_privrl.privacy.events import DiscreteLaplaceEvent, GaussianEvent
+from distributed_privrl.privacy.noise import SeededNoise, lattice_granularity
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+
+ROUND = PrivateRound(clip_norm=2.0, noise_multiplier=1.5, sampling_probability=0.1)
+
+
+def budget(value=1.0, delta=1e-6, relation=Relation.REPLACE_WITH_NULL):
+    return PrivacyBudget(epsilon=value, delta=delta, unit="trajectory", relation=relation)
+
+
+def certified(*events, delta=1e-6, accountant="pld"):
+    relation = Relation.REPLACE_WITH_NULL
+    return epsilon(events, delta=delta, relation=relation, accountant=accountant)
+
+
+def with_less_noise(mechanism, rounds, factor=1 - 1.1e-3):
+    event = mechanism.event(rounds)
+    return event.model_copy(update={"noise_multiplier": event.noise_multiplier * factor})
+
+
+def test_the_reference_run_and_its_time():
+    start = time.process_time()
+    mechanism = calibrate_private_round(
+        budget=budget(), sampling_probability=1e-3, rounds=10_000, clip_norm=1.0
+    )
+    # The target is 2 s; a busy machine counts up to half as much again.
+    assert time.process_time() - start < 3
+    assert mechanism.noise_multiplier == pytest.approx(0.788, abs=1.5e-3)
+    assert certified(mechanism.event(10_000)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("value", "probability", "rounds", "accountant"),
+    [
+        (0.5, 0.01, 3000, "pld"),
+        (0.05, 1e-3, 100_000, "pld"),
+        (2.0, 0.05, 200, "pld"),
+        (8.0, 1.0, 50, "pld"),
+        (1.0, 1e-3, 10_000, "rdp"),
+    ],
+)
+def test_the_least_noise_on_the_safe_side(value, probability, rounds, accountant):
+    mechanism = calibrate_private_round(
+        budget=budget(value),
+        sampling_probability=probability,
+        rounds=rounds,
+        clip_norm=1.0,
+        accountant=accountant,
+    )
+    assert certified(mechanism.event(rounds), accountant=accountant) <= value
+    assert certified(with_less_noise(mechanism, rounds), accountant=accountant) > value
+
+
+def test_other_events_of_the_stage_are_paid_first():
+    other = DiscreteLaplaceEvent(parameter=0.2, sensitivity=1)
+    mechanism = calibrate_private_round(
+        budget=budget(),
+        sampling_probability=0.01,
+        rounds=1000,
+        clip_norm=1.0,
+        other_events=(other,),
+    )
+    assert certified(mechanism.event(1000), other) <= 1
+    assert certified(with_less_noise(mechanism, 1000), other) > 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"rounds": 0}, ConfigError, "rounds"),
+        ({"rounds": -5}, ConfigError, "rounds"),
+        ({"sampling_probability": 0.0}, ConfigError, "sampling_probability"),
+        ({"sampling_probability": 1.5}, ConfigError, "sampling_probability"),
+        ({"clip_norm": 0.0}, ConfigError, "clip_norm"),
+        ({"clip_norm": float("nan")}, ConfigError, "clip_norm"),
+        ({"budget": budget(delta=0.0)}, ConfigError, "delta > 0"),
+        ({"budget": budget(relation=Relation.REPLACE_ONE)}, UnsafeError, "replace_one"),
+        ({"other_events": (GaussianEvent(noise_multiplier=1.0),)}, ConfigError, "nothing is left"),
+        ({"accountant": "gdp"}, ConfigError, "gdp"),
+    ],
+)
+def test_impossible_requests_are_refused(changed, error, message):
+    arguments = {
+        "budget": budget(),
+        "sampling_probability": 0.01,
+        "rounds": 100,
+        "clip_norm": 1.0,
+        **changed,
+    }
+    with pytest.raises(error, match=message):
+        calibrate_private_round(**arguments)
+
+
+class Spy(SeededNoise):
+    """Counts draws and keeps what it was asked for."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.calls = []
+
+    def add_gaussian(self, values, **arguments):
+        self.calls.append(arguments)
+        return super().add_gaussian(values, **arguments)
+
+
+def test_a_round_draws_once_with_the_noise_that_its_event_states():
+    source, dimension = Spy(), 640
+    noisy = ROUND.add_noise(np.zeros(dimension), source, round_index=7)
+    (call,) = source.calls
+    event = ROUND.event(1)
+    assert call["tag"] == 7
+    assert call["standard_deviation"] / ROUND.sensitivity(dimension) == pytest.approx(
+        event.noise_multiplier, rel=1e-15
+    )
+    energy = float((noisy**2).sum()) / (event.noise_multiplier * ROUND.clip_norm) ** 2
+    assert chi2.ppf(5e-7, dimension) < energy < chi2.isf(5e-7, dimension)
+
+
+@pytest.mark.parametrize("dimension", [1, 10, 6_460_000])
+def test_rounding_to_the_lattice_is_inside_the_sensitivity(dimension):
+    granularity = lattice_granularity(ROUND.clip_norm, dimension)
+    assert ROUND.sensitivity(dimension) == 2.0 + math.sqrt(dimension) * granularity
+    assert 2.0 < ROUND.sensitivity(dimension) <= 2.0 * (1 + 2.0**-20)
+
+
+def test_two_neighbouring_rounded_sums_stay_within_the_sensitivity():
+    generator = np.random.Generator(np.random.Philox(key=1))
+    dimension = 50
+    granularity = lattice_granularity(ROUND.clip_norm, dimension)
+    for _ in range(200):
+        total = generator.normal(size=dimension) * 100
+        unit = generator.normal(size=dimension)
+        unit *= ROUND.clip_norm / np.linalg.norm(unit)
+        rounded = [np.rint(v / granularity) * granularity for v in (total, total + unit)]
+        assert np.linalg.norm(rounded[1] - rounded[0]) <= ROUND.sensitivity(dimension)
+
+
+def test_the_noisy_sum_lies_on_the_lattice():
+    noisy = ROUND.add_noise(np.linspace(-1, 1, 16), SeededNoise(0), round_index=0)
+    cells = noisy / lattice_granularity(ROUND.clip_norm, 16)
+    np.testing.assert_array_equal(cells, np.rint(cells))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"clip_norm": -1.0}, ConfigError),
+        ({"noise_multiplier": 0.0}, ConfigError),
+        ({"sampling_probability": 2.0}, ConfigError),
+        ({"relation": Relation.REPLACE_ONE}, UnsafeError),
+    ],
+)
+def test_rounds_refuse_impossible_values(changed, error):
+    values = {"clip_norm": 1.0, "noise_multiplier": 1.0, "sampling_probability": 0.1, **changed}
+    with pytest.raises(error):
+        PrivateRound(**values)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1.0, 41.90), (2.0, 22.14), (4.0, 11.86)])
+def test_gaussian_calibration_gives_the_figures_of_paper_003(value, expected):
+    release = calibrate_gaussian(budget=budget(value, 1.182e-6), sensitivity=3.0, count=100)
+    assert release.noise_multiplier == pytest.approx(expected, abs=0.006)
+    assert release.sensitivity == 3.0
+    cost = certified(release.event, delta=1.182e-6)
+    assert value * (1 - 1e-6) < cost <= value
+
+
+def test_gaussian_calibration_needs_a_delta():
+    with pytest.raises(ConfigError, match="delta"):
+        calibrate_gaussian(budget=budget(delta=0.0), sensitivity=1.0)
+    with pytest.raises(ConfigError, match="count"):
+        calibrate_gaussian(budget=budget(), sensitivity=1.0, count=0)
+
+
+def test_laplace_calibration_is_pure_without_a_delta_and_less_noisy_with_one():
+    pure = calibrate_laplace(budget=budget(delta=0.0), sensitivity=1.0, count=50)
+    assert pure.noise_multiplier == 50
+    composed = calibrate_laplace(budget=budget(), sensitivity=1.0, count=50)
+    assert composed.noise_multiplier < 0.8 * pure.noise_multiplier
+    assert 0.99 < certified(composed.event) <= 1
+    assert calibrate_laplace(budget=budget(), sensitivity=1.0).noise_multiplier == 1

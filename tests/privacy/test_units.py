@@ -1,0 +1,67 @@
+import warnings
+
+import pytest
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy.units import (
+    TRAJECTORY,
+    TRANSITION,
+    PrivacyBudget,
+    Relation,
+    UnitCount,
+    check_delta_for_units,
+    covers,
+)
+
+
+@pytest.mark.parametrize(
+    ("account", "run", "expected"),
+    [
+        (TRANSITION, TRANSITION, True),
+        (TRAJECTORY, TRAJECTORY, True),
+        ("patient_id", "patient_id", True),
+        (TRANSITION, TRAJECTORY, True),
+        (TRAJECTORY, TRANSITION, False),
+        ("patient_id", TRAJECTORY, False),
+        (TRAJECTORY, "patient_id", False),
+    ],
+)
+def test_a_finer_unit_is_never_charged_to_a_coarser_account(account, run, expected):
+    assert covers(account, run) is expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"epsilon": float("inf")}, "epsilon"),
+        ({"delta": -1e-9}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"unit": ""}, "unit"),
+    ],
+)
+def test_budgets_refuse_impossible_values(changed, name):
+    with pytest.raises(ConfigError, match=name):
+        PrivacyBudget(**{"epsilon": 1.0, "delta": 1e-6, "unit": TRAJECTORY, **changed})
+
+
+def test_the_default_relation_is_replace_with_null():
+    budget = PrivacyBudget(epsilon=1.0, delta=0.0, unit=TRAJECTORY)
+    assert budget.relation is Relation.REPLACE_WITH_NULL
+
+
+def test_delta_is_refused_warned_about_or_taken():
+    units = UnitCount(value=1000, source="declared")
+    with pytest.raises(UnsafeError, match="1/units"):
+        check_delta_for_units(1e-3, units)
+    with pytest.warns(UserWarning, match="smaller"):
+        check_delta_for_units(5e-4, units)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_delta_for_units(1e-4, units)
+
+
+def test_a_unit_count_is_positive():
+    with pytest.raises(ConfigError, match="units"):
+        UnitCount(value=0, source="declared")
