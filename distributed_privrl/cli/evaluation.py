@@ -1,11 +1,14 @@
 """``evaluate`` and ``report``: what a synthetic dataset is good for."""
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from distributed_privrl.cli.helptext import examples
+from distributed_privrl.cli.text import show_values
 from distributed_privrl.core.errors import ConfigError
 
 
@@ -17,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl evaluate --synthetic maze/umaze-private-v0 --env privrl/Maze2D-umaze-v0"
             " --out runs/evaluation",
             "privrl evaluate --synthetic clinic/stays-private-v0 --reference clinic/stays-v0"
-            " --out runs/evaluation",
+            " --trainers none --out runs/evaluation",
         ),
     )(evaluate)
     app.command("report", epilog=examples("privrl report runs/stays"))(report)
@@ -35,10 +38,14 @@ def evaluate(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option("--env", metavar="ENV_ID", help="Gymnasium id: train agents and run them"),
+        typer.Option(
+            "--env",
+            metavar="ENV_ID",
+            help="Gymnasium id to evaluate agents in (default: the dataset's)",
+        ),
     ] = None,
     trainers: Annotated[
-        str, typer.Option(metavar="NAMES", help="agents to train, by commas")
+        str, typer.Option(metavar="NAMES", help="agents to train, by commas, or none")
     ] = "iql",
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="training seeds an agent")] = 1,
     steps: Annotated[
@@ -50,19 +57,25 @@ def evaluate(
 ) -> None:
     """Measure what a synthetic dataset is good for.
 
-    Agents are trained on it and run in the environment; with --reference it is compared with real
-    rows too, in DIR/private, which is not for release.
+    Agents are trained on it, as many at a time as there are CPUs, and run in the environment; with
+    --reference it is compared with real rows too, in DIR/private, which is not for release.
     """
     names = tuple(name.strip() for name in trainers.split(",") if name.strip())
     if not names:
-        raise ConfigError(f"--trainers={trainers!r} names none: give e.g. --trainers iql")
+        raise ConfigError(f"--trainers={trainers!r} is empty: give e.g. iql, or none")
 
+    from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.evaluate import evaluate_datasets
 
-    with shown_progress() as progress:
-        evaluate_datasets(
+    names = () if names == ("none",) else names
+    parallel = max(1, min(len(names) * seeds, os.cpu_count() or 1))
+    runtime = RuntimeConfig(workers=parallel, executor="ray" if parallel > 1 else "local")
+    with termination_as_interrupt(), contextlib.ExitStack() as stack:
+        executor = stack.enter_context(contextlib.closing(start_executor(runtime)))
+        figures = evaluate_datasets(
             synthetic=synthetic,
             reference=reference,
             environment=environment,
@@ -72,9 +85,19 @@ def evaluate(
             episodes=episodes,
             out=out,
             store=DatasetStore(),
-            progress=progress,
+            executor=executor,
+            parallel=parallel,
+            progress=stack.enter_context(shown_progress()),
         )
-    typer.echo(str(out))
+    shown = {name: _figure(value) for name, value in figures.items() if value is not None}
+    reports = {"report": str(out / "report.html")}
+    if reference is not None:
+        reports["not for release"] = str(out / "private" / "report.html")
+    show_values(shown | reports)
+
+
+def _figure(value: object) -> str:
+    return f"mean return {value:.2f}" if isinstance(value, float) else str(value)
 
 
 def report(

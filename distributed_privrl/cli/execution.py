@@ -7,28 +7,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from distributed_privrl.core.config import RunConfig
+    from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
 
 
-def make_executor(config: "RunConfig") -> "Executor":
-    """Return the executor that ``runtime.executor`` names.
+def start_executor(runtime: "RuntimeConfig") -> "Executor":
+    """Return the executor that ``runtime.executor`` names; call it in `termination_as_interrupt`.
 
     Raises:
         ConfigError: Ray has fewer CPUs or GPUs than the workers ask for.
     """
-    runtime = config.runtime
-    if runtime.executor == "local":
-        from distributed_privrl.core.executor import LocalExecutor
+    from distributed_privrl.runtime import launch
 
-        return LocalExecutor()
-    from distributed_privrl.runtime.executor import RayExecutor
-
-    executor = RayExecutor(
-        workers=runtime.workers,
-        cpus_per_worker=runtime.cpus_per_worker,
-        gpus_per_worker=runtime.gpus_per_worker,
-    )
+    executor = launch.start_executor(runtime)
     _stop_on_termination()  # Ray has set its own handler, which exits without a checkpoint.
     return executor
 

@@ -45,13 +45,18 @@ def demo(
     It collects a sensitive and a public dataset, sets a budget, runs, trains an agent on the
     private dataset, and writes certificate and report. Everything lies in --out.
     """
-    from distributed_privrl.cli.execution import make_executor, termination_as_interrupt
+    from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.experiments.demo import run_demo
 
     try:
         with termination_as_interrupt(), shown_progress() as progress:
-            result = run_demo(out, method=method, progress=progress, executor_factory=make_executor)
+            result = run_demo(
+                out,
+                method=method,
+                progress=progress,
+                executor_factory=lambda config: start_executor(config.runtime),
+            )
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"interrupted: remove {out} or give another --out, and start the demo again"
@@ -87,7 +92,7 @@ def run(
 
 
 def _run(config: "RunConfig", out: Path, ledger: str | None, *, resume: bool) -> "RunResult":
-    from distributed_privrl.cli.execution import make_executor
+    from distributed_privrl.cli.execution import start_executor
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.run import check_datasets
@@ -96,7 +101,8 @@ def _run(config: "RunConfig", out: Path, ledger: str | None, *, resume: bool) ->
     store = DatasetStore()
     check_datasets(config, store, may_exist=resume)
     _announce(config)
-    with contextlib.closing(make_executor(config)) as executor, shown_progress() as progress:
+    executor = start_executor(config.runtime)
+    with contextlib.closing(executor), shown_progress() as progress:
         return run_experiment(
             config,
             executor,

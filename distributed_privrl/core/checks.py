@@ -5,9 +5,7 @@ import re
 
 from distributed_privrl.core.errors import ConfigError
 
-_DATASET_ID = re.compile(
-    r"^(?P<namespace>[a-z0-9][\w-]*(/[a-z0-9][\w-]*)*/)?(?P<name>[A-Za-z0-9][\w-]*?)-v(?P<version>\d+)$"
-)
+_DATASET_ID = re.compile(r"([A-Za-z0-9][\w-]*/)*[A-Za-z0-9][\w-]*-v\d+", re.ASCII)
 
 
 def check_positive(name: str, value: float) -> float:
@@ -53,7 +51,7 @@ def check_dataset_id(name: str, value: str) -> str:
         >>> check_dataset_id("dataset", "clinic/stays-v0")
         'clinic/stays-v0'
     """
-    if not _DATASET_ID.match(value):
+    if not _DATASET_ID.fullmatch(value):
         raise ConfigError(
             f"{name} must look like 'namespace/name-v0' (letters, digits, '-', '_'), got {value!r}"
         )

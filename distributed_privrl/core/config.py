@@ -93,6 +93,9 @@ class EvaluationConfig(StrictModel):
     seeds: PositiveInt = Field(default=1, description="training seeds an agent")
     steps: PositiveInt = Field(default=500_000, description="gradient steps an agent")
     episodes: PositiveInt = Field(default=10, description="evaluation episodes at each evaluation")
+    options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="a trainer's settings, e.g. {iql: {beta: 10}}"
+    )
 
 
 class RuntimeConfig(StrictModel):

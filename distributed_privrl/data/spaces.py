@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, flatten_space
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, PrivRLError
 
 Space = Box | Discrete[np.int64]
 
@@ -98,6 +98,8 @@ def environment_spaces(environment: str) -> tuple[Space, Space, gymnasium.Env[An
     """
     try:
         made = gymnasium.make(environment)
+    except PrivRLError:
+        raise
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ConfigError(

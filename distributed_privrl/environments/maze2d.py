@@ -34,6 +34,7 @@ class Maze2DEnv(gymnasium.Env[Observation, Action]):
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own declaration
+    reward_range = (0.0, 1.0)
 
     def __init__(self, *, maze: str, dense: bool = False, render_mode: None = None) -> None:
         self._point_mass = PointMass(maze)

@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
 
 from distributed_privrl.agents.iql import IQLConfig, train_iql
 from distributed_privrl.agents.policy import Policy
@@ -107,11 +107,17 @@ TRAINERS: Mapping[str, Trainer] = {"iql": IQLTrainer()}
 """The plain loops, by name."""
 
 
-def find_trainer(name: str, more: Mapping[str, Trainer] | None = None) -> Trainer:
+def find_trainer(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    more: Mapping[str, Trainer] | None = None,
+) -> Trainer:
     """Return the trainer called ``name``.
 
     Args:
         name: as in the configuration.
+        options: settings of a plain loop that differ from its defaults.
         more: trainers beside the plain loops; they win over a loop of the same name.
 
     Raises:
@@ -120,7 +126,21 @@ def find_trainer(name: str, more: Mapping[str, Trainer] | None = None) -> Traine
     known = {**TRAINERS, **(more or {})}
     if name not in known:
         raise ConfigError(f"unknown trainer {name!r}: choose from {', '.join(sorted(known))}")
-    return known[name]
+    trainer = known[name]
+    if not options:
+        return trainer
+    if not isinstance(trainer, IQLTrainer):
+        raise ConfigError(f"trainer {name!r} takes no options, got {', '.join(options)}")
+    settings = {item.name for item in fields(trainer.config)}
+    if unknown := sorted(set(options) - settings):
+        raise ConfigError(
+            f"trainer {name!r} has no option {', '.join(unknown)}: choose from"
+            f" {', '.join(sorted(settings))}"
+        )
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
+    }
+    return replace(trainer, config=replace(trainer.config, **values))
 
 
 def train_and_evaluate(

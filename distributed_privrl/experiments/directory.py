@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,10 @@ class RunDirectory:
         write_atomically(directory.checkpoint / "run.json", json.dumps(run))
         write_atomically(directory.config_path, yaml.safe_dump(resolved, sort_keys=False))
         return directory
+
+    def discard(self) -> None:
+        """Remove the folder of a run that was refused before anything was drawn."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def config_path(self) -> Path:

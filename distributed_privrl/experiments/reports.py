@@ -69,6 +69,7 @@ def evaluate_release(
             seed=seed,
             steps=evaluation.steps,
             episodes=evaluation.episodes,
+            options=evaluation.options.get(trainer, {}),
         )
         for trainer in evaluation.trainers
         for seed in range(evaluation.seeds)
@@ -99,7 +100,7 @@ def write_reports(
     names = layout_of(store, config.output.dataset).column_names
     maze = config.data.environment
     source = release_source(certificate)
-    sections = [_content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
+    sections = [content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
     if trials and maze:
         sections.append(returns_section(trials, maze, source=source))
     write_report(
@@ -152,9 +153,17 @@ def _is_maze(environment: str) -> bool:
     return environment.startswith("privrl/Maze2D-")
 
 
-def _content_section(
+def content_section(
     rows: Mapping[str, NDArray[Any]], names: Sequence[str], maze: str | None, *, source: str
 ) -> Section:
+    """Return a section that shows released rows beside public ones.
+
+    Args:
+        rows: ``"synthetic"`` and public datasets, each ``(N, D)``.
+        names: of the columns.
+        maze: environment id, for a map.
+        source: the ledger entry that paid for the synthetic rows.
+    """
     figures = [
         ReleasedFigure(
             image=plots.column_histograms(rows, names),

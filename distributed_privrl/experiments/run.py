@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
@@ -82,25 +82,18 @@ def run(
     """
     store = store or DatasetStore()
     check_datasets(config, store, may_exist=resume)
+    fresh = not RunDirectory(out).config_path.exists()
     directory = RunDirectory.create(out, config, resume=resume)
-    _check_output(config, store, directory)
     ledger = Ledger(ledger_url)
     try:
-        progress("inspecting data", 0, 1)
-        inspection = inspect(store, config.data.sensitive, public_ids=config.data.public)
-        if inspection.overlap:
-            raise UnsafeError(
-                f"a row of {config.data.sensitive} is also in a public dataset: public data must"
-                " not hold sensitive rows; remove them and run again"
-            )
-        progress("inspecting data", 1, 1)
+        _check_output(config, store, directory)
         context = RunContext(
             run_id=directory.run_id,
             folder=directory.checkpoint,
             executor=executor,
             store=store,
             ledger=ledger,
-            fingerprint=inspection.fingerprint,
+            fingerprint=_inspected(config, store, progress),
             progress=progress,
             insecure_key=insecure_key,
         )
@@ -109,6 +102,10 @@ def run(
         _log(directory, certificate)
         trials = evaluate_release(config, store, directory, executor, progress=progress)
         write_reports(config, store, directory, certificate, trials)
+    except (ConfigError, BudgetError, UnsafeError):
+        if fresh and not any(e.id.startswith(directory.run_id) for e in ledger.entries()):
+            directory.discard()  # refused before anything was charged
+        raise
     finally:
         ledger.close()
     return RunResult(
@@ -117,6 +114,19 @@ def run(
         dataset=config.output.dataset,
         trials=trials,
     )
+
+
+def _inspected(config: RunConfig, store: DatasetStore, progress: Progress) -> str:
+    """Return the sensitive dataset's fingerprint, or refuse because public rows are in it."""
+    progress("inspecting data", 0, 1)
+    inspection = inspect(store, config.data.sensitive, public_ids=config.data.public)
+    if inspection.overlap:
+        raise UnsafeError(
+            f"a row of {config.data.sensitive} is also in a public dataset: public data must not"
+            " hold sensitive rows; remove them and run again"
+        )
+    progress("inspecting data", 1, 1)
+    return inspection.fingerprint
 
 
 def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Agents trained on released or public data, trainers x seeds, in parallel where CPUs allow."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class TrialSpec:
         seed: its public seed.
         steps: gradient steps.
         episodes: episodes of each evaluation.
+        options: the trainer's settings.
     """
 
     root: str
@@ -36,6 +37,7 @@ class TrialSpec:
     seed: int
     steps: int
     episodes: int
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class AgentTrial:
@@ -51,7 +53,7 @@ class AgentTrial:
         store = DatasetStore(Path(spec.root))
         info = store.info(spec.dataset)
         _, curve = train_and_evaluate(
-            find_trainer(spec.trainer),
+            find_trainer(spec.trainer, spec.options),
             store.read_transitions(spec.dataset, unit="transition"),
             Spaces(observation=info.observation_space, action=info.action_space),
             environment_id=spec.environment,

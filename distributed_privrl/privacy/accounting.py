@@ -149,8 +149,8 @@ def _renyi_events(atoms: Atoms) -> list[dp.DpEvent]:
         events.append(dp.SelfComposedDpEvent(dp.LaplaceDpEvent(multiplier), count))
     pure = list(atoms.pure.items())
     pure += [(a * shift, count) for (a, shift), count in atoms.discrete_laplace.items()]
-    # Divergences lose up to some 1e-15 a step to rounding, and dp_accounting takes negative ones for
-    # perfect privacy: more than what can be lost is added at every order.
+    # Divergences lose up to some 1e-15 a step to rounding, and dp_accounting takes a negative one
+    # for perfect privacy: more than what can be lost is added at every order.
     steps = sum(atoms.poisson.values()) + sum(atoms.laplace.values())
     if steps:
         events.append(dp.ZCDpEvent(rho=0, xi=_STEP_ROUNDING * steps))

@@ -80,7 +80,12 @@ class PrivateRound:
         )
 
     def add_noise(
-        self, clipped_sum: NDArray[np.floating], source: NoiseSource, *, round_index: int
+        self,
+        clipped_sum: NDArray[np.floating],
+        source: NoiseSource,
+        *,
+        round_index: int,
+        out: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
         """Return the sum over all workers with the round's noise, drawn once.
 
@@ -89,6 +94,7 @@ class PrivateRound:
                 clipping turns what is not into zeros.
             source: draws the noise.
             round_index: matters to sources for tests alone.
+            out: ``(N,)``, where to write the result; may be ``clipped_sum``.
 
         Returns:
             ``(N,)``
@@ -98,6 +104,7 @@ class PrivateRound:
             standard_deviation=self.standard_deviation(clipped_sum.size),
             granularity=lattice_granularity(self.clip_norm, clipped_sum.size),
             tag=round_index,
+            out=out,
         )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from distributed_privrl.core.config import DataConfig, NoisyCount
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.mechanisms import DiscreteLaplaceRelease, noisy_count
+from distributed_privrl.privacy.mechanisms import noisy_count
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.plan import RoundPlan
@@ -52,11 +52,12 @@ def count_units(
     if not isinstance(data.units, NoisyCount):
         return declared_units(data), None
     cost = data.units.epsilon
-    event = DiscreteLaplaceRelease(sensitivity=1, scale=1 / cost).event
+    release = noisy_count(epsilon=cost)
+    event = release.event
 
     def draw() -> int:
-        exact = _exact_count(data, context)
-        return noisy_count(exact, epsilon=cost, source=context.noise_source())[0].value
+        exact = np.array([_exact_count(data, context)], dtype=np.int64)
+        return max(1, int(release.release(exact, context.noise_source())[0]))
 
     answer, entry = context.ledger.release_once(
         nonce=f"{context.run_id}/count",

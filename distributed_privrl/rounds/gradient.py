@@ -16,6 +16,7 @@ from distributed_privrl.rounds.parameters import FlatParameters
 
 PerUnitGradients = Literal["auto", "book_keeping", "opacus"]
 SUM_EVERY_ROWS = 1024
+_CAST_PARTS = 2**17  # numbers cast to float64 at once, so that the copies stay in cache
 
 
 class _Accumulate(Protocol):
@@ -127,6 +128,7 @@ class GradientLocalUpdate:
             OpacusGradients(self._flat) if use_opacus else book_keeping.BookKeeping(self._flat)
         )
         self._accumulator = torch.zeros_like(self._flat.vector)
+        self._total: Tensor | None = None  # float64; only batches of many micro-batches need it
 
     @property
     def dimension(self) -> int:
@@ -145,26 +147,34 @@ class GradientLocalUpdate:
         copies = batch.rows.shape[1]
         step = max(1, self.micro_batch_rows // copies)
         self._accumulator.zero_()
-        total: Tensor | None = None
+        drained = False
         rows_since = 0
         for start in range(0, len(batch), step):
             part = batch.part(start, start + step)
             self._add(part, copies)
             rows_since += len(part) * copies
             if rows_since >= SUM_EVERY_ROWS and start + step < len(batch):
-                total = self._drain(total)
+                self._drain(add=drained)
+                drained = True
                 rows_since = 0
-        if total is None:
+        if not drained:
             return self._accumulator.cpu().numpy()
-        return self._drain(total).cpu().numpy()
+        return self._drain(add=True).cpu().numpy()
 
-    def _drain(self, total: Tensor | None) -> Tensor:
-        if total is None:
-            total = self._accumulator.to(torch.float64, copy=True)
-        else:
-            total.add_(self._accumulator)
+    def _drain(self, *, add: bool) -> Tensor:
+        """Add the accumulator to the float64 total, or begin a new total with it."""
+        if self._total is None:
+            self._total = torch.empty_like(self._accumulator, dtype=torch.float64)
+        parts = zip(
+            self._total.split(_CAST_PARTS), self._accumulator.split(_CAST_PARTS), strict=True
+        )
+        for total, values in parts:
+            if add:
+                total.add_(values)
+            else:
+                total.copy_(values)
         self._accumulator.zero_()
-        return total
+        return self._total
 
     def _add(self, part: UnitBatch, copies: int) -> None:
         device, dtype = self._flat.vector.device, self._flat.vector.dtype

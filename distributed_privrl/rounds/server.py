@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError
@@ -88,6 +89,8 @@ class ParameterServer:
         vector = tensors["parameters"].clone()
         self._optimiser = ServerOptimiser(vector, spec.optimiser, total_steps=spec.rounds)
         self._noise = self._noise_source(vector.numel())
+        self._total = np.empty(vector.numel())
+        self._gradient = torch.empty_like(vector)
         self._round = 0
         self._nonce = ""
         self._block_left = 0
@@ -163,13 +166,14 @@ class ParameterServer:
             "clipped_sum",
             {"parameters": self._parameters(), "round_index": self._round},
         )
-        total = _sum(partial_sums)
+        total = _sum(partial_sums, out=self._total)
         self._block_left -= 1
         self._block_drawn += 1
         if self._spec.mechanism is not None and self._noise is not None:
-            total = self._spec.mechanism.add_noise(total, self._noise, round_index=self._round)
-        vector = self._optimiser.vector
-        self._optimiser.step(as_gradient(total, self._spec.expected_units, vector))
+            total = self._spec.mechanism.add_noise(
+                total, self._noise, round_index=self._round, out=self._total
+            )
+        self._optimiser.step(as_gradient(total, self._spec.expected_units, out=self._gradient))
         self._round += 1
 
     def _parameters(self) -> NDArray[np.floating]:
@@ -205,11 +209,13 @@ class ParameterServer:
             close()
 
 
-def _sum(partial_sums: list[NDArray[np.floating]]) -> NDArray[np.floating]:
-    """Add the workers' sums in shard order, in float64."""
+def _sum(
+    partial_sums: list[NDArray[np.floating]], *, out: NDArray[np.float64]
+) -> NDArray[np.floating]:
+    """Add the workers' sums in shard order, in float64; a single one is returned as it is."""
     if len(partial_sums) == 1:
         return partial_sums[0]
-    total = partial_sums[0].astype(np.float64)
+    np.copyto(out, partial_sums[0])
     for partial in partial_sums[1:]:
-        total += partial
-    return total
+        out += partial
+    return out

@@ -63,9 +63,9 @@ def test_plain_loops_are_found_by_name() -> None:
     assert find_trainer("iql") is TRAINERS["iql"]
     assert all(trainer.name == name for name, trainer in TRAINERS.items())
     fake: Trainer = FakeTrainer()
-    assert find_trainer("fake", {"fake": fake}) is fake
+    assert find_trainer("fake", more={"fake": fake}) is fake
     with pytest.raises(ConfigError, match="choose from fake, iql"):
-        find_trainer("sarsa", {"fake": fake})
+        find_trainer("sarsa", more={"fake": fake})
 
 
 def test_curve_has_an_evaluation_at_even_steps_and_at_the_end() -> None:
@@ -112,3 +112,11 @@ def test_uneven_evaluations_are_refused() -> None:
             evaluations=5,
             episodes=1,
         )
+
+
+def test_options_change_a_plain_loop_and_unknown_ones_are_named() -> None:
+    trainer = find_trainer("iql", {"beta": 10.0, "hidden": [64, 64]})
+    assert isinstance(trainer, IQLTrainer)
+    assert (trainer.config.beta, trainer.config.hidden) == (10.0, (64, 64))
+    with pytest.raises(ConfigError, match="no option temperature"):
+        find_trainer("iql", {"temperature": 1})

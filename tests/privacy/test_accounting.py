@@ -125,7 +125,7 @@ def test_one_private_round_against_numerical_integration(q, z):
 
 
 def test_two_discrete_laplace_releases_against_enumeration():
-    parameter, shift, delta = 0.7, 3, 1e-2
+    parameter, shift, delta = 0.2, 3, 0.2
     outcomes = np.arange(-120, 121)
     mass = np.tanh(parameter / 2) * np.exp(-parameter * np.abs(outcomes))
     moved = np.tanh(parameter / 2) * np.exp(-parameter * np.abs(outcomes - shift))
@@ -183,6 +183,20 @@ def test_atoms_of_different_kinds_compose():
         *events, PureDpEvent(epsilon=0.05), DiscreteLaplaceEvent(parameter=0.05, sensitivity=1)
     )
     assert cost(*events) < more < cost(*events) + 0.1 + 1e-3
+
+
+def test_different_pure_atoms_round_up_to_the_common_grid():
+    first, second, delta = 0.45678, 0.12345, 0.02
+    losses = np.array([first + second, first - second, second - first, -first - second])
+    masses = np.array([1, math.exp(-second), math.exp(-first), math.exp(-first - second)])
+    masses /= masses.sum()
+    value = cost(PureDpEvent(epsilon=first), PureDpEvent(epsilon=second), delta=delta)
+
+    def exact(at):
+        return float((masses * np.maximum(-np.expm1(at - losses), 0)).sum())
+
+    assert exact(value) <= delta
+    assert exact(value - 2.5e-4) > delta
 
 
 def test_equal_events_count_as_one_event_with_the_sum():

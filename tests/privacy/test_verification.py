@@ -1,6 +1,6 @@
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -15,7 +15,8 @@ from distributed_privrl.privacy.certificate import (
     with_outputs,
 )
 from distributed_privrl.privacy.events import GaussianEvent, PoissonGaussianEvent
-from distributed_privrl.privacy.units import Relation
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.privacy.stages import COUNT, INSECURE, ROUNDS, certificate, stage
 
@@ -257,8 +258,22 @@ def test_a_signature_of_something_else_or_by_someone_else_is_refused(signed, bui
     refused(file, values, "signature does not match")
 
 
-def test_the_entry_fake_has_the_shape_of_the_ledger_s():
-    from distributed_privrl.privacy.ledger import LedgerEntry
-
-    assert set(Entry.__dataclass_fields__) <= set(LedgerEntry.__dataclass_fields__)
-    assert replace(Entry(), epsilon=1.0).epsilon == 1.0
+def test_a_real_ledger_confirms_what_was_reserved_and_refuses_the_rest(tmp_path, file):
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    budget = PrivacyBudget(epsilon=3.0, delta=1e-5, unit="trajectory")
+    about = {"dataset": "clinic/stays-v0", "fingerprint": "f" * 64}
+    account = {**about, "unit": "trajectory", "relation": budget.relation}
+    ledger.set_budget(**about, budget=budget)
+    _, counted = ledger.release_once(
+        nonce="n", **account, epsilon=0.05, delta=0.0, event=COUNT.model_dump(), draw=lambda: 7
+    )
+    planned = ROUNDS.model_copy(update={"count": 600}).model_dump()
+    run = ledger.open_run(
+        run_id="run-1", **account, epsilon=1.0, delta=1e-6, max_rounds=600, event=planned
+    )
+    ledger.reserve_rounds("run-1", rounds=500, nonce="block")
+    written = certificate(ledger_entries=(run.id, counted.id))
+    assert verify_certificate(write(file, written.to_json()), ledger=ledger).ledger_checked
+    ledger.reserve_rounds("run-1", rounds=100, nonce="second block")
+    refused(file, written.to_json(), "reserved 600", ledger=ledger)
+    ledger.close()

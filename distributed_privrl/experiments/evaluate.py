@@ -1,0 +1,131 @@
+"""Evaluation of a dataset that is already there: agents, and fidelity against a reference."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.fidelity import fidelity
+from distributed_privrl.evaluation.report import Section, write_report
+from distributed_privrl.evaluation.trainer import find_trainer
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.reports import (
+    content_section,
+    fidelity_section,
+    layout_of,
+    returns_section,
+    sampled_rows,
+)
+from distributed_privrl.experiments.run import CERTIFICATE_KEY
+from distributed_privrl.experiments.trials import TrialSpec, learning_curve, run_trials
+
+
+def evaluate_datasets(
+    *,
+    synthetic: str,
+    out: Path,
+    reference: str | None = None,
+    environment: str | None = None,
+    trainers: tuple[str, ...] = ("iql",),
+    seeds: int = 1,
+    steps: int = 500_000,
+    episodes: int = 10,
+    store: DatasetStore | None = None,
+    executor: Executor | None = None,
+    parallel: int = 1,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Train agents on a synthetic dataset, compare it with a reference, write both reports.
+
+    Args:
+        synthetic: id of the dataset to evaluate.
+        out: a new folder; what compares with the reference goes to its ``private/``.
+        reference: id of the dataset it stands for.
+        environment: Gymnasium id (default: the dataset's own).
+        trainers: names; none trains no agent.
+        seeds: agents of each trainer.
+        steps: gradient steps an agent.
+        episodes: episodes of each evaluation.
+        store: datasets.
+        executor: where agents are trained.
+        parallel: agents at a time.
+        progress: told where long work is.
+
+    Returns:
+        the figures that may leave: mean return over the last evaluations of each trainer.
+
+    Raises:
+        ConfigError: a dataset is missing, ``out`` is not empty, a trainer is unknown, or agents
+            are asked for without an environment.
+
+    Privacy: agents are post-processing of the synthetic dataset; whatever is computed from the
+    reference is written to ``private/`` and returned to nobody.
+    """
+    store = store or DatasetStore()
+    info = store.info(synthetic)
+    environment = environment or info.environment
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: choose another --out")
+    for name in trainers:
+        find_trainer(name)
+    if trainers and environment is None:
+        raise ConfigError(f"{synthetic} names no environment to evaluate in: give --env")
+    directory = RunDirectory(out)
+    certificate = info.metadata.get(CERTIFICATE_KEY) or {"status": "unknown", "stages": []}
+    entries = certificate.get("ledger_entries") or ["unknown"]
+    rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
+    sections = [content_section({"synthetic": rows}, names, environment, source=entries[-1])]
+    figures: dict[str, Any] = {"dataset": synthetic, "environment": environment}
+    if trainers and environment is not None:
+        specs = [
+            TrialSpec(
+                root=str(store.root),
+                dataset=synthetic,
+                environment=environment,
+                trainer=trainer,
+                seed=seed,
+                steps=steps,
+                episodes=episodes,
+            )
+            for trainer in trainers
+            for seed in range(seeds)
+        ]
+        own = executor or LocalExecutor()
+        trials = run_trials(specs, own, parallel=parallel, progress=progress)
+        write_atomically(out / "evaluation.json", json.dumps(trials))
+        sections.append(returns_section(trials, environment, source=entries[-1]))
+        for trainer in trainers:
+            mine = [
+                learning_curve(trial).figure() for trial in trials if trial["trainer"] == trainer
+            ]
+            figures[trainer] = sum(mine) / len(mine)
+    _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
+    if reference is not None:
+        real = sampled_rows(store, reference)
+        directory.write_private("scores.json", json.dumps(_scores(real, rows)))
+        section = fidelity_section(real, rows, names, environment)
+        title = f"{synthetic} against {reference}"
+        _write(directory.private, "private", title, certificate, [section])
+    return figures
+
+
+def _scores(real: Any, synthetic: Any) -> dict[str, float]:
+    scores = fidelity(real, synthetic)
+    return {"marginal": scores.marginal, "correlation": scores.correlation}
+
+
+def _write(
+    folder: Path, audience: Any, title: str, certificate: dict[str, Any], sections: list[Section]
+) -> None:
+    write_report(
+        folder / "report.html",
+        folder / "report.json",
+        title=title,
+        certificate=certificate,
+        sections=sections,
+        audience=audience,
+    )

@@ -1,0 +1,61 @@
+"""Running a configuration where its ``runtime`` section says."""
+
+from pathlib import Path
+
+from distributed_privrl.core.config import RunConfig, RuntimeConfig
+from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+
+
+def start_executor(runtime: RuntimeConfig) -> Executor:
+    """Return the executor that a configuration asks for; the caller closes it.
+
+    Raises:
+        ConfigError: Ray has fewer CPUs than the workers need, or no cluster answers.
+        UnsafeError: the cluster has no token.
+    """
+    if runtime.executor == "local":
+        return LocalExecutor()
+    from distributed_privrl.runtime.executor import RayExecutor
+
+    return RayExecutor(
+        workers=runtime.workers,
+        cpus_per_worker=runtime.cpus_per_worker,
+        gpus_per_worker=runtime.gpus_per_worker,
+    )
+
+
+def run(
+    config: RunConfig,
+    *,
+    out: Path | str,
+    ledger: str | None = None,
+    store: DatasetStore | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> program.RunResult:
+    """Turn a sensitive dataset into a private one; see `experiments.run.run`.
+
+    Args:
+        config: from `load_config`.
+        out: the run's folder.
+        ledger: the ledger's URL; None: ``PRIVRL_LEDGER`` or the user's data folder.
+        store: datasets; None: Minari's folder.
+        resume: continue the run in ``out``.
+        progress: told where long work is.
+    """
+    executor = start_executor(config.runtime)
+    try:
+        return program.run(
+            config,
+            executor,
+            out=Path(out),
+            ledger_url=ledger,
+            store=store,
+            resume=resume,
+            progress=progress,
+        )
+    finally:
+        executor.close()

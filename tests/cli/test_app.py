@@ -1,0 +1,134 @@
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from distributed_privrl.cli.app import app
+
+VERBS = {
+    *("demo", "collect", "import", "export", "plan", "run", "evaluate", "report", "doctor"),
+    *("ledger", "certificate", "config"),
+}
+
+
+def commands(command=None, path=("privrl",)):
+    command = command or typer.main.get_command(app)
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+def test_verbs_are_those_of_the_contract():
+    assert set(typer.main.get_command(app).commands) == VERBS
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands()], ids=" ".join)
+def test_every_help_has_examples_that_parse(workplace, understands, path):
+    shown = workplace.privrl(*path[1:], "--help")
+    assert shown.exit_code == 0
+    assert shown.stderr == ""
+    examples = re.findall(r"^ +(privrl .*)$", shown.stdout.split("Examples:")[1], re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert example.startswith(" ".join(path))
+        assert understands(example)
+
+
+def test_every_option_says_what_it_is_for():
+    for path, command in commands():
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), (path, parameter.name)
+
+
+@pytest.mark.parametrize("group", [(), ("ledger",), ("certificate",), ("config",)])
+def test_a_group_alone_shows_its_help(workplace, group):
+    alone, asked = workplace.privrl(*group), workplace.privrl(*group, "--help")
+    assert alone.exit_code == 0
+    assert alone.stdout == asked.stdout
+
+
+def test_version(workplace):
+    shown = workplace.privrl("--version")
+    assert shown.exit_code == 0
+    assert re.fullmatch(r"privrl \d+\.\d+\.\d+\n", shown.stdout)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("plna stays.yaml", "Did you mean 'plan'"),
+        ("run", "CONFIG.yaml"),
+        ("run stays.yaml", "--out"),
+        ("run stays.yaml --out runs --wrong", "--wrong"),
+        ("export a-v0 --format xlsx --out a", "xlsx"),
+        ("collect maze2d-umaze --dataset a-v0 --steps many", "--steps"),
+        ("ledger budget a-v0 --epsilon 1 --delta 1e-6", "--unit"),
+        ("evaluate --synthetic a-v0 --out o --seeds 0", "--seeds"),
+        ("ledger budge", "budge"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_2(workplace, line, said):
+    result = workplace.privrl(*line.split())
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert said in result.stderr
+    assert "--help`" in result.stderr
+
+
+def test_start_loads_neither_ray_nor_torch():
+    script = (
+        "import json, sys\n"
+        "import distributed_privrl.cli\n"
+        "sys.argv = ['privrl', '--help']\n"
+        "try:\n"
+        "    distributed_privrl.cli.main()\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 0\n"
+        "print(json.dumps(sorted(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(json.loads(done.stderr))
+    assert "distributed_privrl.cli.running" in loaded
+    heavy = {"ray", "torch", "numpy", "pandas", "gymnasium", "pydantic", "sqlalchemy", "rich"}
+    assert not loaded & heavy
+    assert done.stdout.startswith("Usage: privrl")
+
+
+def test_start_is_quick():
+    script = (
+        "import resource, sys\n"
+        "from distributed_privrl.cli import main\n"
+        "sys.argv = ['privrl', '--help']\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "    print(used.ru_utime + used.ru_stime, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert float(done.stderr) < 1.0  # CPU seconds; .13 measured
+
+
+def test_debug_may_stand_anywhere(workplace, monkeypatch):
+    from distributed_privrl.experiments import registry
+
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(registry, "load_config", fail)
+    for args in (("--debug", "plan", "a.yaml"), ("plan", "a.yaml", "--debug")):
+        result = workplace.privrl(*args)
+        assert result.exit_code == 1
+        assert "Traceback" in result.stderr
+        assert result.stderr.splitlines()[-1].startswith("unexpected error: RuntimeError: broken")
+    assert "Traceback" not in workplace.privrl("plan", "a.yaml").stderr
+    # after --, it is an argument like any other
+    assert "Traceback" not in workplace.privrl("plan", "--", "--debug").stderr

@@ -1,0 +1,46 @@
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from .conftest import CONFIG
+
+
+def test_show_fills_in_defaults_and_can_be_read_again(workplace):
+    shown = workplace.privrl("config", "show", workplace.config, "-o", "privacy.epsilon=2.5")
+    assert shown.exit_code == 0
+    values = yaml.safe_load(shown.stdout)
+    assert values["privacy"]["epsilon"] == 2.5
+    assert values["privacy"]["accountant"] == "pld"
+    workplace.config.write_text(shown.stdout)
+    assert workplace.privrl("config", "show", workplace.config).stdout == shown.stdout
+
+
+def test_validate(workplace):
+    assert workplace.privrl("config", "validate", workplace.config).exit_code == 0
+    wrong = workplace.privrl("config", "validate", workplace.config, "-o", "training.rounds=0")
+    assert wrong.exit_code == 2
+    assert "training.rounds=0" in wrong.stderr
+    assert wrong.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--method", "privorl_n")])
+def test_schema_accepts_what_is_right_and_nothing_else(workplace, arguments):
+    schema = json.loads(workplace.privrl("config", "schema", *arguments).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(CONFIG)
+    for wrong in (
+        {**CONFIG, "surprise": 1},
+        {**CONFIG, "method": "other"},
+        {**CONFIG, "privacy": {"epsilon": -1, "delta": 1e-6}},
+        {key: value for key, value in CONFIG.items() if key != "output"},
+    ):
+        assert not validator.is_valid(wrong)
+
+
+def test_schema_of_an_unknown_method(workplace):
+    result = workplace.privrl("config", "schema", "--method", "magic")
+    assert result.exit_code == 2
+    assert "privorl_n" in result.stderr

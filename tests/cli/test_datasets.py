@@ -1,0 +1,54 @@
+import csv
+
+SCHEMA = """
+columns: {observation: [x, y], action: move, reward: r, terminated: over, trajectory: stay}
+spaces:
+  observation: {type: box, low: -1, high: 1}
+  action: {type: discrete, n: 2}
+"""
+TABLE = "stay,x,y,move,r,over\na,0,0,1,0.5,0\na,0.5,0,0,1,1\nb,-1,1,1,0,1\n"
+
+
+def test_import_then_export(workplace):
+    table, schema = workplace.folder / "stays.csv", workplace.folder / "schema.yaml"
+    table.write_text(TABLE)
+    schema.write_text(SCHEMA)
+    made = workplace.privrl("import", table, "--schema", schema, "--dataset", "clinic/stays-v0")
+    assert made.exit_code == 0, made.output
+    assert made.stdout == "clinic/stays-v0: 3 transitions in 2 trajectories\n"
+    out = workplace.folder / "out.csv"
+    line = ("export", "clinic/stays-v0", "--format", "csv", "--out", out)
+    assert workplace.privrl(*line).exit_code == 0
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["reward"]) for row in rows] == [0.5, 1.0, 0.0]
+    assert workplace.privrl(*line).exit_code == 2  # never overwrites
+
+
+def test_import_names_the_wrong_column(workplace):
+    table, schema = workplace.folder / "stays.csv", workplace.folder / "schema.yaml"
+    table.write_text(TABLE.replace("move", "step"))
+    schema.write_text(SCHEMA)
+    result = workplace.privrl("import", table, "--schema", schema, "--dataset", "clinic/stays-v0")
+    assert result.exit_code == 2
+    assert "move" in result.stderr
+    assert not workplace.datasets.exists() or not list(workplace.datasets.iterdir())
+
+
+def test_collect_refuses_unknown_recipes_and_options(workplace):
+    unknown = workplace.privrl("collect", "chess", "--dataset", "a-v0")
+    assert unknown.exit_code == 2
+    assert "maze2d-umaze" in unknown.stderr
+    option = workplace.privrl("collect", "maze2d-umaze", "--dataset", "a-v0", "-o", "colour=red")
+    assert option.exit_code == 2
+    assert "colour" in option.stderr
+
+
+def test_collect_is_deterministic_in_its_seed(finished, workplace):
+    line = ("collect", "maze2d-umaze", "--dataset", "clinic/stays-v0", "--steps", 400, "--seed")
+    export = ("export", "clinic/stays-v0", "--format", "csv", "--out")
+    assert workplace.privrl(*line, 1).exit_code == 0
+    workplace.privrl(*export, workplace.folder / "here.csv")
+    finished.workplace.privrl(*export, workplace.folder / "there.csv")
+    here, there = ((workplace.folder / name).read_text() for name in ("here.csv", "there.csv"))
+    assert here == there

@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.events import PoissonGaussianEvent
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("plan opened the datasets")
+
+    monkeypatch.setattr(DatasetStore, "__init__", refuse)
+
+
+def test_plan_opens_no_data_and_its_epsilon_follows_from_its_noise(workplace, no_data):
+    result = workplace.privrl("plan", workplace.config, "--json")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["sampling_probability"] == 16 / 400
+    assert facts["unit_gradients"] == 3 * 16
+    for rounds, name in ((3, "epsilon"), (4, "epsilon_with_spare")):
+        event = PoissonGaussianEvent(
+            sampling_probability=16 / 400, noise_multiplier=facts["noise_multiplier"], count=rounds
+        )
+        certified = epsilon([event], delta=1e-5, relation=facts["relation"], accountant="pld")
+        assert facts[name] == pytest.approx(certified, rel=1e-3)
+    assert facts["epsilon"] < facts["epsilon_with_spare"] <= facts["epsilon_limit"] == 8
+    assert not (workplace.folder / "ledger.sqlite").exists()
+
+
+def test_plan_in_words_has_noise_cost_and_the_budget_line(workplace, no_data, understands):
+    result = workplace.privrl(
+        "plan", workplace.config, "-o", "training.rounds=2", "-o", "privacy.accountant=rdp"
+    )
+    lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
+    assert lines["rounds"].startswith("2 + 1 spare")
+    assert lines["noise"].startswith("multiplier ")
+    assert lines["cost"] == "32 gradients of units"
+    assert understands(lines["budget"])
+    assert "--epsilon 8 --delta 1e-05 --unit transition" in lines["budget"]
+
+
+def test_a_plan_without_privacy_is_loud(workplace, no_data):
+    result = workplace.privrl("plan", workplace.config, "-o", "privacy.epsilon=null")
+    assert result.exit_code == 0
+    assert "NOT PRIVATE" in result.stderr
+    assert "noise" not in result.stdout
+    facts = json.loads(
+        workplace.privrl("plan", workplace.config, "-o", "privacy.epsilon=null", "--json").stdout
+    )
+    assert facts["private"] is False
+    assert "epsilon" not in facts
+
+
+def test_a_plan_of_counted_units_says_what_to_give(workplace, no_data):
+    result = workplace.privrl("plan", workplace.config, "-o", "data.units={epsilon: 0.1}")
+    assert result.exit_code == 2
+    assert "-o data.units=" in result.stderr

@@ -1,0 +1,205 @@
+import json
+import os
+import signal
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from distributed_privrl.cli.running import resume_line
+
+
+def test_no_budget_exits_3_with_a_line_that_sets_it(finished):
+    refused = finished.without_budget
+    assert refused.exit_code == 3
+    assert refused.stdout == ""
+    assert refused.stderr.splitlines()[-1] == (
+        "error: no budget is set for clinic/stays-v0: set one with `privrl ledger budget"
+        " clinic/stays-v0 --epsilon 8 --delta 1e-05 --unit transition`"
+    )
+    assert finished.with_budget.exit_code == 0
+
+
+def test_run_says_its_plan_first_and_what_it_made_last(finished):
+    assert finished.resumed.exit_code == 0, finished.resumed.output
+    assert finished.resumed.stderr.startswith("plan: 3 rounds (+1 spare), on average 16 of 400")
+    certificate = json.loads((finished.out / "certificate.json").read_text())
+    lines = dict(line.split(None, 1) for line in finished.resumed.stdout.splitlines())
+    assert lines == {
+        "dataset": "clinic/private-v0",
+        "epsilon": f"{certificate['epsilon']:.4f}",
+        "delta": "1e-05",
+        "unit": "transition",
+        "relation": "replace_with_null",
+        "certificate": f"{finished.out / 'certificate.json'} (valid)",
+        "report": str(finished.out / "report.html"),
+    }
+    assert (finished.out / "report.html").is_file()
+
+
+def test_progress_of_a_real_run_shows_rounds_and_epsilon_alone(finished):
+    private = [
+        line for line in finished.resumed.stderr.splitlines() if line.startswith("private rounds")
+    ]
+    assert len(private) == 4
+    for done, line in enumerate(private):
+        assert line.startswith(f"private rounds {done}/3, epsilon reserved ")
+        assert " s" not in line.replace(" reserved", "")
+
+
+def test_a_second_run_into_the_same_folder_is_refused(finished, monkeypatch):
+    from distributed_privrl.experiments import registry
+
+    monkeypatch.setattr(registry, "plan_run", lambda _: None)
+    again = finished.workplace.privrl(
+        *("run", finished.workplace.config, "--out", finished.out),
+        *("-o", "output.dataset=clinic/private-v1"),
+    )
+    assert again.exit_code == 2
+    assert "--resume" in again.stderr
+
+
+def test_missing_data_is_said_before_anything_starts(workplace):
+    result = workplace.privrl("run", workplace.config, "--out", workplace.folder / "run")
+    assert result.exit_code == 2
+    assert "clinic/stays-v0" in result.stderr
+    assert not (workplace.folder / "run").exists()
+
+
+@pytest.fixture
+def stubbed(monkeypatch):
+    """Datasets that exist, no plan, and a program that is given instead of the real one."""
+    from distributed_privrl.experiments import registry
+    from distributed_privrl.experiments import run as module
+
+    monkeypatch.setattr(module, "check_datasets", lambda *_, **__: None)
+    monkeypatch.setattr(registry, "plan_run", lambda _: None)
+
+    def use(program):
+        monkeypatch.setattr(module, "run", program)
+
+    return use
+
+
+def kill_and_wait(*_, **__):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+    raise AssertionError("the signal was ignored")
+
+
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
+def test_a_signal_exits_130_with_the_line_that_resumes(
+    workplace, stubbed, understands, signal_name
+):
+    def program(*_, **__):
+        os.kill(os.getpid(), getattr(signal, signal_name))
+        time.sleep(30)
+
+    stubbed(program)
+    before = signal.getsignal(signal.SIGTERM)
+    result = workplace.privrl(
+        *("run", workplace.config, "--out", "runs/a b", "-o", "privacy.epsilon=3"),
+        *("--ledger", workplace.ledger),
+    )
+    assert result.exit_code == 130
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("interrupted: go on with `privrl run ")
+    command = line.split("`")[1]
+    assert command.endswith(
+        f"--out 'runs/a b' -o privacy.epsilon=3 --ledger {workplace.ledger} --resume"
+    )
+    assert understands(command)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_is_an_interrupt_even_after_ray_took_the_signal(workplace, stubbed, monkeypatch):
+    closed = []
+
+    class TakesTheSignal:
+        def __init__(self, *, workers, cpus_per_worker, gpus_per_worker):
+            assert (workers, cpus_per_worker, gpus_per_worker) == (3, 0.5, 0.0)
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+
+        def close(self):
+            closed.append(True)
+
+    module = types.ModuleType("distributed_privrl.runtime.executor")
+    module.RayExecutor = TakesTheSignal
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    stubbed(kill_and_wait)
+    workplace.write_config(runtime={"workers": 3, "cpus_per_worker": 0.5})
+    result = workplace.privrl("run", workplace.config, "--out", "runs/a")
+    assert result.exit_code == 130
+    assert closed == [True]
+
+
+def test_a_password_never_shows():
+    url = "postgresql://user:secret@host/ledger"
+    line = resume_line(Path("a.yaml"), Path("out"), [], url)
+    assert "secret" not in line
+    assert line == "privrl run a.yaml --out out --ledger LEDGER --resume"
+
+
+def test_a_run_without_privacy_is_loud(workplace, stubbed):
+    from distributed_privrl.experiments.run import RunResult
+
+    directory = types.SimpleNamespace(certificate=Path("c.json"), report=Path("r.html"))
+    certificate = types.SimpleNamespace(stages=(), status="non_private")
+    stubbed(
+        lambda *_, **__: RunResult(
+            certificate=certificate, directory=directory, dataset="d-v0", trials=[]
+        )
+    )
+    result = workplace.privrl(
+        "run", workplace.config, "--out", "runs/a", "-o", "privacy.epsilon=null"
+    )
+    assert result.exit_code == 0, result.output
+    assert "*** NOT PRIVATE ***" in result.stderr
+    assert "NONE: this run was not private" in result.stdout
+    assert "(non_private)" in result.stdout
+
+
+def test_counted_units_are_planned_in_words(workplace, stubbed, monkeypatch):
+    from distributed_privrl.experiments import registry
+
+    def plan_run(_):
+        raise AssertionError("there is nothing to plan yet")
+
+    monkeypatch.setattr(registry, "plan_run", plan_run)
+    stubbed(kill_and_wait)
+    result = workplace.privrl(
+        "run", workplace.config, "--out", "runs/a", "-o", "data.units={epsilon: 0.1}"
+    )
+    assert result.stderr.startswith("plan: units (transition) are counted with noise first")
+
+
+def test_demo_passes_what_it_is_given_and_shows_the_summary(workplace, monkeypatch):
+    from distributed_privrl.experiments import demo
+    from distributed_privrl.experiments.demo import DemoResult
+
+    def run_demo(out, *, method, progress, executor_factory):
+        assert (out, method) == (Path("runs/demo"), "privorl_n")
+        progress("sampling", 1, 1)
+        return DemoResult(run=None, summary={"epsilon": "4.9", "report": "r.html"})
+
+    monkeypatch.setattr(demo, "run_demo", run_demo)
+    result = workplace.privrl("demo")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "epsilon  4.9\nreport   r.html\n"
+
+
+def test_an_interrupted_demo_says_how_to_start_again(workplace, monkeypatch):
+    from distributed_privrl.experiments import demo
+
+    monkeypatch.setattr(demo, "run_demo", kill_and_wait)
+    result = workplace.privrl("demo", "--out", "runs/other")
+    assert result.exit_code == 130
+    assert "remove runs/other" in result.stderr
+
+
+def test_a_demo_into_a_used_folder_is_refused(workplace):
+    result = workplace.privrl("demo", "--out", workplace.folder)
+    assert result.exit_code == 2
+    assert "not empty" in result.stderr

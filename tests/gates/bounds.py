@@ -1,0 +1,39 @@
+"""Two-sided statistical checks at a false alarm rate of one in a million."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+ALPHA = 1e-6
+LEAST_COORDINATES = 640  # with fewer a standard deviation 20 % too small may pass
+LARGEST_Z = float(stats.norm.isf(ALPHA / 2))
+
+
+def assert_z(score: float, what: str, *, tests: int = 1) -> None:
+    """Fail if a standard normal score, the largest of ``tests``, is too far from zero."""
+    limit = float(stats.norm.isf(ALPHA / 2 / tests))
+    assert abs(score) <= limit, f"{what}: {score:.1f} standard errors off (at most {limit:.1f})"
+
+
+def assert_dispersion(squares: float, degrees: int, what: str) -> None:
+    """Fail if a chi-square statistic is too small or too large."""
+    low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], degrees)
+    assert low <= squares <= high, (
+        f"{what}: {squares / degrees:.3f} times what it must be"
+        f" ({low / degrees:.3f} .. {high / degrees:.3f})"
+    )
+
+
+def assert_standard_normal(values: NDArray[np.float64], what: str) -> None:
+    """Fail if independent values are not standard normal: scale both ways, then shape."""
+    assert values.size >= LEAST_COORDINATES
+    assert_dispersion(float(values.ravel() @ values.ravel()), values.size, f"{what}: variance")
+    shape = stats.kstest(values.ravel(), "norm")
+    assert shape.pvalue > ALPHA, f"{what}: not normal, KS p={shape.pvalue:.1e}"
+
+
+def assert_uncorrelated(rows: NDArray[np.float64], what: str) -> None:
+    """Fail if two rows ``(R, N)`` are correlated."""
+    length = rows.shape[1]
+    scores = np.corrcoef(rows)[np.triu_indices(len(rows), 1)] * np.sqrt(length)
+    assert_z(float(scores[np.abs(scores).argmax()]), what, tests=len(scores))
