@@ -133,7 +133,8 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
     """Check that the inputs exist and the output does not, before anything is made.
 
     Raises:
-        ConfigError: an input is missing, the output id exists, or a dataset is named twice.
+        ConfigError: an input is missing or does not know the unit, the output id exists, or a
+            dataset is named twice.
     """
     named = (config.data.sensitive, *config.data.public)
     if len(set(named)) < len(named) or config.output.dataset in named:
@@ -143,6 +144,7 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
         )
     for dataset in named:
         store.info(dataset)
+    store.check_unit(config.data.sensitive, config.data.unit)
     if not may_exist and config.output.dataset in store.ids():
         raise ConfigError(
             f"output.dataset={config.output.dataset} exists: choose another id or a higher version"

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import dp_accounting as dp
@@ -18,7 +19,7 @@ from dp_accounting.rdp import RdpAccountant
 from distributed_privrl.core.checks import check_delta
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.atoms import Atoms, atoms_of_every_choice
-from distributed_privrl.privacy.events import Event
+from distributed_privrl.privacy.events import EVENTS, Event
 from distributed_privrl.privacy.loss_distributions import BINS, CERTIFIED_INTERVAL, compose
 from distributed_privrl.privacy.units import Relation
 
@@ -72,10 +73,23 @@ def epsilon(
     if accountant not in ("pld", "rdp", "pure", "gdp"):
         raise ConfigError(f"accountant must be pld, rdp, pure or gdp, got {accountant!r}")
     check_delta("delta", delta)
+    return _epsilon_of_json(EVENTS.dump_json(tuple(events)), delta, relation, accountant, certified)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon_of_json(
+    events: bytes, delta: float, relation: Relation, accountant: Accountant, certified: bool
+) -> float:
+    """Remember what was computed: settling, certifying and verifying ask for the same figure."""
     return max(
         _epsilon_of_atoms(atoms, delta, accountant, certified)
-        for atoms in atoms_of_every_choice(events, relation)
+        for atoms in atoms_of_every_choice(EVENTS.validate_json(events), relation)
     )
+
+
+def forget_computed() -> None:
+    """Forget remembered figures, so that their computation can be timed."""
+    _epsilon_of_json.cache_clear()
 
 
 def cross_check(events: Sequence[Event], *, delta: float, relation: Relation) -> RdpFigure:

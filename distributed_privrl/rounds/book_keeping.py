@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from distributed_privrl.rounds.parameters import FlatParameters
@@ -46,7 +47,7 @@ class BookKeeping:
         if not supports(flat.module):
             raise ValueError("book-keeping needs all trainable parameters in nn.Linear layers")
         self._flat = flat
-        self._calls: list[tuple[str, Tensor, Tensor]] = []
+        self._calls: list[tuple[str, Tensor, GradientEdge]] = []
         self._handles: list[RemovableHandle] = []
         for name, layer in flat.module.named_modules():
             if type(layer) is nn.Linear and any(p.requires_grad for p in layer.parameters()):
@@ -64,7 +65,8 @@ class BookKeeping:
                 raise ValueError(f"layer {name!r} must be called once, with a 2-D input")
             if not output.requires_grad:
                 output.requires_grad_(True)
-            self._calls.append((name, inputs[0].detach(), output))
+            # The edge stands for the output in autograd without keeping its memory.
+            self._calls.append((name, inputs[0].detach(), get_gradient_edge(output)))
 
         return record
 
@@ -86,7 +88,7 @@ class BookKeeping:
         """
         self._calls.clear()
         losses = row_losses(self._flat.module)
-        outputs = [output for _, _, output in self._calls]
+        outputs = [edge for _, _, edge in self._calls]
         gradients = torch.autograd.grad(losses.sum() / copies, outputs)
         layers = [
             (name, inputs, gradient.contiguous())

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from distributed_privrl.core.config import PositiveFloat, StrictModel
+from distributed_privrl.rounds.parameters import read_only_tensor
 
 
 class OptimiserConfig(StrictModel):
@@ -69,12 +70,14 @@ class ServerOptimiser:
     def tensors(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold."""
         state = self._adam.state.get(self._parameter, {})
-        zeros = torch.zeros_like(self.vector)
+        moments = {
+            name: state.get(name, torch.zeros_like(self.vector))
+            for name in ("exp_avg", "exp_avg_sq")
+        }
         return {
             "parameters": self.vector,
             "ema": self.ema,
-            "exp_avg": state.get("exp_avg", zeros),
-            "exp_avg_sq": state.get("exp_avg_sq", zeros),
+            **moments,
         }
 
     def restore(self, tensors: dict[str, Tensor], *, steps: int) -> None:
@@ -91,7 +94,7 @@ class ServerOptimiser:
 
 
 def as_gradient(values: NDArray[np.floating], denominator: float, *, out: Tensor) -> Tensor:
-    """Return ``values / denominator`` ``(P,)``, rounded once to the dtype of ``out``.
+    """Return ``values / denominator`` ``(P,)`` in the dtype and on the device of ``out``.
 
     Args:
         values: ``(P,)``.
@@ -99,7 +102,4 @@ def as_gradient(values: NDArray[np.floating], denominator: float, *, out: Tensor
         out: ``(P,)``, overwritten; memory used again each round spares page faults, which cost
             several times the division.
     """
-    if out.device.type == "cpu":
-        np.divide(values, denominator, out=out.numpy(), casting="same_kind")
-        return out
-    return out.copy_(torch.from_numpy(values).to(out.device).div_(denominator))
+    return out.copy_(read_only_tensor(values)).div_(denominator)

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,11 +19,22 @@ RESTART_SECONDS = 120.0
 
 
 class RayWorkerGroup:
-    """Actors of one class, one for each shard; picklable, so that a server actor can hold it."""
+    """Actors of one class, one for each shard.
 
-    def __init__(self, actors: Sequence[Any], *, repeat_lost_calls: bool) -> None:
+    It travels as the actors' names: a server that is restarted finds its workers again, and nothing
+    that it is built from lies in the object store.
+    """
+
+    def __init__(
+        self, names: Sequence[str], actors: Sequence[Any], *, repeat_lost_calls: bool
+    ) -> None:
+        self._names = list(names)
         self._actors = list(actors)
         self._repeat = repeat_lost_calls
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel by name."""
+        return _find_group, (self._names, self._repeat)
 
     @property
     def size(self) -> int:
@@ -78,6 +90,13 @@ class RayWorkerGroup:
         self._actors = []
 
 
+def _find_group(names: Sequence[str], repeat_lost_calls: bool) -> RayWorkerGroup:
+    import ray
+
+    actors = [ray.get_actor(name) for name in names]
+    return RayWorkerGroup(names, actors, repeat_lost_calls=repeat_lost_calls)
+
+
 def _shareable(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.nbytes > INLINE_BYTES:
         import ray
@@ -122,7 +141,6 @@ class RayExecutor:
         self._ray = connect(address=address, cpus=local_cpus)
         self._cpus, self._gpus = cpus_per_worker, gpus_per_worker
         self._groups: list[RayWorkerGroup] = []
-        self._shards: list[list[Any]] = []
         resources = self._ray.cluster_resources()
         for name, need in (("CPU", needed), ("GPU", workers * gpus_per_worker)):
             have = resources.get(name, 0.0)
@@ -148,10 +166,12 @@ class RayExecutor:
             "num_gpus": 0 if service else self._gpus,
         }
         actor_cls = self._ray.remote(**options)(worker_cls)
-        references = [self._ray.put(shard) for shard in shards]
-        self._shards.append(references)  # a restart reads its shard again: it must stay alive
-        actors = [actor_cls.remote(reference) for reference in references]
-        group = RayWorkerGroup(actors, repeat_lost_calls=repeat_lost_calls)
+        names = [f"{worker_cls.__name__}-{uuid.uuid4().hex}" for _ in shards]
+        actors = [
+            actor_cls.options(name=name).remote(shard)
+            for name, shard in zip(names, shards, strict=True)
+        ]
+        group = RayWorkerGroup(names, actors, repeat_lost_calls=repeat_lost_calls)
         self._groups.append(group)
         return group
 
@@ -159,4 +179,4 @@ class RayExecutor:
         """End every group; a Ray that was joined or started stays up for the process."""
         for group in self._groups:
             group.close()
-        self._groups, self._shards = [], []
+        self._groups = []

@@ -60,10 +60,10 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     options: dict[str, object] = {
         "log_to_driver": False,
         "logging_level": "ERROR",
-        "runtime_env": {"env_vars": dict(THREAD_ENVIRONMENT)},
     }
     if joins:
-        options["address"] = address
+        # A local Ray inherits this process' environment; a cluster's nodes do not.
+        options |= {"address": address, "runtime_env": {"env_vars": dict(THREAD_ENVIRONMENT)}}
     else:
         options |= {"address": "local", "include_dashboard": False}
         options["num_cpus"] = max(1, round(cpus or os.cpu_count() or 1))

@@ -24,10 +24,14 @@ def assert_dispersion(squares: float, degrees: int, what: str) -> None:
     )
 
 
-def assert_standard_normal(values: NDArray[np.float64], what: str) -> None:
-    """Fail if independent values are not standard normal: scale both ways, then shape."""
+def assert_unit_variance(values: NDArray[np.float64], what: str) -> None:
+    """Fail if independent normal values have too small or too large a scale."""
     assert values.size >= LEAST_COORDINATES
     assert_dispersion(float(values.ravel() @ values.ravel()), values.size, f"{what}: variance")
+
+
+def assert_normal_shape(values: NDArray[np.float64], what: str) -> None:
+    """Fail if independent values of variance 1 are not normal."""
     shape = stats.kstest(values.ravel(), "norm")
     assert shape.pvalue > ALPHA, f"{what}: not normal, KS p={shape.pvalue:.1e}"
 

@@ -100,9 +100,7 @@ def gate_large_norms(system: System) -> None:
 def gate_split_units(system: System) -> None:
     """A unit spread over many trajectories, rows and copies still moves the sum by C at most."""
     for path in PATHS:
-        update = GateUpdate(
-            network=lambda: ToyNetwork(7), loss=FitLoss(), per_unit_gradients=path
-        )
+        update = GateUpdate(network=lambda: ToyNetwork(7), loss=FitLoss(), per_unit_gradients=path)
         null, present = (
             clipped_sum(system, update, _stored(system, name, value), copies=3)
             for name, value in ((f"gate/null-{path}-v0", np.nan), (f"gate/split-{path}-v0", 900.0))

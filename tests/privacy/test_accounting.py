@@ -1,7 +1,6 @@
 """Figures with a source are stated to their last printed digit."""
 
 import math
-import time
 
 import dp_accounting as dp
 import numpy as np
@@ -85,11 +84,9 @@ def test_zcdp_to_dp_is_a_quarter_to_a_third_lower_than_the_printed_conversion(rh
     assert 0.225 <= 1 - exact / printed <= 0.33
 
 
-def test_the_reference_run_and_its_time():
+def test_the_reference_run():
     event = rounds(1e-3, 0.789, 10_000)
-    start = time.process_time()
     certified = cost(event)
-    assert time.process_time() - start < 15
     assert certified == pytest.approx(0.9939, abs=5e-4)
     assert certified < cost(event, certified=False) < 1.015 * certified
     assert cost(rounds(1e-3, 0.992, 10_000), accountant="rdp") == pytest.approx(1, abs=5e-3)

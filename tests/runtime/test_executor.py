@@ -18,36 +18,7 @@ from distributed_privrl.rounds.worker import LocalUpdateWorker
 from distributed_privrl.runtime import session
 from distributed_privrl.runtime.executor import RayExecutor
 from tests.rounds.harness import RUN_ID, ToyRun
-
-
-class Probe:
-    """Says where it runs, and fails on demand."""
-
-    def __init__(self, shard: int) -> None:
-        self.shard = shard
-        self.calls = 0
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def add(self, values: np.ndarray, offset: int) -> tuple[int, float]:
-        self.calls += 1
-        return self.calls, float(values.sum()) + offset + self.shard
-
-    def write(self, values: np.ndarray) -> None:
-        values[0] = 1
-
-    def fail(self) -> None:
-        raise BudgetError("no budget: set one")
-
-    def die_once(self, marker: str) -> str:
-        if not Path(marker).exists():
-            Path(marker).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return "alive"
-
-    def threads(self) -> str | None:
-        return os.environ.get("OMP_NUM_THREADS")
+from tests.runtime.probe import Probe
 
 
 @pytest.mark.parametrize("kind", ["local", "ray"])

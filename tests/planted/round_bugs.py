@@ -1,4 +1,4 @@
-"""Bugs to plant into the package, each a function of pytest's ``monkeypatch``."""
+"""Bugs in what a round releases: noise, coins, charges and the denominator."""
 
 import os
 from collections.abc import Callable
@@ -7,18 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data import shards
-from distributed_privrl.data.trajectories import offsets_of
 from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.noise_kernel import DrawnAhead
 from distributed_privrl.privacy.sampling import SecurePoissonSampler
-from distributed_privrl.rounds import book_keeping, gradient, server
-from distributed_privrl.rounds.book_keeping import BookKeeping
-from distributed_privrl.rounds.gradient import GradientLocalUpdate, OpacusGradients
+from distributed_privrl.rounds import server
+from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
 
@@ -37,18 +33,18 @@ def wrong_scale(factor: float) -> Plant:
     return plant
 
 
-def wrong_clip_norm(factor: float) -> Plant:
-    """Units are clipped to another norm than the mechanism's."""
+def wrong_event(**factors: float) -> Plant:
+    """The event that is charged is not what is drawn."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        right = GradientLocalUpdate.__post_init__
+        right = PrivateRound.event
 
-        def changed(self: GradientLocalUpdate) -> None:
-            if self.clip_norm is not None:
-                self.clip_norm *= factor
-            right(self)
+        def event(self: PrivateRound, rounds: int) -> Any:
+            true = right(self, rounds)
+            wrong = {name: factor * getattr(true, name) for name, factor in factors.items()}
+            return true.model_copy(update=wrong)
 
-        patch.setattr(GradientLocalUpdate, "__post_init__", changed)
+        patch.setattr(PrivateRound, "event", event)
 
     return plant
 
@@ -202,8 +198,6 @@ def uncharged_draw(patch: pytest.MonkeyPatch) -> None:
 
 def lost_block_not_charged(patch: pytest.MonkeyPatch) -> None:
     """A resumed run gives the rounds of its open block back and reserves nothing for them."""
-    from distributed_privrl.privacy.ledger import Ledger
-
     known: dict[str, int] = {}
     right = Ledger.reserve_rounds
 
@@ -220,166 +214,6 @@ def lost_block_not_charged(patch: pytest.MonkeyPatch) -> None:
         "commit_rounds",
         lambda self, nonce, *, drawn: commit(self, nonce.rsplit("/", 1)[0], drawn=drawn),
     )
-
-
-def bad_units_kept(patch: pytest.MonkeyPatch) -> None:
-    """A vector that is not finite is scaled like any other."""
-    everything = torch.ones((), dtype=torch.bool)
-
-    class Blind:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(torch, name)
-
-        def isfinite(self, values: torch.Tensor) -> torch.Tensor:
-            return everything.expand(values.shape)
-
-    for module in (book_keeping, gradient):
-        patch.setattr(module, "torch", Blind())
-
-
-def bad_units_raise(patch: pytest.MonkeyPatch) -> None:
-    right = book_keeping._unit_norms
-
-    def checked(*arguments: Any) -> Any:
-        norms = right(*arguments)
-        if not bool(torch.isfinite(norms).all()):
-            raise ConfigError("a gradient is not finite")
-        return norms
-
-    patch.setattr(book_keeping, "_unit_norms", checked)
-
-
-def bad_units_drop_the_batch(patch: pytest.MonkeyPatch) -> None:
-    """One bad unit makes the whole micro-batch null."""
-    bad_units_kept(patch)
-    for path in (BookKeeping, OpacusGradients):
-        right = path.add_clipped_gradients
-
-        def safe(self: Any, losses: Any, *, accumulator: Any, right: Any = right, **k: Any) -> None:
-            own = torch.zeros_like(accumulator)
-            right(self, losses, accumulator=own, **k)
-            if bool(torch.isfinite(own).all()):
-                accumulator.add_(own)
-
-        patch.setattr(path, "add_clipped_gradients", safe)
-
-
-def bad_units_are_logged(patch: pytest.MonkeyPatch) -> None:
-    import logging
-
-    right = book_keeping._unit_norms
-
-    def watched(*arguments: Any) -> Any:
-        norms = right(*arguments)
-        if not bool(torch.isfinite(norms).all()):
-            logging.getLogger("distributed_privrl").warning("skipped a gradient")
-        return norms
-
-    patch.setattr(book_keeping, "_unit_norms", watched)
-
-
-def bad_units_end_the_block(patch: pytest.MonkeyPatch) -> None:
-    """A step with a bad sum is left out, so that the round number tells of it."""
-    bad_units_kept(patch)
-    right = ParameterServer._run_round
-
-    def run(self: ParameterServer) -> None:
-        before = self._optimiser.vector.clone()
-        right(self)
-        if not bool(torch.isfinite(self._optimiser.vector).all()):
-            self._optimiser.vector.copy_(before)
-            self._round -= 1
-
-    patch.setattr(ParameterServer, "_run_round", run)
-    patch.setattr(ParameterServer, "_reachable_target", lambda self: self._spec.rounds)
-
-
-def clip_each_layer(patch: pytest.MonkeyPatch) -> None:
-    """Every layer is clipped to C, so that a unit has norm sqrt(L) C."""
-    whole = book_keeping._clip
-
-    def each(layers: Any, **keywords: Any) -> Any:
-        return [clipped for layer in layers for clipped in whole([layer], **keywords)]
-
-    patch.setattr(book_keeping, "_clip", each)
-
-
-def clip_each_copy(patch: pytest.MonkeyPatch) -> None:
-    """Every copy of a unit is clipped and added, so that a unit has norm copies x C."""
-    right = BookKeeping.add_clipped_gradients
-
-    def each(self: BookKeeping, losses: Any, *, copies: int, **keywords: Any) -> None:
-        right(self, losses, copies=1, **keywords)
-
-    patch.setattr(BookKeeping, "add_clipped_gradients", each)
-
-
-def clip_the_sum(patch: pytest.MonkeyPatch) -> None:
-    """The sum is clipped, not each unit: one unit can turn it round, by 2 C."""
-    right = GradientLocalUpdate.clipped_sum
-
-    def clipped(self: GradientLocalUpdate, parameters: Any, batch: Any) -> Any:
-        assert self.clip_norm is not None
-        bound, self.clip_norm = self.clip_norm, None
-        total = right(self, parameters, batch)
-        self.clip_norm = bound
-        norm = np.linalg.norm(total.astype(np.float64))
-        return total * (min(1.0, len(batch) * bound / norm) if norm else 1.0)
-
-    patch.setattr(GradientLocalUpdate, "clipped_sum", clipped)
-
-
-def huge_units_are_lost(patch: pytest.MonkeyPatch) -> None:
-    """Scaling by 1 / norm^2: safe, and useless."""
-    right = gradient.clip_rows
-
-    def squared(vectors: torch.Tensor, clip_norm: float | None) -> torch.Tensor:
-        return right(right(vectors, clip_norm) * 0.5, clip_norm)
-
-    patch.setattr(gradient, "clip_rows", squared)
-
-
-def float32_norms(patch: pytest.MonkeyPatch) -> None:
-    def clip(vectors: torch.Tensor, clip_norm: float | None) -> torch.Tensor:
-        assert clip_norm is not None
-        norms = vectors.norm(dim=1, keepdim=True)
-        return vectors * torch.clamp(clip_norm / norms, max=1.0)
-
-    patch.setattr(gradient, "clip_rows", clip)
-
-
-def float32_row_kernels(patch: pytest.MonkeyPatch) -> None:
-    def norms(rows: torch.Tensor) -> torch.Tensor:
-        return rows.norm(dim=1).square().double()
-
-    def scale(rows: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-        rows.mul_(factors[:, None])
-        return norms(rows)
-
-    patch.setattr(book_keeping, "squared_norms", norms)
-    patch.setattr(book_keeping, "scale_rows_", scale)
-
-
-def rows_are_units(patch: pytest.MonkeyPatch) -> None:
-    """A unit with many rows takes part once for each of them."""
-
-    def group(row_units: Any, cap: int | None) -> Any:
-        order = np.argsort(row_units, kind="stable")
-        return order, np.arange(len(order), dtype=np.uint64), np.ones(len(order), np.int64)
-
-    patch.setattr(shards, "_group", group)
-
-
-def trajectories_are_units(patch: pytest.MonkeyPatch) -> None:
-    """A unit whose rows do not lie together counts once for each run of them."""
-
-    def group(row_units: Any, cap: int | None) -> Any:
-        starts = np.flatnonzero(np.r_[True, row_units[1:] != row_units[:-1]])
-        lengths = np.diff(np.r_[starts, len(row_units)])
-        return np.arange(len(row_units)), row_units[starts], lengths
-
-    patch.setattr(shards, "_group", group)
-    patch.setattr(shards, "offsets_of", offsets_of)
 
 
 def realised_denominator(patch: pytest.MonkeyPatch) -> None:

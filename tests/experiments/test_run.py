@@ -1,0 +1,469 @@
+"""The whole program on a tiny maze: what it leaves, what it refuses, what a crash costs."""
+
+import errno
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import minari
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import (
+    BudgetError,
+    ConfigError,
+    StorageError,
+    UnsafeError,
+    VerificationError,
+)
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
+from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.experiments.run import CERTIFICATE_KEY, RunResult, run
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget
+from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.rounds import server as server_module
+from tests.methods.tiny import SENSITIVE, config, tiny_store
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return tiny_store(tmp_path_factory.mktemp("datasets"))
+
+
+class World:
+    """A store, a ledger with a budget, and a place for runs."""
+
+    def __init__(self, folder: Path, master: DatasetStore) -> None:
+        shutil.copytree(master.root, folder / "datasets")
+        self.folder = folder
+        self.store = DatasetStore(folder / "datasets")
+        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
+        self.ledger = Ledger(self.url)
+
+    def budget(self, epsilon: float = 5.0, delta: float = 1e-5, unit: str = "transition") -> None:
+        self.ledger.set_budget(
+            dataset=SENSITIVE,
+            fingerprint=inspect(self.store, SENSITIVE).fingerprint,
+            budget=PrivacyBudget(epsilon=epsilon, delta=delta, unit=unit),
+        )
+
+    def run(
+        self, name: str = "run", *, key: int | None = None, resume: bool = False, **changes: Any
+    ) -> RunResult:
+        return run(
+            config(**changes),
+            LocalExecutor(),
+            out=self.folder / name,
+            ledger_url=self.url,
+            store=self.store,
+            resume=resume,
+            insecure_key=key,
+        )
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    master: DatasetStore,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> World:
+    if "with_reports" not in request.fixturenames:  # plots cost more than all else together
+        monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    return World(tmp_path, master)
+
+
+@pytest.fixture
+def with_reports() -> None:
+    """Ask for the reports too."""
+
+
+@pytest.mark.usefixtures("with_reports")
+def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(world: World) -> None:
+    world.budget()
+    result = world.run()
+    folder = result.directory.path
+    names = {p.name for p in folder.iterdir()}
+    assert names == {
+        "config.yaml",
+        "certificate.json",
+        "metrics.jsonl",
+        "report.html",
+        "report.json",
+        "checkpoint",
+        "private",
+    }
+    checked = verify_certificate(
+        result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
+    )
+    certificate = checked.certificate
+    assert certificate.status == "valid"
+    assert certificate.epsilon is not None
+    assert certificate.epsilon <= 5.0
+    assert len(certificate.outputs) == 2
+    (stage,) = certificate.stages
+    assert stage.events[0].count == 6  # what was reserved, not the spare rounds
+    assert certificate.spare_rounds == 2
+    assert {"float64_lattice_noise", "float32_partial_sums"} <= set(stage.assumptions)
+    assert load_config(folder / "config.yaml").output.dataset == "test/private-v0"
+    private = list((folder / "private").iterdir())
+    assert stat.S_IMODE((folder / "private").stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(p.stat().st_mode) == 0o600 for p in private)
+    assert json.loads((folder / "private" / "report.json").read_text())["not_for_release"]
+    entry = world.ledger.reserved(result.directory.run_id)
+    assert entry is not None
+    assert entry.status == "settled"
+    assert entry.epsilon == pytest.approx(certificate.epsilon, rel=0.01)
+    assert rebuild_report(folder, store=world.store) == folder / "report.html"
+
+
+def test_the_dataset_loads_in_plain_minari_with_its_certificate(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.budget()
+    result = world.run()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(world.store.root))
+    dataset = minari.load_dataset(result.dataset)
+    assert dataset.total_steps == 150
+    assert dataset.storage.metadata[CERTIFICATE_KEY] == result.certificate.to_dict()
+    assert "fingerprint" not in json.dumps(result.certificate.to_dict())
+    rows = world.store.read_transitions(result.dataset, unit="transition")
+    assert rows.observations.shape == (150, 4)
+    assert np.isfinite(rows.observations).all()
+
+
+def test_altered_certificates_and_outputs_are_refused(world: World) -> None:
+    world.budget()
+    result = world.run()
+    path = world.folder / "altered.json"
+    for change in ("epsilon", "count", "noise_multiplier"):
+        content = json.loads(result.directory.certificate.read_text())
+        if change == "epsilon":
+            content["epsilon"] *= 0.9
+        else:
+            content["stages"][0]["events"][0][change] *= 2
+        path.write_text(json.dumps(content))
+        with pytest.raises(VerificationError):
+            verify_certificate(path)
+    parquet = next(p for p in world.store.files(result.dataset) if p.suffix == ".parquet")
+    parquet.write_bytes(parquet.read_bytes() + b" ")
+    with pytest.raises(VerificationError):
+        verify_certificate(result.directory.certificate, outputs_root=world.store.root)
+
+
+def test_a_seeded_noise_source_gives_an_invalid_certificate(world: World) -> None:
+    world.budget()
+    result = world.run(key=1)
+    assert result.certificate.status == "invalid"
+    assert result.certificate.noise_source == "insecure_seeded"
+    with pytest.raises(VerificationError):
+        verify_certificate(result.directory.certificate)
+
+
+def test_without_privacy_the_certificate_says_so_and_nothing_is_charged(world: World) -> None:
+    result = world.run(privacy__epsilon=None)
+    assert result.certificate.status == "non_private"
+    assert result.certificate.epsilon is None
+    assert world.ledger.entries() == []
+    with pytest.raises(VerificationError):
+        verify_certificate(result.directory.certificate)
+
+
+def test_more_privacy_is_more_noise(world: World) -> None:
+    world.budget(epsilon=20.0, delta=1e-4)
+    multipliers = [
+        world.run(
+            f"run-{epsilon}",
+            privacy__epsilon=epsilon,
+            output__dataset=f"test/private-{epsilon:.0f}-v0",
+        )
+        .certificate.stages[0]
+        .events[0]
+        .noise_multiplier
+        for epsilon in (1.0, 10.0)
+    ]
+    assert multipliers[0] > 1.5 * multipliers[1]
+
+
+def test_units_can_be_counted_with_noise_and_the_count_is_charged(world: World) -> None:
+    world.budget()
+    result = world.run(data__units={"epsilon": 0.5})
+    count, rounds = result.certificate.stages
+    assert (count.accountant, count.units_source, rounds.units_source) == ("pure", "dp", "dp")
+    assert abs(count.units - 3000) < 60
+    assert result.certificate.epsilon is not None
+    assert result.certificate.epsilon <= 5.0
+    verify_certificate(result.directory.certificate, ledger=world.ledger)
+
+
+def test_trajectories_as_units(world: World) -> None:
+    world.budget(epsilon=30.0, delta=1e-3, unit="trajectory")
+    result = world.run(
+        data__unit="trajectory",
+        data__units=10,
+        privacy__epsilon=25.0,
+        privacy__delta=1e-3,
+        training={
+            **config().training.model_dump(),
+            "expected_batch_size": 4,
+            "noise_multiplicity": 3,
+        },
+    )
+    assert result.certificate.stages[0].unit == "trajectory"
+    verify_certificate(result.directory.certificate, ledger=world.ledger)
+
+
+def test_poisoned_sensitive_rows_leave_no_trace(world: World) -> None:
+    rows = world.store.read_transitions(SENSITIVE, unit="transition")
+    info = world.store.info(SENSITIVE)
+    observations = rows.observations.copy()
+    observations[5] = np.nan
+    observations[6] = 1e38
+    shutil.rmtree(world.store.root / SENSITIVE)
+    from dataclasses import replace
+
+    world.store.write_transitions(
+        SENSITIVE,
+        [replace(rows, observations=observations)],
+        layout="transitions",
+        observation_space=info.observation_space,
+        action_space=info.action_space,
+    )
+    world.budget()
+    result = world.run()
+    assert result.certificate.status == "valid"
+    synthetic = world.store.read_transitions(result.dataset, unit="transition")
+    assert np.isfinite(synthetic.observations).all()
+
+
+def test_no_budget_means_no_run_and_no_folder(world: World) -> None:
+    with pytest.raises(BudgetError, match=f"privrl ledger budget {SENSITIVE} --epsilon"):
+        world.run()
+    assert not (world.folder / "run").exists()
+    world.budget(epsilon=1.0)
+    with pytest.raises(BudgetError, match="left"):
+        world.run()
+    assert not (world.folder / "run").exists()
+    assert world.ledger.entries() == []
+
+
+def test_a_budget_pays_for_as_many_runs_as_fit(world: World) -> None:
+    world.budget(epsilon=11.0, delta=1e-4)
+    world.run("one")
+    world.run("two", output__dataset="test/private-two-v0")
+    with pytest.raises(BudgetError):
+        world.run("three", output__dataset="test/private-three-v0", privacy__epsilon=5.0)
+
+
+def test_another_unit_than_the_accounts_is_refused(world: World) -> None:
+    world.budget(unit="trajectory", delta=1e-5)
+    with pytest.raises(UnsafeError):
+        world.run()
+    assert not (world.folder / "run").exists()
+
+
+def test_overlap_is_refused(world: World) -> None:
+    world.budget()
+    info = world.store.info(SENSITIVE)
+    rows = world.store.read_transitions(SENSITIVE, unit="transition").select(np.arange(3))
+    world.store.write_transitions(
+        "test/leaky-v0",
+        [rows],
+        layout="transitions",
+        observation_space=info.observation_space,
+        action_space=info.action_space,
+    )
+    with pytest.raises(UnsafeError, match="also in a public dataset"):
+        world.run(data__public=["test/leaky-v0"])
+    assert world.ledger.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data__sensitive": "test/absent-v0"}, "absent"),
+        ({"data__public": ["test/absent-v0"]}, "absent"),
+        ({"output__dataset": SENSITIVE}, "different datasets"),
+        ({"data__public": [SENSITIVE]}, "different datasets"),
+        ({"data__units": None}, "not declared"),
+        ({"data__unit": "patient_id"}, "patient_id"),
+        ({"data__public": []}, "public"),
+    ],
+)
+def test_bad_configurations_are_one_line_and_leave_nothing(
+    world: World, changes: dict[str, Any], message: str
+) -> None:
+    world.budget()
+    with pytest.raises(ConfigError, match=message) as caught:
+        world.run(**changes)
+    assert "\n" not in str(caught.value)
+    assert not (world.folder / "run").exists()
+    assert world.ledger.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("privacy: {epsilon: 0}", "epsilon"),
+        ("privacy: {epsilon: -1}", "epsilon"),
+        ("privacy: {epsilon: .nan}", "epsilon"),
+        ("privacy: {delta: 0}", "delta"),
+        ("data: {sensitive: 'no version'}", "dataset id"),
+        ("output: {dataset: '../evil-v0'}", "dataset id"),
+        ("surprise: 1", "unknown key 'surprise'"),
+        ("model: {wdith: 3}", "unknown key 'model.wdith' \\(known: width"),
+        ("method: magic", "method 'magic' is unknown"),
+    ],
+)
+def test_values_out_of_range_are_named(text: str, message: str) -> None:
+    from distributed_privrl.core.config import parse_yaml
+    from tests.methods.tiny import config_values
+
+    values = config_values()
+    for key, value in parse_yaml(text, source="test").items():
+        values[key] = {**values[key], **value} if isinstance(value, dict) else value
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_config(values, source="test")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_output_that_exists_is_refused(world: World) -> None:
+    world.budget(epsilon=20.0, delta=1e-4)
+    world.run()
+    with pytest.raises(ConfigError, match="exists"):
+        world.run("again")
+    with pytest.raises(ConfigError, match="--resume"):
+        world.run(output__dataset="test/other-v0")
+    with pytest.raises(ConfigError, match="another configuration"):
+        world.run(resume=True, training={**config().training.model_dump(), "rounds": 7})
+
+
+class Killed(BaseException):
+    """Ends a run as a kill would: nothing catches it."""
+
+
+def test_a_run_killed_in_its_rounds_resumes_and_pays_for_what_was_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.budget()
+    original = server_module.ParameterServer._run_round
+
+    def dies(self: Any) -> None:
+        if self._round == 3:
+            raise Killed
+        original(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server_module.ParameterServer, "_run_round", dies)
+        with pytest.raises(Killed):
+            world.run()
+    assert not (world.folder / "run" / "certificate.json").exists()
+    result = world.run(resume=True)
+    entry = world.ledger.reserved(result.directory.run_id)
+    assert entry is not None
+    assert entry.committed_rounds <= entry.drawn_rounds <= entry.reserved_rounds
+    assert entry.committed_rounds == 6
+    assert entry.reserved_rounds == 7
+    assert result.certificate.stages[0].events[0].count == 7
+    assert result.certificate.spare_rounds == 1
+    verify_certificate(
+        result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
+    )
+
+
+def test_a_finished_run_can_be_resumed_for_nothing(world: World) -> None:
+    world.budget()
+    first = world.run()
+    spent = world.ledger.accounts()[0].spent_epsilon
+    second = world.run(resume=True)
+    assert world.ledger.accounts()[0].spent_epsilon == spent
+    assert first.certificate.stages == second.certificate.stages
+    assert first.certificate.outputs == second.certificate.outputs
+
+
+def test_an_interrupt_writes_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.budget()
+    original = server_module.ParameterServer.advance
+    calls = []
+
+    def interrupted(self: Any, rounds: int) -> Any:
+        calls.append(rounds)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(self, rounds)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server_module.ParameterServer, "advance", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            world.run()
+    result = world.run(resume=True)
+    assert result.certificate.stages[0].events[0].count == 6
+
+
+def test_a_full_disk_is_one_line_and_the_ledger_stays_true(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.budget()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    from distributed_privrl.rounds import checkpoint
+
+    with monkeypatch.context() as patched:
+        original = checkpoint.save_file
+        saved = []
+
+        def sometimes(*arguments: Any, **keywords: Any) -> None:
+            saved.append(1)
+            if len(saved) > 3:
+                full()
+            original(*arguments, **keywords)
+
+        patched.setattr(checkpoint, "save_file", sometimes)
+        with pytest.raises(StorageError, match="No space left") as caught:
+            world.run()
+        assert "\n" not in str(caught.value)
+    result = world.run(resume=True)
+    verify_certificate(result.directory.certificate, ledger=world.ledger)
+
+
+def test_nothing_of_a_private_round_is_logged(world: World) -> None:
+    world.budget()
+    told: list[tuple[str, int, int, str]] = []
+    result = run(
+        config(),
+        LocalExecutor(),
+        out=world.folder / "run",
+        ledger_url=world.url,
+        store=world.store,
+        progress=lambda stage, done, total, note="": told.append((stage, done, total, note)),
+    )
+    for stage, done, total, note in told:
+        if stage == "private rounds":
+            assert total == 6
+            assert 0 <= done <= 6
+            assert note.startswith("epsilon reserved ")
+    text = (result.directory.path / "metrics.jsonl").read_text()
+    for word in ("loss", "norm", "clip_fraction", "batch", "seconds", "fingerprint"):
+        assert word not in text
+    with pytest.raises(TypeError):
+        result.directory.append_metrics(loss=0.3)  # type: ignore[arg-type]
+
+
+def test_every_method_has_a_plan() -> None:
+    assert set(METHODS) == {"privorl_n"}
+    for make in METHODS.values():
+        assert make().summary
+
+
+def test_the_program_names_what_it_versions(world: World) -> None:
+    assert set(program._versions()) >= {"python", "torch", "dp-accounting"}

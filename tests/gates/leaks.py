@@ -1,0 +1,216 @@
+"""The leak scan: nothing that may leave a run holds a sensitive row, an index, a key or a norm."""
+
+import json
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+TEXTS = {".json", ".jsonl", ".yaml", ".html", ".txt", ".csv"}
+DECIMALS = 5
+NUMBER = re.compile(r"-?\d+\.\d{5,}(?:e-?\d+)?")
+PRIVATE_FIGURE = re.compile(r"norm|loss|clip|fraction|gradient|batch|accura|second|elapsed|speed")
+PUBLIC_FIGURES = {"clip_norm"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secrets:
+    """What must not be found.
+
+    Args:
+        rows: tables of sensitive rows ``(N, D)``: raw, and as they are encoded.
+        public: tables of public rows, coded in the same ways.
+        keys: of noise and coins.
+        positions: of the units that took part, one array a worker and round.
+        sums: the workers' partial sums.
+    """
+
+    rows: tuple[NDArray[np.float32], ...]
+    public: tuple[NDArray[np.float32], ...]
+    keys: list[bytes] = field(default_factory=list)
+    positions: list[NDArray[np.int64]] = field(default_factory=list)
+    sums: list[NDArray[Any]] = field(default_factory=list)
+
+    @cached_property
+    def pairs(self) -> NDArray[np.uint64]:
+        """Return the bytes of neighbouring numbers that tell of a sensitive row alone."""
+        return _rare(
+            np.concatenate([_pairs(table) for table in self.rows]),
+            np.concatenate([_pairs(table) for table in self.public]),
+        )
+
+    @cached_property
+    def decimal_pairs(self) -> NDArray[np.uint64]:
+        """Return neighbouring numbers, rounded to `DECIMALS`, that tell of a row alone."""
+        return _rare(
+            np.concatenate([_decimal_pairs(table[:, :-1], table[:, 1:]) for table in self.rows]),
+            np.concatenate([_decimal_pairs(table[:, :-1], table[:, 1:]) for table in self.public]),
+        )
+
+    @cached_property
+    def statistics(self) -> NDArray[np.float64]:
+        """Return extremes, means and deviations of sensitive columns that public ones lack."""
+        sensitive, public = (
+            np.unique(np.concatenate([_statistics(table) for table in tables]))
+            for tables in (self.rows, self.public)
+        )
+        known = np.isclose(sensitive[:, None], public, rtol=1e-4, atol=1e-4).any(axis=1)
+        round_numbers = np.isclose(sensitive * 64, np.rint(sensitive * 64), atol=1e-4)
+        return sensitive[~known & ~round_numbers]
+
+    @cached_property
+    def words(self) -> NDArray[np.uint64]:
+        """Return the 8 bytes of every pair, and of every statistic in float64, sorted."""
+        return np.union1d(self.pairs, self.statistics.view(np.uint64))
+
+    def fragments(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the bytes of keys, positions and partial sums, as numbers and as text."""
+        for key in self.keys:
+            number = int.from_bytes(key, "big")
+            for text in (key, key.hex().encode(), str(number).encode()):
+                yield "a key", text
+        for positions in self.positions:
+            if len(positions) >= 4:
+                first = positions[:4]
+                yield "positions", first.astype(np.int64).tobytes()
+                yield "positions", first.astype(np.int32).tobytes()
+                for comma in (", ", ",", " "):
+                    yield "positions", comma.join(map(str, first.tolist())).encode()
+        for total in self.sums:
+            norm = float(np.linalg.norm(total.astype(np.float64)))
+            yield "a partial sum", total[np.flatnonzero(total)][:4].tobytes()
+            yield "a partial sum's norm", repr(norm)[:10].encode()
+            yield "a partial sum's norm", np.float64(norm).tobytes()
+
+
+def _pairs(table: NDArray[np.float32]) -> NDArray[np.uint64]:
+    first, second = (
+        np.ascontiguousarray(part, np.float32).view(np.uint32).astype(np.uint64)
+        for part in (table[:, :-1], table[:, 1:])
+    )
+    return ((second << np.uint64(32)) | first).ravel()
+
+
+def _decimal_pairs(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.uint64]:
+    scaled = [
+        np.rint(np.float64(part) * 10**DECIMALS).astype(np.int64).astype(np.uint64)
+        for part in (first, second)
+    ]
+    return ((scaled[1] << np.uint64(32)) ^ (scaled[0] & np.uint64(2**32 - 1))).ravel()
+
+
+def _rare(found: NDArray[np.uint64], public: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    # A row's next observation is the following row's observation: twice is still rare.
+    values, counts = np.unique(found, return_counts=True)
+    return np.setdiff1d(values[counts <= 2], public)
+
+
+def _statistics(table: NDArray[np.float32]) -> NDArray[np.float64]:
+    values = table.astype(np.float64)
+    parts = (values.min(0), values.max(0), values.mean(0), values.std(0))
+    return np.concatenate(parts)
+
+
+def scan(folder: Path, secrets: Secrets, *, said: str = "") -> None:
+    """Fail if a run's folder, without ``private/``, or what was said holds a secret."""
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "private" not in path.relative_to(folder).parts
+    ]
+    assert files, f"{folder} holds nothing"
+    contents = [(path.name, path.suffix in TEXTS, _content(path)) for path in files]
+    contents.append(("what was said", True, said.encode()))
+    assert min(len(secrets.pairs), len(secrets.decimal_pairs)) > 1000
+    assert len(secrets.statistics) > 10
+    fragments = list(secrets.fragments())
+    for name, is_text, content in contents:
+        assert not _holds_words(content, secrets.words), f"{name} holds bytes of sensitive rows"
+        for what, fragment in fragments:
+            assert fragment not in content, f"{name} holds {what}"
+        if is_text:
+            _scan_numbers(name, content, secrets)
+    _scan_names(folder, said)
+    _scan_checkpoints(folder)
+    _scan_modes(folder)
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".parquet":
+        return path.read_bytes()
+    table = pq.read_table(path)
+    columns = [np.asarray(column.to_numpy(zero_copy_only=False)) for column in table.columns]
+    numbers = [column for column in columns if column.dtype.kind in "fiu"]
+    rows = np.stack([column.astype(np.float32) for column in numbers], axis=1)
+    return rows.tobytes() + b"".join(column.tobytes() for column in numbers)
+
+
+def _holds_words(content: bytes, words: NDArray[np.uint64]) -> bool:
+    """Say whether one of ``words``, which are sorted, lies in ``content``, aligned or not."""
+    for offset in range(min(8, len(content))):
+        found = np.frombuffer(content, np.uint64, (len(content) - offset) // 8, offset)
+        places = np.searchsorted(words, found).clip(max=len(words) - 1)
+        if (words[places] == found).any():
+            return True
+    return False
+
+
+def _scan_numbers(name: str, content: bytes, secrets: Secrets) -> None:
+    numbers = np.array(NUMBER.findall(content.decode("utf-8", "replace")), np.float64)
+    numbers = numbers[np.abs(numbers) < 1e4]
+    neighbours = _decimal_pairs(numbers[:-1], numbers[1:])
+    shared = np.isin(neighbours, secrets.decimal_pairs)
+    assert not shared.any(), f"{name} holds numbers of a sensitive row"
+    near = np.abs(numbers[:, None] - secrets.statistics) < 0.5 * 10.0**-DECIMALS
+    assert not near.any(), f"{name} holds a sensitive column's statistic"
+
+
+def _scan_names(folder: Path, said: str) -> None:
+    metrics = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    report = json.loads((folder / "report.json").read_text())
+    for name in [*_names(lines), *_names(report), *said.splitlines()]:
+        if name not in PUBLIC_FIGURES:
+            assert not PRIVATE_FIGURE.search(name.lower()), f"a figure is called {name!r}"
+    assert not report["not_for_release"]
+
+
+def _names(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key)
+            if key == "name":
+                yield str(inner)
+            yield from _names(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _names(inner)
+
+
+def _scan_checkpoints(folder: Path) -> None:
+    paths = list(folder.rglob("*.safetensors"))
+    assert paths, "there is no checkpoint"
+    for path in paths:
+        with safe_open(path, framework="np") as file:
+            assert set(file.keys()) == {"parameters", "ema", "exp_avg", "exp_avg_sq"}
+            assert set(file.metadata()) == {"state"}
+            state = json.loads(file.metadata()["state"])
+        assert set(state) == {"run_id", "round_index", "block_nonce", "block_drawn"}
+
+
+def _scan_modes(folder: Path) -> None:
+    private = folder / "private"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert (private / "NOT_FOR_RELEASE.txt").exists()
+    for path in private.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, f"private/{path.name} can be read"
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert not any("private/" in output["id"] for output in certificate["outputs"])

@@ -1,0 +1,317 @@
+"""A whole run on a maze: what may leave holds no secret, and its certificate cannot be bent."""
+
+import json
+import shutil
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_privrl.collection.recipes import collect
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import VerificationError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import reports
+from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.run import run
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.privacy import noise, sampling
+from distributed_privrl.privacy.certificate import Certificate, build_certificate
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.noise import SecureNoise
+from distributed_privrl.privacy.sampling import SecurePoissonSampler
+from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from tests.gates.leaks import Secrets, scan
+
+SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
+ROUNDS, BATCH = 12, 64
+CONFIG: dict[str, Any] = {
+    "method": "privorl_n",
+    "data": {
+        "sensitive": SENSITIVE,
+        "public": [PUBLIC],
+        "unit": "transition",
+        "units": 2900,  # declared: not what the file holds
+        "environment": "privrl/Maze2D-umaze-v0",
+    },
+    "privacy": {"epsilon": 8, "delta": 1e-5},
+    "model": {"width": 16, "depth": 1},
+    "training": {
+        "rounds": ROUNDS,
+        "block_rounds": 4,
+        "spare": 4,
+        "expected_batch_size": BATCH,
+        "pretraining": {"steps": 5, "batch_size": 32},
+        "sampling": {"steps": 4, "chunk_rows": 128},
+    },
+    "output": {"dataset": RELEASED, "size": 300},
+    "runtime": {"workers": 2, "executor": "local"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run that was watched, and what must not be found in it."""
+
+    folder: Path
+    config: RunConfig
+    store: DatasetStore
+    ledger_url: str
+    secrets: Secrets
+    deviations: list[float]
+    workers: list[WorkerSpec]
+    servers: list[ServerSpec]
+    said: str
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "certificate.json"
+
+
+def rows_of(store: DatasetStore, config: Any, dataset: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return a dataset's rows, raw and encoded."""
+    rows = store.read_transitions(dataset, unit="transition")
+    raw, _ = reports.layout_of(store, dataset).to_rows(rows)
+    return raw.astype(np.float32), public_encoder(config, store).encode(rows).rows
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("leaks")
+    store = DatasetStore(folder / "datasets")
+    for recipe, dataset, seed in (("maze2d-umaze", SENSITIVE, 1), ("maze2d-medium", PUBLIC, 2)):
+        collect(recipe, dataset=dataset, store=store, steps=3000, seed=seed, options={})
+    config = parse_config(CONFIG, source="the test's configuration")
+    url = f"sqlite:///{folder / 'ledger.sqlite'}"
+    set_budget(config, store, url)
+    secrets = Secrets(rows=rows_of(store, config, SENSITIVE), public=rows_of(store, config, PUBLIC))
+    seen: dict[str, list[Any]] = {"deviations": [], "workers": [], "servers": [], "said": []}
+    with pytest.MonkeyPatch.context() as patch:
+        watch(patch, secrets, seen)
+        run(
+            config,
+            LocalExecutor(),
+            out=folder / "run",
+            ledger_url=url,
+            store=store,
+            progress=lambda *facts: seen["said"].append(" ".join(map(str, facts))),
+        )
+    return Finished(
+        folder=folder / "run",
+        config=config,
+        store=store,
+        ledger_url=url,
+        secrets=secrets,
+        deviations=seen["deviations"],
+        workers=seen["workers"],
+        servers=seen["servers"],
+        said="\n".join(seen["said"]),
+    )
+
+
+def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]]) -> None:
+    """Note down keys, positions, partial sums, draws and denominators as they come into being."""
+
+    def spy(owner: type, name: str, note: Callable[..., Any]) -> None:
+        right = getattr(owner, name)
+
+        def spied(*arguments: Any, **keywords: Any) -> Any:
+            result = right(*arguments, **keywords)
+            note(result, *arguments)
+            return result
+
+        patch.setattr(owner, name, spied)
+
+    def urandom(count: int) -> bytes:
+        secrets.keys.append(np.random.default_rng().bytes(count))
+        return secrets.keys[-1]
+
+    for module in (noise, sampling):
+        patch.setattr(module, "os", types.SimpleNamespace(urandom=urandom))
+    spy(SecurePoissonSampler, "draw", lambda result, *_: secrets.positions.append(result))
+    spy(LocalUpdateWorker, "clipped_sum", lambda result, *_: secrets.sums.append(result.copy()))
+    spy(
+        SecureNoise,
+        "_add_normals",
+        lambda _, *arguments: seen["deviations"].append(arguments[-2] * arguments[-1]),
+    )
+    spy(LocalUpdateWorker, "__init__", lambda _, worker, spec: seen["workers"].append(spec))
+    spy(ParameterServer, "__init__", lambda _, server, spec: seen["servers"].append(spec))
+
+
+def test_nothing_that_may_leave_holds_a_secret(finished: Finished) -> None:
+    assert len(finished.secrets.keys) >= 5
+    assert len(finished.secrets.positions) == len(finished.secrets.sums) == 2 * ROUNDS
+    scan(finished.folder, finished.secrets, said=finished.said)
+
+
+def test_no_released_row_is_a_sensitive_one(finished: Finished) -> None:
+    released, encoded = rows_of(finished.store, finished.config, RELEASED)
+    secrets = Secrets(rows=finished.secrets.rows, public=finished.secrets.public)
+    other = Secrets(rows=(released, encoded), public=finished.secrets.public)
+    assert not np.isin(other.pairs, secrets.pairs).any()
+    assert len(released) == 300
+
+
+def test_the_certificate_states_what_was_done(finished: Finished) -> None:
+    """Draws, deviation, clip norm, q and denominator of a whole run, against its papers."""
+    (entry,) = Ledger(finished.ledger_url).entries(SENSITIVE)
+    (stage,) = Certificate.model_validate_json(finished.certificate.read_text()).stages
+    (event,) = stage.events
+    assert len(finished.deviations) == ROUNDS == event.count == entry.reserved_rounds
+    assert entry.committed_rounds == entry.drawn_rounds == ROUNDS
+    charged = event.noise_multiplier * stage.clip_norm
+    assert finished.deviations == [pytest.approx(charged * (1 + 2**-21), rel=2**-21)] * ROUNDS
+    assert min(finished.deviations) > charged
+    for worker in finished.workers:
+        assert worker.local_update.clip_norm == stage.clip_norm
+        assert worker.sampling_probability == event.sampling_probability == BATCH / 2900
+    assert [server.expected_units for server in finished.servers] == [pytest.approx(BATCH)]
+    assert len(finished.workers) == 2
+
+
+def test_the_report_that_may_leave_knows_no_sensitive_row(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    certificate = Certificate.model_validate_json(finished.certificate.read_text())
+    right = reports.sampled_rows
+
+    def moved(store: DatasetStore, dataset: str, *limit: int) -> Any:
+        rows = right(store, dataset, *limit)
+        return rows[: len(rows) // 2] + 0.5 if dataset == SENSITIVE else rows
+
+    monkeypatch.setattr(reports, "sampled_rows", moved)
+    reports.write_reports(
+        finished.config, finished.store, RunDirectory(folder), certificate, trials=[]
+    )
+    for name in ("report.html", "report.json"):
+        assert (folder / name).read_bytes() == (finished.folder / name).read_bytes()
+        private = Path("private") / name
+        assert (folder / private).read_bytes() != (finished.folder / private).read_bytes()
+
+
+def add_text(folder: Path, text: str) -> None:
+    report = folder / "report.html"
+    report.write_text(report.read_text() + text)
+
+
+def add_metric(folder: Path, name: str, value: float) -> None:
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({name: value}) + "\n")
+
+
+LEAKS: dict[str, Callable[[Path, Secrets], Any]] = {
+    "row": lambda folder, secrets: (folder / "checkpoint" / "cache.bin").write_bytes(
+        b"odd" + secrets.rows[0][1234].tobytes()
+    ),
+    "encoded row": lambda folder, secrets: np.save(
+        folder / "checkpoint" / "rows.npy", secrets.rows[1][77:80]
+    ),
+    "row in decimals": lambda folder, secrets: add_text(
+        folder, str(secrets.rows[0][1234].tolist())
+    ),
+    "rounded row": lambda folder, secrets: add_text(
+        folder, " ".join(f"{value:.5f}" for value in secrets.rows[1][5])
+    ),
+    "statistic": lambda folder, secrets: add_metric(folder, "scale", float(secrets.statistics[0])),
+    "mean": lambda folder, secrets: (folder / "checkpoint" / "scale.bin").write_bytes(
+        secrets.rows[0].astype(np.float64).mean(axis=0).tobytes()
+    ),
+    "positions": lambda folder, secrets: np.save(
+        folder / "checkpoint" / "batch.npy", secrets.positions[3]
+    ),
+    "positions in text": lambda folder, secrets: add_text(
+        folder, str(secrets.positions[3].tolist())
+    ),
+    "key": lambda folder, secrets: (folder / "checkpoint" / "key").write_bytes(secrets.keys[0]),
+    "key in text": lambda folder, secrets: add_text(folder, secrets.keys[-1].hex()),
+    "partial sum": lambda folder, secrets: np.save(
+        folder / "checkpoint" / "sum.npy", secrets.sums[-1]
+    ),
+    "norm": lambda folder, secrets: add_metric(
+        folder, "progress", float(np.linalg.norm(secrets.sums[4].astype(np.float64)))
+    ),
+    "loss": lambda folder, _: add_metric(folder, "training_loss", 1.0),
+    "clip fraction": lambda folder, _: add_metric(folder, "clip_fraction", 0.5),
+    "readable private file": lambda folder, _: (folder / "private" / "report.json").chmod(0o644),
+    "open private folder": lambda folder, _: (folder / "private").chmod(0o755),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_the_scan_sees_a_planted_leak(name: str, finished: Finished, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    LEAKS[name](folder, finished.secrets)
+    with pytest.raises(AssertionError):
+        scan(folder, finished.secrets)
+
+
+def test_the_scan_sees_a_leak_in_what_was_said(finished: Finished) -> None:
+    for said in ("private rounds 3 12 loss 0.5", f"batch {finished.secrets.positions[0].tolist()}"):
+        with pytest.raises(AssertionError):
+            scan(finished.folder, finished.secrets, said=said)
+
+
+def test_the_certificate_verifies(finished: Finished) -> None:
+    checked = verify_certificate(
+        finished.certificate,
+        ledger=Ledger(finished.ledger_url),
+        outputs_root=finished.store.root,
+    )
+    assert checked.ledger_checked
+    assert len(checked.outputs_checked) >= 1
+    assert checked.outputs_missing == ()
+    assert checked.epsilon <= 8
+
+
+def test_a_changed_certificate_fails(finished: Finished, tmp_path: Path) -> None:
+    path = tmp_path / "certificate.json"
+    values = json.loads(finished.certificate.read_text())
+    for name, value in (("epsilon", 1.0), ("status", "invalid"), ("spare_rounds", 0)):
+        path.write_text(json.dumps({**values, name: value}))
+        with pytest.raises(VerificationError):
+            verify_certificate(path)
+
+
+def test_a_consistent_rewrite_fails_at_the_ledger(finished: Finished, tmp_path: Path) -> None:
+    honest = Certificate.model_validate_json(finished.certificate.read_text())
+    (stage,) = honest.stages
+    (event,) = stage.events
+    fewer = stage.model_copy(update={"events": (event.model_copy(update={"count": 4}),)})
+    rewritten = build_certificate(
+        method=honest.method,
+        stages=[fewer],
+        spare_rounds=honest.spare_rounds,
+        noise_source=(str(honest.noise_source), True, ()),
+        ledger_entries=honest.ledger_entries,
+        outputs=honest.outputs,
+        versions=honest.versions,
+    )
+    path = tmp_path / "certificate.json"
+    path.write_text(rewritten.to_json())
+    assert verify_certificate(path).epsilon < verify_certificate(finished.certificate).epsilon
+    with pytest.raises(VerificationError, match="the ledger reserved 12"):
+        verify_certificate(path, ledger=Ledger(finished.ledger_url))
+
+
+def test_a_changed_output_fails(finished: Finished, tmp_path: Path) -> None:
+    root = tmp_path / "datasets"
+    shutil.copytree(finished.store.root / RELEASED, root / RELEASED)
+    certificate = Certificate.model_validate_json(finished.certificate.read_text())
+    path = root / certificate.outputs[0].id
+    assert verify_certificate(finished.certificate, outputs_root=root).outputs_missing == ()
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(VerificationError, match="was changed"):
+        verify_certificate(finished.certificate, outputs_root=root)
