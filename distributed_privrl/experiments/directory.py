@@ -70,6 +70,11 @@ class RunDirectory:
         return self.path / "certificate.json"
 
     @property
+    def metrics(self) -> Path:
+        """One line a stage: public and released values."""
+        return self.path / "metrics.jsonl"
+
+    @property
     def checkpoint(self) -> Path:
         """Parameters and synthetic chunks, public or released."""
         return self.path / "checkpoint"
@@ -109,8 +114,7 @@ class RunDirectory:
             TypeError: a value of another type.
         """
         record = metrics_record(**values)
-        path = self.path / "metrics.jsonl"
-        with storage_errors(f"write {path}"), path.open("a") as file:
+        with storage_errors(f"write {self.metrics}"), self.metrics.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
 

@@ -211,6 +211,8 @@ def _versions() -> dict[str, str]:
 
 
 def _log(directory: RunDirectory, certificate: Certificate) -> None:
+    if directory.metrics.exists():
+        return  # a resumed run that had finished
     for stage in certificate.stages:
         rounds = sum(getattr(event, "count", 0) for event in stage.events)
         directory.append_metrics(
