@@ -37,6 +37,7 @@ class Size:
         sampling_probability: of each unit, each round.
         rounds: number of rounds.
         turns: timed turns of each alternative.
+        intervals: of dp_accounting's privacy loss distributions.
         calls: how often the sampling probability was asked for.
     """
 
@@ -45,6 +46,7 @@ class Size:
     sampling_probability: float
     rounds: int
     turns: int
+    intervals: tuple[float, ...]
     calls: "count[int]" = field(default_factory=count)
 
     def fresh_probability(self) -> float:
@@ -52,8 +54,22 @@ class Size:
         return self.sampling_probability * (1 - 1e-9 * next(self.calls))
 
 
-FULL = Size(epsilon=1.0, delta=1e-6, sampling_probability=1e-3, rounds=10_000, turns=2)
-QUICK = Size(epsilon=1.0, delta=1e-5, sampling_probability=0.01, rounds=100, turns=1)
+FULL = Size(
+    epsilon=1.0,
+    delta=1e-6,
+    sampling_probability=1e-3,
+    rounds=10_000,
+    turns=5,
+    intervals=(1e-3, 1e-4),
+)
+QUICK = Size(
+    epsilon=1.0,
+    delta=1e-5,
+    sampling_probability=0.01,
+    rounds=100,
+    turns=1,
+    intervals=(1e-3,),
+)
 
 
 def run(quick: bool) -> Result:
@@ -66,9 +82,10 @@ def run(quick: bool) -> Result:
         "Opacus RDP": lambda: _opacus(size, "rdp"),
         "Opacus PRV": lambda: _opacus(size, "prv"),
         "dp_accounting RDP": lambda: _dp_accounting(size, RdpAccountant),
-        "dp_accounting PLD, interval 1e-3": lambda: _dp_accounting(size, _pld(1e-3)),
-        "dp_accounting PLD, interval 1e-4": lambda: _dp_accounting(size, _pld(1e-4)),
     }
+    for interval in size.intervals:
+        name = f"dp_accounting PLD, interval {interval:g}"
+        searches[name] = partial(_dp_accounting, size, _pld(interval))
     found = {CERTIFY: mechanism.noise_multiplier}
     alternatives = {
         name: Alternative(run=partial(_search, found, name, search))

@@ -59,9 +59,7 @@ def batch_of(rows: int) -> UnitBatch:
 class PrivateStep:
     """A round's work on one worker and the server, without the messages between them."""
 
-    def __init__(
-        self, model: DenoiserConfig, batch: UnitBatch, source: SecureNoise | None
-    ) -> None:
+    def __init__(self, model: DenoiserConfig, batch: UnitBatch, source: SecureNoise | None) -> None:
         self._batch, self._source = batch, source
         self._update = DiffusionUpdate(
             model=model,
@@ -220,9 +218,7 @@ FULL = Size(model=PAPER_MODEL, turns={128: 15, 1024: 9}, runs_a_turn={128: 4, 10
 QUICK = Size(model=QUICK_MODEL, turns={128: 3, 1024: 3}, runs_a_turn={128: 1, 1024: 1})
 
 
-def _alternatives(
-    model: DenoiserConfig, rows: int, ahead: SecureNoise
-) -> dict[str, Alternative]:
+def _alternatives(model: DenoiserConfig, rows: int, ahead: SecureNoise) -> dict[str, Alternative]:
     batch = batch_of(rows)
     steps: dict[str, Callable[[], None]] = {
         NON_PRIVATE: NonPrivateStep(model, batch),
@@ -234,9 +230,7 @@ def _alternatives(
     }
     alternatives = {name: Alternative(run=step) for name, step in steps.items()}
     # The thread draws the next vector once a step has ended: its time must not count for others.
-    alternatives[DRAWN_AHEAD] = Alternative(
-        run=steps[DRAWN_AHEAD], settle=lambda: time.sleep(0.06)
-    )
+    alternatives[DRAWN_AHEAD] = Alternative(run=steps[DRAWN_AHEAD], settle=lambda: time.sleep(0.06))
     return alternatives
 
 
@@ -257,7 +251,9 @@ def run(quick: bool) -> Result:
         ahead.close()
         cells += _cells(rows, timings)
         ratios |= _ratios(rows, timings)
-    return Result(cells=cells, ratios=ratios, notes=_notes(dimension), facts={"parameters": dimension})
+    return Result(
+        cells=cells, ratios=ratios, notes=_notes(dimension), facts={"parameters": dimension}
+    )
 
 
 def _cells(rows: int, timings: dict[str, Timing]) -> list[dict[str, Any]]:

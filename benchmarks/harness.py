@@ -33,10 +33,12 @@ class Alternative:
         run: does the work once.
         settle: waits for what ``run`` left to other threads; its CPU time counts, the wall time
             does not.
+        cpu_clock: CPU seconds so far of the processes that do the work.
     """
 
     run: Callable[[], object]
     settle: Callable[[], object] = lambda: None
+    cpu_clock: Callable[[], float] = time.process_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Timing:
     """Seconds of each turn of one alternative.
 
     Args:
-        cpu: CPU seconds of the process, all threads, for one run.
+        cpu: CPU seconds, all threads, for one run.
         wall: seconds on the clock for one run.
     """
 
@@ -82,12 +84,12 @@ def interleave(
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             alternative = alternatives[name]
-            cpu_start, wall_start = time.process_time(), time.perf_counter()
+            cpu_start, wall_start = alternative.cpu_clock(), time.perf_counter()
             for _ in range(runs_a_turn):
                 alternative.run()
             wall[name].append((time.perf_counter() - wall_start) / runs_a_turn)
             alternative.settle()
-            cpu[name].append((time.process_time() - cpu_start) / runs_a_turn)
+            cpu[name].append((alternative.cpu_clock() - cpu_start) / runs_a_turn)
     return {name: Timing(cpu=tuple(cpu[name]), wall=tuple(wall[name])) for name in names}
 
 

@@ -37,6 +37,10 @@ def verify(
             "--data", metavar="DIR", help="where the outputs lie (default: the datasets' folder)"
         ),
     ] = None,
+    public_key: Annotated[
+        str | None,
+        typer.Option("--public-key", metavar="HEX", help="the Ed25519 key that must have signed"),
+    ] = None,
 ) -> None:
     """Check that a certificate holds.
 
@@ -50,7 +54,7 @@ def verify(
     with contextlib.ExitStack() as stack:
         opened = None if ledger is None else stack.enter_context(contextlib.closing(Ledger(ledger)))
         verification = verify_certificate(
-            file, ledger=opened, outputs_root=data or DatasetStore().root
+            file, ledger=opened, outputs_root=data or DatasetStore().root, public_key=public_key
         )
     show_values(_findings(verification))
     if verification.outputs_missing:

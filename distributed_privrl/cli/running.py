@@ -72,6 +72,10 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="go on with the run in --out; no noise is drawn twice")
     ] = False,
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", metavar="KEY.pem", help="sign the certificate with an Ed25519 key"),
+    ] = None,
 ) -> None:
     """Make a private dataset of a sensitive one, with certificate.
 
@@ -84,14 +88,16 @@ def run(
     loaded = load_config(config, overrides or [])
     try:
         with termination_as_interrupt():
-            result = _run(loaded, out, ledger, resume=resume)
+            result = _run(loaded, out, ledger, resume=resume, sign=sign)
     except KeyboardInterrupt:
         line = resume_line(config, out, overrides or [], ledger)
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
     show_values(_outcome(result))
 
 
-def _run(config: "RunConfig", out: Path, ledger: str | None, *, resume: bool) -> "RunResult":
+def _run(
+    config: "RunConfig", out: Path, ledger: str | None, *, resume: bool, sign: Path | None
+) -> "RunResult":
     from distributed_privrl.cli.execution import start_executor
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
@@ -111,6 +117,7 @@ def _run(config: "RunConfig", out: Path, ledger: str | None, *, resume: bool) ->
             store=store,
             resume=resume,
             progress=progress,
+            sign_key=sign,
         )
 
 

@@ -52,7 +52,7 @@ class DataConfig(StrictModel):
         default=None, description="number of units, if public; {epsilon: E} counts them privately"
     )
     max_length: PositiveInt | None = Field(
-        default=None, description="public cap on the length of a trajectory"
+        default=None, description="public cap on the rows of a unit; further ones are left out"
     )
     bounds: Path | Literal["environment", "public"] | None = Field(
         default=None,
@@ -106,7 +106,9 @@ class RuntimeConfig(StrictModel):
         default="ray", description="local: no Ray, one process"
     )
     cpus_per_worker: PositiveFloat = Field(default=1.0, description="logical CPUs a worker")
-    gpus_per_worker: Annotated[float, Field(ge=0)] = Field(default=0.0, description="GPUs a worker")
+    gpus_per_worker: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="GPUs a worker computes gradients on"
+    )
 
 
 class RunConfig(StrictModel):

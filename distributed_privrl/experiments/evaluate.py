@@ -83,7 +83,7 @@ def evaluate_datasets(
     if trainers and environment is not None:
         specs = [
             TrialSpec(
-                root=str(store.root),
+                root=str(store.root.absolute()),
                 dataset=synthetic,
                 environment=environment,
                 trainer=trainer,

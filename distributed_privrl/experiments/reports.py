@@ -62,7 +62,7 @@ def evaluate_release(
         raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
     specs = [
         TrialSpec(
-            root=str(store.root),
+            root=str(store.root.absolute()),
             dataset=config.output.dataset,
             environment=config.data.environment,
             trainer=trainer,

@@ -20,6 +20,7 @@ from distributed_privrl.privacy.certificate import (
     Output,
     build_certificate,
     hash_output,
+    sign_certificate,
     with_outputs,
 )
 from distributed_privrl.privacy.ledger import Ledger
@@ -57,6 +58,7 @@ def run(
     store: DatasetStore | None = None,
     resume: bool = False,
     progress: Progress = silent,
+    sign_key: Path | None = None,
     insecure_key: int | None = None,
 ) -> RunResult:
     """Turn a sensitive dataset into a private one, with a certificate.
@@ -69,6 +71,7 @@ def run(
         store: datasets; None: Minari's folder.
         resume: continue the run in ``out``.
         progress: told where long work is.
+        sign_key: PEM file of an Ed25519 key that signs the certificate.
         insecure_key: seeds private randomness in tests; the certificate is then invalid.
 
     Raises:
@@ -80,7 +83,7 @@ def run(
     Privacy: as the method states it; the fingerprint stays in the ledger. The refusal on overlap is
     a message to the operator alone and tells that a public row is a sensitive one.
     """
-    store = store or DatasetStore()
+    store, out = store or DatasetStore(), out.absolute()  # other nodes have another folder
     check_datasets(config, store, may_exist=resume)
     fresh = not RunDirectory(out).config_path.exists()
     directory = RunDirectory.create(out, config, resume=resume)
@@ -98,7 +101,7 @@ def run(
             insecure_key=insecure_key,
         )
         result = method_named(config.method).run(config, context)
-        certificate = _release(config, context, result, directory)
+        certificate = _release(config, context, result, directory, sign_key)
         _log(directory, certificate)
         trials = evaluate_release(config, store, directory, executor, progress=progress)
         write_reports(config, store, directory, certificate, trials)
@@ -162,7 +165,11 @@ def _check_output(config: RunConfig, store: DatasetStore, directory: RunDirector
 
 
 def _release(
-    config: RunConfig, context: RunContext, result: MethodResult, directory: RunDirectory
+    config: RunConfig,
+    context: RunContext,
+    result: MethodResult,
+    directory: RunDirectory,
+    sign_key: Path | None,
 ) -> Certificate:
     """Write the dataset and its certificate."""
     store, dataset = context.store, config.output.dataset
@@ -188,6 +195,8 @@ def _release(
             metadata={RUN_KEY: directory.run_id},
         )
     certificate = with_outputs(certificate, _hashed_outputs(store, dataset))
+    if sign_key is not None:
+        certificate = sign_certificate(certificate, sign_key)
     store.update_metadata(dataset, {CERTIFICATE_KEY: certificate.to_dict()})
     write_atomically(directory.certificate, certificate.to_json())
     context.progress("writing dataset", 1, 1)

@@ -8,7 +8,7 @@ gradients of activations only; weight gradients, a third of the work, are replac
 Reference: Goodfellow 2015, arXiv:1510.01799; Bu et al. 2023 (book-keeping), arXiv:2210.00038.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -91,8 +91,8 @@ class BookKeeping:
         outputs = [edge for _, _, edge in self._calls]
         gradients = torch.autograd.grad(losses.sum() / copies, outputs)
         layers = [
-            (name, inputs, gradient.contiguous())
-            for (name, inputs, _), gradient in zip(self._calls, gradients, strict=True)
+            (name, inputs, gradient)
+            for (name, inputs, _), gradient in zip(self._calls, _unshared(gradients), strict=True)
         ]
         self._calls.clear()
         with torch.no_grad():
@@ -114,6 +114,22 @@ class BookKeeping:
         """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
+
+
+def _unshared(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return contiguous gradients that may be scaled in place one by one.
+
+    Autograd hands the same tensor to both addends of a sum: scaled twice, its layers would learn
+    at the square of the clipping factor.
+    """
+    seen: set[int] = set()
+    own = []
+    for gradient in gradients:
+        gradient = gradient.contiguous()
+        pointer = gradient.untyped_storage().data_ptr()
+        own.append(gradient.clone() if pointer in seen else gradient)
+        seen.add(pointer)
+    return own
 
 
 def _clip(

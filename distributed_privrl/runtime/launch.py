@@ -35,6 +35,7 @@ def run(
     store: DatasetStore | None = None,
     resume: bool = False,
     progress: Progress = silent,
+    sign_key: Path | None = None,
 ) -> program.RunResult:
     """Turn a sensitive dataset into a private one; see `experiments.run.run`.
 
@@ -45,6 +46,7 @@ def run(
         store: datasets; None: Minari's folder.
         resume: continue the run in ``out``.
         progress: told where long work is.
+        sign_key: PEM file of an Ed25519 key that signs the certificate.
     """
     executor = start_executor(config.runtime)
     try:
@@ -56,6 +58,7 @@ def run(
             store=store,
             resume=resume,
             progress=progress,
+            sign_key=sign_key,
         )
     finally:
         executor.close()

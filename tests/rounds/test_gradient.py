@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.methods.privorl.config import DenoiserConfig
+from distributed_privrl.methods.privorl.network import DiffusionRowLoss, build_denoiser
 from distributed_privrl.rounds.gradient import GradientLocalUpdate, clip_rows
+from distributed_privrl.rounds.local_update import UnitBatch
 from tests.rounds.toy import ToyLoss, ToyUpdate, batch, initial_parameters
 
 PARAMETERS = initial_parameters()
@@ -25,6 +28,30 @@ def test_book_keeping_equals_opacus(copies: int, clip_norm: float | None) -> Non
     expected = oracle.clipped_sum(PARAMETERS, units)
     assert np.abs(expected).max() > 0.01
     np.testing.assert_allclose(ours.clipped_sum(PARAMETERS, units), expected, atol=1e-5 / 10)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_book_keeping_equals_opacus_on_the_denoiser(copies: int) -> None:
+    # Its sum of two embeddings makes autograd share one gradient between two layers.
+    model = DenoiserConfig(width=16, depth=2, time_width=8)
+    network = build_denoiser(model, row_width=5, seed=0)
+    start = torch.cat([p.detach().reshape(-1) for p in network.parameters()]).numpy().copy()
+    generator = np.random.default_rng(1)
+    units = UnitBatch(
+        rows=generator.normal(size=(23, copies, 5)).astype(np.float32),
+        valid=np.ones((23, copies), bool),
+        draws=generator.normal(size=(23, copies, 6)),
+    )
+    sums = [
+        GradientLocalUpdate(
+            module=build_denoiser(model, row_width=5, seed=0),
+            row_loss=DiffusionRowLoss(model.diffusion(), 5),
+            clip_norm=0.1,
+            per_unit_gradients=method,
+        ).clipped_sum(start, units)
+        for method in ("book_keeping", "opacus")
+    ]
+    np.testing.assert_allclose(sums[0], sums[1], atol=2e-6)
 
 
 def test_without_clipping_it_is_the_plain_gradient() -> None:

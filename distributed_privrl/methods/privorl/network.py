@@ -62,6 +62,7 @@ class DiffusionUpdate:
         seed: the run's public seed.
         clip_norm: L2 bound of a unit's vector; None without privacy.
         micro_batch_rows: rows computed at once.
+        device: where gradients are computed.
     """
 
     model: DenoiserConfig
@@ -69,6 +70,7 @@ class DiffusionUpdate:
     seed: int
     clip_norm: float | None
     micro_batch_rows: int
+    device: str = "cpu"
 
     @property
     def draw_count(self) -> int:
@@ -77,8 +79,9 @@ class DiffusionUpdate:
 
     def __call__(self) -> GradientLocalUpdate:
         """Return the local update."""
+        network = build_denoiser(self.model, row_width=self.row_width, seed=self.seed)
         return GradientLocalUpdate(
-            module=build_denoiser(self.model, row_width=self.row_width, seed=self.seed),
+            module=network.to(self.device),
             row_loss=DiffusionRowLoss(self.model.diffusion(), self.row_width),
             clip_norm=self.clip_norm,
             micro_batch_rows=self.micro_batch_rows,

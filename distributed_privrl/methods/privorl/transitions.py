@@ -104,7 +104,7 @@ def _pretrain(config: PrivorlNConfig, context: RunContext, encoder: TransitionEn
     """Algorithm 1, lines 2 to 12."""
     spec = PretrainerSpec(
         run_id=context.run_id,
-        root=str(context.store.root),
+        root=str(context.store.root.absolute()),
         public=config.data.public,
         encoder=encoder.to_json(),
         model=config.model,
@@ -132,9 +132,14 @@ def _fine_tune(
         seed=config.seed,
         clip_norm=training.clip_norm if plan.mechanism is not None else None,
         micro_batch_rows=training.micro_batch_rows,
+        device="cuda" if config.runtime.gpus_per_worker > 0 else "cpu",
     )
     refs = shard_refs(
-        context.store, config.data.sensitive, count=config.runtime.workers, unit=config.data.unit
+        context.store,
+        config.data.sensitive,
+        count=config.runtime.workers,
+        unit=config.data.unit,
+        max_rows_per_unit=config.data.max_length,
     )
     specs = [
         WorkerSpec(

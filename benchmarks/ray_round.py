@@ -1,0 +1,272 @@
+"""A private round of the demo's model on Ray against the same round in one process.
+
+CPU time is that of all processes: driver, workers, parameter server, and Ray's own. Rounds are
+whole: inclusion, broadcast, clipped sums, noise, step; no checkpoint or ledger block falls into the
+timed ones, which cost the same on both sides.
+"""
+
+import multiprocessing
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+
+from benchmarks import harness, processes
+from benchmarks.harness import SEED, Alternative, Result, Timing
+from distributed_privrl.core.executor import Executor, LocalExecutor, WorkerGroup
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.scaling import Scaling
+from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.experiments import demo
+from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
+from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+from distributed_privrl.runtime.executor import RayExecutor
+
+WORKERS = 2
+DATASET = "benchmark/rows-v0"
+OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (4,), np.float32), Box(-1.0, 1.0, (2,), np.float32)
+ROW_WIDTH = 12
+ENCODER = TransitionEncoder(
+    OBSERVATIONS,
+    ACTIONS,
+    Scaling(offset=np.zeros(ROW_WIDTH), scale=np.ones(ROW_WIDTH)),
+    "difference",
+)
+CONFIG = PrivorlNConfig.model_validate(demo.CONFIG)
+ROUNDS_A_CALL = 25
+ENDLESS = 10**9
+LOCAL, RAY, BOUND = "LocalExecutor", "Ray", "bound: the workers' gradients alone"
+ACTORS = ("ray::LocalUpdateWorker", "ray::ParameterServer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured.
+
+    Args:
+        units: units of the dataset.
+        batches: expected batch sizes.
+        turns: timed turns of each alternative.
+        calls_a_turn: calls of the server in a turn.
+    """
+
+    units: int
+    batches: tuple[int, ...]
+    turns: int
+    calls_a_turn: int
+
+
+FULL = Size(units=500_000, batches=(1024, 2048), turns=15, calls_a_turn=4)
+QUICK = Size(units=5_000, batches=(1024,), turns=2, calls_a_turn=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Resident bytes.
+
+    Args:
+        first: of workers and server after the first rounds.
+        last: of workers and server after the last rounds.
+        driver_growth: of the driver while the workers loaded the dataset and ran.
+    """
+
+    first: int
+    last: int
+    driver_growth: int
+
+
+class Rounds:
+    """A parameter server and its workers on an executor."""
+
+    def __init__(self, executor: Executor, folder: Path, size: Size, batch: int) -> None:
+        probability = batch / size.units
+        self._workers = executor.start(LocalUpdateWorker, worker_specs(folder, probability))
+        spec = server_spec(folder, self._workers, probability, batch)
+        self._server = executor.start(ParameterServer, [spec], service=True)
+
+    def __call__(self) -> None:
+        self._server.call("advance", {"rounds": ROUNDS_A_CALL})
+
+    def close(self) -> None:
+        self._server.close()
+        self._workers.close()
+
+
+class GradientsAlone:
+    """What the workers compute in a round, called directly."""
+
+    def __init__(self, folder: Path, size: Size, batch: int) -> None:
+        self._workers = [
+            LocalUpdateWorker(spec) for spec in worker_specs(folder, batch / size.units)
+        ]
+        self._parameters = initial_vector().numpy()
+
+    def __call__(self) -> None:
+        for index in range(ROUNDS_A_CALL):
+            for worker in self._workers:
+                worker.clipped_sum(self._parameters, index)
+
+
+def initial_vector() -> torch.Tensor:
+    """Return the demo's denoiser as one vector."""
+    network = build_denoiser(CONFIG.model, row_width=ROW_WIDTH, seed=SEED)
+    return torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()])
+
+
+def worker_specs(folder: Path, probability: float) -> list[WorkerSpec]:
+    """Return references to the workers' shards, with the demo's local update."""
+    update = DiffusionUpdate(
+        model=CONFIG.model,
+        row_width=ROW_WIDTH,
+        seed=SEED,
+        clip_norm=CONFIG.training.clip_norm,
+        micro_batch_rows=CONFIG.training.micro_batch_rows,
+    )
+    refs = shard_refs(DatasetStore(folder), DATASET, count=WORKERS, unit="transition")
+    return [
+        WorkerSpec(
+            source=StoredShard(ref=ref, encoder=ENCODER.to_json()),
+            local_update=update,
+            sampling_probability=probability,
+        )
+        for ref in refs
+    ]
+
+
+def server_spec(folder: Path, workers: WorkerGroup, probability: float, batch: int) -> ServerSpec:
+    """Return a parameter server with the demo's optimiser and secure noise."""
+    initial = folder / "initial.safetensors"
+    if not initial.exists():
+        state = CheckpointState(run_id="benchmark", round_index=0)
+        save_checkpoint(initial, {"parameters": initial_vector()}, state)
+    return ServerSpec(
+        run_id="benchmark",
+        workers=workers,
+        initial=initial,
+        checkpoint=folder / "never-written.safetensors",
+        mechanism=PrivateRound(
+            clip_norm=CONFIG.training.clip_norm,
+            noise_multiplier=1.0,
+            sampling_probability=probability,
+        ),
+        expected_units=batch,
+        rounds=ENDLESS,
+        max_rounds=ENDLESS,
+        block_rounds=ENDLESS,
+        optimiser=CONFIG.training.optimiser,
+    )
+
+
+def write_rows(folder: Path, units: int) -> None:
+    """Write the dataset; runs in a process of its own, so that the driver never holds it."""
+    generator = np.random.default_rng(SEED)
+    rows = Transitions(
+        observations=generator.normal(size=(units, 4)),
+        actions=generator.uniform(-1, 1, size=(units, 2)),
+        rewards=generator.normal(size=units),
+        next_observations=generator.normal(size=(units, 4)),
+        terminated=np.zeros(units, bool),
+        truncated=np.zeros(units, bool),
+        unit_ids=np.arange(units, dtype=np.uint64),
+    )
+    DatasetStore(folder).write_transitions(
+        DATASET,
+        rows,
+        layout="transitions",
+        observation_space=OBSERVATIONS,
+        action_space=ACTIONS,
+    )
+
+
+def run(quick: bool) -> Result:
+    """Measure rounds on Ray and in one process."""
+    size = QUICK if quick else FULL
+    cells: list[dict[str, Any]] = []
+    ratios: dict[str, float | None] = {}
+    memories = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        writer = multiprocessing.get_context("spawn").Process(
+            target=write_rows, args=(folder, size.units)
+        )
+        writer.start()
+        writer.join()
+        ray = RayExecutor(workers=WORKERS)
+        for batch in size.batches:
+            timings, memory = _measure(ray, folder, size, batch)
+            cells += _cells(batch, timings)
+            suffix = "" if batch == size.batches[0] else f"_{batch}"
+            ratios[f"ray_vs_local{suffix}"] = timings[RAY].cpu_median / timings[LOCAL].cpu_median
+            memories.append(memory)
+        ray.close()
+    dataset = size.units * ROW_WIDTH * 4
+    ratios["memory_last_vs_first"] = max(memory.last / memory.first for memory in memories)
+    ratios["driver_growth_vs_dataset"] = memories[0].driver_growth / dataset
+    return Result(cells=cells, ratios=ratios, notes=_notes(size, memories, dataset))
+
+
+def _measure(
+    ray: RayExecutor, folder: Path, size: Size, batch: int
+) -> tuple[dict[str, Timing], Memory]:
+    driver = processes.own_resident_bytes()
+    on_ray = Rounds(ray, folder, size, batch)
+    for _ in range(size.calls_a_turn):
+        on_ray()
+    driver_growth = processes.own_resident_bytes() - driver
+    first = sum(processes.resident_bytes(actor) for actor in ACTORS)
+    local = Rounds(LocalExecutor(), folder, size, batch)
+    timings = harness.interleave(
+        {
+            LOCAL: Alternative(run=local),
+            RAY: Alternative(run=on_ray, cpu_clock=processes.cpu_seconds),
+            BOUND: Alternative(run=GradientsAlone(folder, size, batch)),
+        },
+        turns=size.turns,
+        runs_a_turn=size.calls_a_turn,
+    )
+    last = sum(processes.resident_bytes(actor) for actor in ACTORS)
+    on_ray.close()
+    local.close()
+    return timings, Memory(first=first, last=last, driver_growth=driver_growth)
+
+
+def _cells(batch: int, timings: dict[str, Timing]) -> list[dict[str, Any]]:
+    base = timings[LOCAL].cpu_median
+    return [
+        {
+            "expected batch": batch,
+            "round": name,
+            "CPU ms": 1e3 * timing.cpu_median / ROUNDS_A_CALL,
+            "wall ms": 1e3 * timing.wall_median / ROUNDS_A_CALL,
+            "of local": timing.cpu_median / base,
+        }
+        for name, timing in timings.items()
+    ]
+
+
+def _notes(size: Size, memories: Sequence[Memory], dataset: int) -> Sequence[str]:
+    rounds = ROUNDS_A_CALL * size.calls_a_turn * (size.turns + 1)
+    return [
+        f"{initial_vector().numel():,} parameters, {WORKERS} workers, {size.units:,} units.",
+        *(
+            f"Batch {batch}: workers and server {memory.first / 1e6:.0f} MB after the first rounds,"
+            f" {memory.last / 1e6:.0f} MB after {rounds:,}; the driver grew by"
+            f" {memory.driver_growth / 1e6:.1f} MB (dataset: {dataset / 1e6:.0f} MB)."
+            for batch, memory in zip(size.batches, memories, strict=True)
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    harness.main("ray_round", run)

@@ -1,0 +1,3 @@
+from tests.cli.conftest import understands, workplace
+
+__all__ = ["understands", "workplace"]

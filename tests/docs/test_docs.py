@@ -1,0 +1,230 @@
+"""What the documentation quotes exists: commands, keys, files, links, tests, names."""
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+import distributed_privrl as pr
+from distributed_privrl.core.config import RunConfig, parse_yaml, validate
+from distributed_privrl.data.bounds import bounds_from_file
+from distributed_privrl.data.importing import ImportSchema
+from distributed_privrl.evaluation.trainer import TRAINERS
+from distributed_privrl.experiments.registry import METHODS, load_config, method_named, parse_config
+from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.privacy.certificate import Certificate, Stage
+from tests.docs.pages import CONFIGURATIONS, PAGES, ROOT, Fence, command_lines, fences, named, prose
+
+README = ROOT / "README.md"
+ALL_PAGES = pytest.mark.parametrize("page", PAGES, ids=named)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CONFIGURATIONS], ids=named)
+def test_every_command_line_parses(page: Path, understands: Callable[[str], bool]) -> None:
+    for line in command_lines(page):
+        assert understands(line), line
+
+
+def test_command_lines_are_found() -> None:
+    assert len(command_lines(README)) >= 7
+    assert len(command_lines(ROOT / "docs" / "quickstart.md")) >= 10
+    assert len(command_lines(CONFIGURATIONS[-1])) >= 3
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=named)
+def test_every_configuration_is_valid(path: Path, workplace: Any) -> None:
+    shown = workplace.privrl("config", "validate", path)
+    assert shown.exit_code == 0, shown.output
+    config = load_config(path)
+    if config.evaluation.trainers:
+        gymnasium.spec(str(config.data.environment))
+
+
+def test_configurations_are_the_variants_they_are_called() -> None:
+    loaded: dict[str, Any] = {path.stem: load_config(path) for path in CONFIGURATIONS}
+    assert set(loaded) == {
+        "privorl_n_maze2d",
+        "privorl_n_paper",
+        "pdp_diffusion",
+        "dpdm",
+        "non_private",
+    }
+    assert loaded["pdp_diffusion"].training.pretraining.curiosity_rate == 0
+    assert loaded["dpdm"].training.pretraining.steps == 0
+    assert not loaded["dpdm"].data.public
+    assert loaded["non_private"].privacy.epsilon is None
+    paper = loaded["privorl_n_paper"]
+    assert (paper.model.width, paper.model.depth) == (1024, 6)
+    assert (paper.training.rounds, paper.training.expected_batch_size) == (574_000, 128)
+    assert paper.training.pretraining.curiosity_rate == 0.3
+    assert paper.training.expected_batch_size / paper.data.units == 1.28e-4
+
+
+@pytest.mark.parametrize(
+    "fence",
+    [fence for page in PAGES for fence in fences(page, "yaml")],
+    ids=lambda f: named(f.page),
+)
+def test_every_yaml_block_validates(fence: Fence, tmp_path: Path) -> None:
+    values = parse_yaml(fence.text, source=named(fence.page))
+    if "method" in values:
+        parse_config(values, source=named(fence.page))
+    elif "columns" in values:
+        validate(ImportSchema, values, source=named(fence.page))
+    else:
+        path = tmp_path / "bounds.yaml"
+        path.write_text(fence.text)
+        bounds_from_file(path, _space(values.get("observation")), _space(values.get("action")))
+
+
+def _space(sides: dict[str, Any] | None) -> gymnasium.Space[Any]:
+    if sides is None:
+        return gymnasium.spaces.Discrete(5)
+    width = max(len(side) if isinstance(side, list) else 1 for side in sides.values())
+    return gymnasium.spaces.Box(-1e9, 1e9, (width,))
+
+
+@ALL_PAGES
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in _anchors(linked), target
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@ALL_PAGES
+def test_every_path_and_test_that_is_named_exists(page: Path) -> None:
+    quoted = re.findall(
+        r"`((?:distributed_privrl|tests|tune_configs|benchmarks)/[^`\s]*)`", prose(page)
+    )
+    for name in quoted:
+        path, _, function = name.partition("::")
+        if path == "benchmarks/results/":
+            continue  # made by the first benchmark that is saved
+        assert (ROOT / path).exists(), name
+        if function:
+            assert f"def {function}(" in (ROOT / path).read_text(), name
+
+
+def test_privacy_sentences_have_tests() -> None:
+    for section in prose(ROOT / "docs" / "privacy.md").split("\n## ")[1:]:
+        assert "`tests/" in section, section.splitlines()[0]
+        assert "* Code: `distributed_privrl/" in section, section.splitlines()[0]
+
+
+@ALL_PAGES
+def test_python_blocks_compile_and_import_what_exists(page: Path) -> None:
+    for fence in fences(page, "python"):
+        for node in ast.walk(ast.parse(fence.text)):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    importlib.import_module(alias.name)
+            elif isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    assert hasattr(module, alias.name), alias.name
+
+
+@ALL_PAGES
+def test_public_names_are_public(page: Path) -> None:
+    for name in re.findall(r"\bpr\.(\w+)", page.read_text()):
+        assert name in pr.__all__, name
+
+
+def test_method_tables_are_honest() -> None:
+    rows = [line for line in README.read_text().splitlines() if line.endswith("| available |")]
+    assert re.findall(r"^\| `(\w+)`", "\n".join(rows), re.MULTILINE) == list(METHODS)
+    assert list(TRAINERS) == ["iql"], "README and configuration.md say that IQL is the one trainer"
+
+
+def test_every_key_has_its_row() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    rows = set(re.findall(r"^\| `[a-z_.0-9]+` \| .+$", page, re.MULTILINE))
+    assert rows == {row for name in METHODS for row in _rows(method_named(name).config)}, (
+        "docs/configuration.md: the rows must be those of the configuration classes"
+    )
+
+
+def _rows(
+    model: type[BaseModel], prefix: str = "", given: BaseModel | None = None
+) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        value = _default(field) if given is None else getattr(given, name)
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            section = value if isinstance(value, BaseModel) else None
+            yield from _rows(inner, f"{prefix}{name}.", section)
+            continue
+        meaning = RunConfig.model_fields["method"].description if name == "method" else None
+        yield f"| `{prefix}{name}` | {_shown(value)} | {meaning or field.description} |"
+
+
+def _default(field: FieldInfo) -> Any:
+    return ... if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def _shown(value: Any) -> str:
+    if value is ...:
+        return "**required**"
+    value = list(value) if isinstance(value, tuple) else value
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def test_every_field_of_the_certificate_is_explained() -> None:
+    page = (ROOT / "docs" / "privacy.md").read_text()
+    fields = {field.alias or name for name, field in Certificate.model_fields.items()}
+    for name in fields | set(Stage.model_fields):
+        assert f"`{name}`" in page, name
+
+
+def test_variants_that_the_page_names_are_keys() -> None:
+    page = (ROOT / "docs" / "privorl_n.md").read_text()
+    for override in re.findall(r"`((?:training|privacy)\.[\w.]+): (\w+)`", page):
+        parse_config(
+            load_config(CONFIGURATIONS[0]).model_dump(mode="json"),
+            source="privorl_n.md",
+            overrides=[f"{override[0]}={override[1]}"],
+        )
+    for key in re.findall(
+        r"`((?:data|training|model|output|runtime|privacy)\.[a-z_.]+[a-z])`", page
+    ):
+        assert _has_key(PrivorlNConfig, key.split(".")), key
+
+
+def _has_key(model: Any, path: list[str]) -> bool:
+    if not path:
+        return True
+    field = model.model_fields.get(path[0]) if hasattr(model, "model_fields") else None
+    return field is not None and _has_key(field.annotation, path[1:])
+
+
+def test_the_navigation_is_complete() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = re.findall(r"([\w/-]+\.md)$", text, re.MULTILINE)
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "index.html").exists()
