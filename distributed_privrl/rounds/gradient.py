@@ -1,5 +1,6 @@
 """The gradient local update: per-unit gradients, clipped to one norm, summed in micro-batches."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -55,7 +56,9 @@ class OpacusGradients:
     ) -> None:
         """Add each unit's clipped gradient to ``accumulator``; see `BookKeeping`."""
         self._wrapped.zero_grad(set_to_none=True)
-        torch.autograd.backward(row_losses(self._wrapped).sum() / copies)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            torch.autograd.backward(row_losses(self._wrapped).sum() / copies)
         with torch.no_grad():
             samples: list[Tensor] = [
                 getattr(p, "grad_sample")  # noqa: B009 - set by Opacus, unknown to the type

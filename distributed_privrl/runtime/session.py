@@ -3,6 +3,8 @@
 import os
 import secrets
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -35,6 +37,36 @@ def _prepare_environment() -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
+_PROBE = """
+import sys
+from ray._raylet import GcsClient
+GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None, timeout=10)
+"""
+
+
+def answers_without_token(address: str) -> bool:
+    """Say whether a cluster lets in a process that shows no token.
+
+    Asked from a process of its own: Ray settles its authentication mode when it is imported.
+
+    Args:
+        address: ``host:port`` of the cluster.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")
+    }
+    # An empty home hides the user's token file.
+    environment |= {"RAY_AUTH_MODE": "disabled", "HOME": "/nonexistent"}
+    probe = subprocess.run(
+        [sys.executable, "-c", _PROBE, address.removeprefix("ray://")],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    return probe.returncode == 0
+
+
 def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleType:
     """Start a local Ray, or join the cluster at ``address``; return the ``ray`` module.
 
@@ -50,7 +82,12 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     joins = address is not None and address != "local"
     if joins and os.environ.get("RAY_AUTH_MODE", "token") != "token":
         raise UnsafeError(
-            "this cluster runs without token authentication: set RAY_AUTH_MODE=token on every node"
+            "RAY_AUTH_MODE is not token: set RAY_AUTH_MODE=token here and on every node"
+        )
+    if address is not None and joins and address != "auto" and answers_without_token(address):
+        raise UnsafeError(
+            f"the cluster at {address} lets in anybody who reaches it: start every node with"
+            " RAY_AUTH_MODE=token"
         )
     _prepare_environment()
     import ray

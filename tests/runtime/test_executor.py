@@ -167,3 +167,17 @@ def test_a_cluster_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(UnsafeError, match="RAY_AUTH_MODE=token"):
         session.connect(address="10.0.0.1:6379")
+
+
+def test_a_cluster_that_answers_without_a_token_is_not_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "answers_without_token", lambda address: True)
+    with pytest.raises(UnsafeError, match="lets in anybody"):
+        session.connect(address="10.0.0.1:6379")
+
+
+def test_our_own_ray_does_not_answer_without_its_token(ray_executor: Executor) -> None:
+    import ray
+
+    assert not session.answers_without_token(ray.get_runtime_context().gcs_address)
