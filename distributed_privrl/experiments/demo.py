@@ -23,7 +23,7 @@ from distributed_privrl.privacy.units import PrivacyBudget
 
 SENSITIVE = "demo/maze2d-umaze-sensitive-v0"
 PUBLIC = "demo/maze2d-medium-public-v0"
-ENVIRONMENT = "privrl/Maze2D-umaze-v0"
+ENVIRONMENT = "privrl/Maze2D-umaze-dense-v0"
 SENSITIVE_STEPS = 120_000
 PUBLIC_STEPS = 60_000
 
@@ -50,12 +50,12 @@ CONFIG: dict[str, Any] = {
     "evaluation": {
         "trainers": ["iql"],
         "seeds": 2,
-        "steps": 5000,
+        "steps": 4000,
         "episodes": 10,
         # A short training: larger steps than the paper's, which needs a hundred times as many.
         "options": {
             "iql": {
-                "hidden": [128, 128],
+                "hidden": [64, 64],
                 "learning_rate": 1e-3,
                 "polyak": 0.05,
                 "discount": 0.98,
@@ -107,8 +107,8 @@ def run_demo(
     store = DatasetStore(out / "datasets")
     config = parse_config({**CONFIG, "method": method}, source="the demo's configuration")
     for recipe, dataset, steps, seed in (
-        ("maze2d-umaze", SENSITIVE, SENSITIVE_STEPS, 1),
-        ("maze2d-medium", PUBLIC, PUBLIC_STEPS, 2),
+        ("maze2d-umaze-dense", SENSITIVE, SENSITIVE_STEPS, 1),
+        ("maze2d-medium-dense", PUBLIC, PUBLIC_STEPS, 2),
     ):
         collect(
             recipe,
