@@ -28,6 +28,8 @@ from distributed_privrl.experiments import demo
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
 from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
@@ -45,7 +47,8 @@ ENCODER = TransitionEncoder(
 )
 CONFIG = PrivorlNConfig.model_validate(demo.CONFIG)
 ROUNDS_A_CALL = 25
-ENDLESS = 10**9
+ENDLESS = 10**6
+RUN_ID = "benchmark"
 LOCAL, RAY, BOUND = "LocalExecutor", "Ray", "bound: the workers' gradients alone"
 ACTORS = ("ray::LocalUpdateWorker", "ray::ParameterServer")
 
@@ -68,7 +71,7 @@ class Size:
 
 
 FULL = Size(units=500_000, batches=(1024, 2048), turns=15, calls_a_turn=4)
-QUICK = Size(units=5_000, batches=(1024,), turns=2, calls_a_turn=1)
+QUICK = Size(units=5_000, batches=(2048,), turns=2, calls_a_turn=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,18 +90,29 @@ class Memory:
 
 
 class Rounds:
-    """A parameter server and its workers on an executor."""
+    """A parameter server and its workers on an executor.
 
-    def __init__(self, executor: Executor, folder: Path, size: Size, batch: int) -> None:
-        probability = batch / size.units
-        self._workers = executor.start(LocalUpdateWorker, worker_specs(folder, probability))
+    Args:
+        executor: where they run.
+        store: folder of the dataset.
+        folder: an empty one for checkpoint and ledger.
+        probability: of each unit, each round.
+        batch: expected units a round.
+    """
+
+    def __init__(
+        self, executor: Executor, store: Path, folder: Path, *, probability: float, batch: int
+    ) -> None:
+        self._workers = executor.start(LocalUpdateWorker, worker_specs(store, probability))
         spec = server_spec(folder, self._workers, probability, batch)
         self._server = executor.start(ParameterServer, [spec], service=True)
 
     def __call__(self) -> None:
+        """Run some rounds."""
         self._server.call("advance", {"rounds": ROUNDS_A_CALL})
 
     def close(self) -> None:
+        """End the processes."""
         self._server.close()
         self._workers.close()
 
@@ -106,13 +120,12 @@ class Rounds:
 class GradientsAlone:
     """What the workers compute in a round, called directly."""
 
-    def __init__(self, folder: Path, size: Size, batch: int) -> None:
-        self._workers = [
-            LocalUpdateWorker(spec) for spec in worker_specs(folder, batch / size.units)
-        ]
+    def __init__(self, store: Path, *, probability: float) -> None:
+        self._workers = [LocalUpdateWorker(spec) for spec in worker_specs(store, probability)]
         self._parameters = initial_vector().numpy()
 
     def __call__(self) -> None:
+        """Compute as many clipped sums as `Rounds` does."""
         for index in range(ROUNDS_A_CALL):
             for worker in self._workers:
                 worker.clipped_sum(self._parameters, index)
@@ -124,7 +137,7 @@ def initial_vector() -> torch.Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()])
 
 
-def worker_specs(folder: Path, probability: float) -> list[WorkerSpec]:
+def worker_specs(store: Path, probability: float) -> list[WorkerSpec]:
     """Return references to the workers' shards, with the demo's local update."""
     update = DiffusionUpdate(
         model=CONFIG.model,
@@ -133,7 +146,7 @@ def worker_specs(folder: Path, probability: float) -> list[WorkerSpec]:
         clip_norm=CONFIG.training.clip_norm,
         micro_batch_rows=CONFIG.training.micro_batch_rows,
     )
-    refs = shard_refs(DatasetStore(folder), DATASET, count=WORKERS, unit="transition")
+    refs = shard_refs(DatasetStore(store), DATASET, count=WORKERS, unit="transition")
     return [
         WorkerSpec(
             source=StoredShard(ref=ref, encoder=ENCODER.to_json()),
@@ -146,26 +159,46 @@ def worker_specs(folder: Path, probability: float) -> list[WorkerSpec]:
 
 def server_spec(folder: Path, workers: WorkerGroup, probability: float, batch: int) -> ServerSpec:
     """Return a parameter server with the demo's optimiser and secure noise."""
+    mechanism = PrivateRound(
+        clip_norm=CONFIG.training.clip_norm,
+        noise_multiplier=1.0,
+        sampling_probability=probability,
+    )
     initial = folder / "initial.safetensors"
-    if not initial.exists():
-        state = CheckpointState(run_id="benchmark", round_index=0)
-        save_checkpoint(initial, {"parameters": initial_vector()}, state)
+    state = CheckpointState(run_id=RUN_ID, round_index=0, stage="pretraining")
+    save_checkpoint(initial, {"parameters": initial_vector()}, state)
     return ServerSpec(
-        run_id="benchmark",
+        run_id=RUN_ID,
         workers=workers,
         initial=initial,
-        checkpoint=folder / "never-written.safetensors",
-        mechanism=PrivateRound(
-            clip_norm=CONFIG.training.clip_norm,
-            noise_multiplier=1.0,
-            sampling_probability=probability,
-        ),
+        checkpoint=folder / "rounds.safetensors",
+        mechanism=mechanism,
         expected_units=batch,
         rounds=ENDLESS,
         max_rounds=ENDLESS,
         block_rounds=ENDLESS,
         optimiser=CONFIG.training.optimiser,
+        ledger=open_ledger(folder, mechanism),
     )
+
+
+def open_ledger(folder: Path, mechanism: PrivateRound) -> Ledger:
+    """Return a ledger that holds all rounds; what they cost does not matter here."""
+    ledger = Ledger(f"sqlite:///{folder / 'ledger.sqlite'}")
+    budget = PrivacyBudget(epsilon=2.0, delta=1e-6, unit="transition")
+    account = {"dataset": DATASET, "fingerprint": "0" * 64}
+    ledger.set_budget(**account, budget=budget)
+    ledger.open_run(
+        **account,
+        run_id=RUN_ID,
+        unit=budget.unit,
+        relation=mechanism.relation,
+        epsilon=1.0,
+        delta=1e-7,
+        max_rounds=ENDLESS,
+        event=mechanism.event(ENDLESS).model_dump(),
+    )
+    return ledger
 
 
 def write_rows(folder: Path, units: int) -> None:
@@ -203,34 +236,47 @@ def run(quick: bool) -> Result:
         writer.start()
         writer.join()
         ray = RayExecutor(workers=WORKERS)
+        _load_code(folder)
         for batch in size.batches:
             timings, memory = _measure(ray, folder, size, batch)
             cells += _cells(batch, timings)
-            suffix = "" if batch == size.batches[0] else f"_{batch}"
-            ratios[f"ray_vs_local{suffix}"] = timings[RAY].cpu_median / timings[LOCAL].cpu_median
+            ratios[f"ray_vs_local_{batch}"] = timings[RAY].cpu_median / timings[LOCAL].cpu_median
             memories.append(memory)
         ray.close()
     dataset = size.units * ROW_WIDTH * 4
+    ratios["ray_vs_local"] = ratios[f"ray_vs_local_{CONFIG.training.expected_batch_size}"]
     ratios["memory_last_vs_first"] = max(memory.last / memory.first for memory in memories)
-    ratios["driver_growth_vs_dataset"] = memories[0].driver_growth / dataset
+    ratios["driver_growth_vs_dataset"] = memories[-1].driver_growth / dataset
     return Result(cells=cells, ratios=ratios, notes=_notes(size, memories, dataset))
 
 
+def _load_code(store: Path) -> None:
+    """Make the driver load what it needs, so that its memory grows by data alone from here on."""
+    folder = store / "scratch"
+    folder.mkdir()
+    worker_specs(store, 0.5)
+    server_spec(folder, LocalExecutor().start(LocalUpdateWorker, []), 0.5, 1)
+
+
 def _measure(
-    ray: RayExecutor, folder: Path, size: Size, batch: int
+    ray: RayExecutor, store: Path, size: Size, batch: int
 ) -> tuple[dict[str, Timing], Memory]:
+    probability = batch / size.units
+    folders = [store / f"{name}-{batch}" for name in ("ray", "local")]
+    for folder in folders:
+        folder.mkdir()
     driver = processes.own_resident_bytes()
-    on_ray = Rounds(ray, folder, size, batch)
+    on_ray = Rounds(ray, store, folders[0], probability=probability, batch=batch)
     for _ in range(size.calls_a_turn):
         on_ray()
     driver_growth = processes.own_resident_bytes() - driver
     first = sum(processes.resident_bytes(actor) for actor in ACTORS)
-    local = Rounds(LocalExecutor(), folder, size, batch)
+    local = Rounds(LocalExecutor(), store, folders[1], probability=probability, batch=batch)
     timings = harness.interleave(
         {
             LOCAL: Alternative(run=local),
             RAY: Alternative(run=on_ray, cpu_clock=processes.cpu_seconds),
-            BOUND: Alternative(run=GradientsAlone(folder, size, batch)),
+            BOUND: Alternative(run=GradientsAlone(store, probability=probability)),
         },
         turns=size.turns,
         runs_a_turn=size.calls_a_turn,

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from distributed_privrl.core.config import RunConfig, read_yaml
-from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, metrics_record
 
@@ -32,11 +32,20 @@ class RunDirectory:
     path: Path
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, *, resume: bool) -> "RunDirectory":
+    def create(
+        cls, path: Path, config: RunConfig, *, resume: bool, noise_source: str
+    ) -> "RunDirectory":
         """Make the folder, or reopen it with ``resume``.
+
+        Args:
+            path: the folder.
+            config: of the run.
+            resume: continue what is there.
+            noise_source: name of the source that the run draws from, for all its life.
 
         Raises:
             ConfigError: it exists and ``resume`` is not given, or it is of another configuration.
+            UnsafeError: it was begun with another noise source.
             StorageError: it cannot be written.
         """
         directory = cls(path)
@@ -45,12 +54,14 @@ class RunDirectory:
             if not resume:
                 raise ConfigError(f"{path} holds a run: choose another --out, or add --resume")
             _check_same_run(read_yaml(directory.config_path), resolved, path)
+            if (begun := directory._facts()["noise_source"]) != noise_source:
+                raise UnsafeError(f"{path} was begun with noise source {begun}: start a new run")
             return directory
         if path.exists() and any(path.iterdir()):
             raise ConfigError(f"{path} is not empty and holds no run: choose another --out")
         with storage_errors(f"make {path}"):
             directory.checkpoint.mkdir(parents=True, exist_ok=True)
-        run = {"run_id": f"run-{uuid.uuid4().hex[:16]}"}
+        run = {"run_id": f"run-{uuid.uuid4().hex[:16]}", "noise_source": noise_source}
         write_atomically(directory.checkpoint / "run.json", json.dumps(run))
         write_atomically(directory.config_path, yaml.safe_dump(resolved, sort_keys=False))
         return directory
@@ -92,9 +103,13 @@ class RunDirectory:
     @property
     def run_id(self) -> str:
         """The run's name in the ledger."""
+        return self._facts()["run_id"]
+
+    def _facts(self) -> dict[str, str]:
         path = self.checkpoint / "run.json"
         try:
-            return str(json.loads(path.read_text())["run_id"])
+            facts = json.loads(path.read_text())
+            return {name: str(facts[name]) for name in ("run_id", "noise_source")}
         except (OSError, ValueError, KeyError) as error:
             raise StorageError(f"{path} is missing or damaged: start the run anew") from error
 

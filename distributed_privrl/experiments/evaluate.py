@@ -62,8 +62,9 @@ def evaluate_datasets(
         ConfigError: a dataset is missing, ``out`` is not empty, a trainer is unknown, or agents
             are asked for without an environment.
 
-    Privacy: agents are post-processing of the synthetic dataset; whatever is computed from the
-    reference is written to ``private/`` and returned to nobody.
+    Privacy: agents are post-processing of a dataset with a valid certificate. Without one (real
+    rows, a run without privacy), and for whatever is computed from the reference, everything goes
+    to ``private/``.
     """
     store = store or DatasetStore()
     info = store.info(synthetic)
@@ -76,6 +77,7 @@ def evaluate_datasets(
         raise ConfigError(f"{synthetic} names no environment to evaluate in: give --env")
     directory = RunDirectory(out)
     certificate = info.metadata.get(CERTIFICATE_KEY) or {"status": "unknown", "stages": []}
+    releasable = certificate.get("status") == "valid"
     entries = certificate.get("ledger_entries") or ["unknown"]
     rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
     sections = [content_section({"synthetic": rows}, names, environment, source=entries[-1])]
@@ -96,20 +98,27 @@ def evaluate_datasets(
         ]
         own = executor or LocalExecutor()
         trials = run_trials(specs, own, parallel=parallel, progress=progress)
-        write_atomically(out / "evaluation.json", json.dumps(trials))
+        if releasable:
+            write_atomically(out / "evaluation.json", json.dumps(trials))
+        else:
+            directory.write_private("evaluation.json", json.dumps(trials))
         sections.append(returns_section(trials, environment, source=entries[-1]))
         for trainer in trainers:
             mine = [
                 learning_curve(trial).figure() for trial in trials if trial["trainer"] == trainer
             ]
             figures[trainer] = sum(mine) / len(mine)
-    _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
+    if releasable:
+        _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
+    private = [] if releasable else sections
     if reference is not None:
         real = sampled_rows(store, reference)
         directory.write_private("scores.json", json.dumps(_scores(real, rows)))
-        section = fidelity_section(real, rows, names, environment)
-        title = f"{synthetic} against {reference}"
-        _write(directory.private, "private", title, certificate, [section])
+        private = [*private, fidelity_section(real, rows, names, environment)]
+    if private:
+        directory.write_private("README.txt", "See NOT_FOR_RELEASE.txt.\n")
+        title = f"{synthetic} against {reference}" if reference else f"Evaluation of {synthetic}"
+        _write(directory.private, "private", title, certificate, private)
     return figures
 
 

@@ -94,7 +94,11 @@ def write_reports(
     certificate: Certificate,
     trials: Trials,
 ) -> None:
-    """Write report.html and report.json, and the private pair beside them."""
+    """Write report.html and report.json, and the private pair beside them.
+
+    Privacy: the public pair shows rows of a valid release and of public datasets alone; what a run
+    without privacy made goes to ``private/`` like the real rows.
+    """
     synthetic = sampled_rows(store, config.output.dataset)
     public = {name: sampled_rows(store, name) for name in config.data.public}
     names = layout_of(store, config.output.dataset).column_names
@@ -103,21 +107,23 @@ def write_reports(
     sections = [content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
     if trials and maze:
         sections.append(returns_section(trials, maze, source=source))
+    releasable = certificate.status == "valid"
     write_report(
         directory.report,
         directory.path / "report.json",
         title=f"{config.output.dataset}: a synthetic dataset",
         certificate=certificate.to_dict(),
-        sections=sections,
+        sections=sections if releasable else [],
     )
     real = sampled_rows(store, config.data.sensitive)
+    fidelity_part = fidelity_section(real, synthetic, names, maze)
     directory.write_private("README.txt", "Compared with real rows; see NOT_FOR_RELEASE.txt.\n")
     write_report(
         directory.private / "report.html",
         directory.private / "report.json",
         title=f"{config.output.dataset} against the real rows",
         certificate=certificate.to_dict(),
-        sections=[fidelity_section(real, synthetic, names, maze)],
+        sections=[fidelity_part] if releasable else [*sections, fidelity_part],
         audience="private",
     )
 

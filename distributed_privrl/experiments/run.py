@@ -2,11 +2,12 @@
 
 import importlib.metadata
 import platform
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
@@ -86,7 +87,8 @@ def run(
     store, out = store or DatasetStore(), out.absolute()  # other nodes have another folder
     check_datasets(config, store, may_exist=resume)
     fresh = not RunDirectory(out).config_path.exists()
-    directory = RunDirectory.create(out, config, resume=resume)
+    source = RunContext.noise_class(insecure_key)
+    directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
     ledger = Ledger(ledger_url)
     try:
         _check_output(config, store, directory)
@@ -171,8 +173,35 @@ def _release(
     directory: RunDirectory,
     sign_key: Path | None,
 ) -> Certificate:
-    """Write the dataset and its certificate."""
+    """Write the dataset and its certificate; a certificate that exists is checked, not replaced.
+
+    Raises:
+        VerificationError: the released files are no longer those that were certified.
+    """
     store, dataset = context.store, config.output.dataset
+    if directory.certificate.exists():
+        certificate = Certificate.model_validate_json(directory.certificate.read_text())
+        if certificate.outputs != _hashed_outputs(store, dataset):
+            raise VerificationError(
+                f"the files of {dataset} are not those that {directory.certificate} certifies:"
+                " somebody changed them; do not release them"
+            )
+    else:
+        if dataset in store.ids():  # written by this run, but perhaps not as it is now
+            shutil.rmtree(store.root / dataset)
+        _write_dataset(config, context, result, directory)
+        certificate = _certified(config, context, result)
+        if sign_key is not None:
+            certificate = sign_certificate(certificate, sign_key)
+        write_atomically(directory.certificate, certificate.to_json())
+    for entry in certificate.ledger_entries:
+        context.ledger.certify(entry, certificate.digest)
+    store.update_metadata(dataset, {CERTIFICATE_KEY: certificate.to_dict()})
+    context.progress("writing dataset", 1, 1)
+    return certificate
+
+
+def _certified(config: RunConfig, context: RunContext, result: MethodResult) -> Certificate:
     certificate = build_certificate(
         method=config.method,
         stages=result.stages,
@@ -182,25 +211,24 @@ def _release(
         outputs=(),
         versions=_versions(),
     )
-    if dataset not in store.ids():
-        sensitive = store.info(config.data.sensitive)
-        context.progress("writing dataset", 0, 1)
-        store.write_transitions(
-            dataset,
-            result.transitions(),
-            layout=config.output.layout,
-            observation_space=sensitive.observation_space,
-            action_space=sensitive.action_space,
-            environment=config.data.environment,
-            metadata={RUN_KEY: directory.run_id},
-        )
-    certificate = with_outputs(certificate, _hashed_outputs(store, dataset))
-    if sign_key is not None:
-        certificate = sign_certificate(certificate, sign_key)
-    store.update_metadata(dataset, {CERTIFICATE_KEY: certificate.to_dict()})
-    write_atomically(directory.certificate, certificate.to_json())
-    context.progress("writing dataset", 1, 1)
-    return certificate
+    return with_outputs(certificate, _hashed_outputs(context.store, config.output.dataset))
+
+
+def _write_dataset(
+    config: RunConfig, context: RunContext, result: MethodResult, directory: RunDirectory
+) -> None:
+    """Write the synthetic rows; the spaces are declared facts of the sensitive dataset."""
+    spaces = context.store.info(config.data.sensitive)
+    context.progress("writing dataset", 0, 1)
+    context.store.write_transitions(
+        config.output.dataset,
+        result.transitions(),
+        layout=config.output.layout,
+        observation_space=spaces.observation_space,
+        action_space=spaces.action_space,
+        environment=config.data.environment,
+        metadata={RUN_KEY: directory.run_id},
+    )
 
 
 def _hashed_outputs(store: DatasetStore, dataset: str) -> tuple[Output, ...]:

@@ -63,7 +63,7 @@ class AgentTrial:
             episodes=spec.episodes,
         )
         return {
-            **asdict(spec),
+            **{name: value for name, value in asdict(spec).items() if name != "root"},
             "curve_steps": list(curve.steps),
             "curve_returns": [list(returns.per_episode) for returns in curve.returns],
         }

@@ -65,33 +65,44 @@ class PrivacyBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCount:
-    """The number of units, and why it may be known: declared public, or counted with noise."""
+    """The number of units, and why it may be known: declared public, or counted with noise.
+
+    ``margin`` says how far the true number may lie above ``value``: 0 where it is declared.
+    """
 
     value: int
     source: Literal["declared", "dp"]
+    margin: int = 0
 
     def __post_init__(self) -> None:
         check_positive("units", self.value)
+        if self.margin < 0:
+            raise ConfigError(f"margin must be at least 0, got {self.margin}")
+
+    @property
+    def at_most(self) -> int:
+        """The number of units that is exceeded with small probability only."""
+        return self.value + self.margin
 
 
 def check_delta_for_units(delta: float, units: UnitCount) -> None:
     """Refuse a delta that would let one of the units be published.
 
     Raises:
-        UnsafeError: ``delta >= 1/units``.
+        UnsafeError: ``delta >= 1/units``, at the largest number that a noisy count leaves likely.
 
     Warns:
         UserWarning: ``delta > 1/(10 units)``.
 
     Reference: PRIVACY.md section 2.
     """
-    if delta >= 1 / units.value:
+    if delta >= 1 / units.at_most:
         raise UnsafeError(
-            f"delta={delta:g} is not below 1/units = {1 / units.value:g}: releasing one unit whole"
-            f" would satisfy it; choose delta <= {0.1 / units.value:.0e}"
+            f"delta={delta:g} is not below 1/units = {1 / units.at_most:g}: releasing one unit"
+            f" whole would satisfy it; choose delta <= {0.1 / units.at_most:.0e}"
         )
-    if delta > 0.1 / units.value:
+    if delta > 0.1 / units.at_most:
         warnings.warn(
-            f"delta={delta:g} is above 1/(10 units) = {0.1 / units.value:g}; use a smaller one",
+            f"delta={delta:g} is above 1/(10 units) = {0.1 / units.at_most:g}; use a smaller one",
             stacklevel=2,
         )

@@ -19,6 +19,7 @@ from distributed_privrl.privacy.certificate import (
     AccountKey,
     Certificate,
     Cost,
+    Stage,
     account_costs,
     canonical_body,
     digest_of,
@@ -27,9 +28,12 @@ from distributed_privrl.privacy.certificate import (
     total_cross_check,
 )
 from distributed_privrl.privacy.ledger import LedgerEntry
-from distributed_privrl.privacy.units import covers
+from distributed_privrl.privacy.units import Relation
 
 TOLERANCE = 0.01
+
+EventKey = tuple[str, str, Relation, str, str]
+"""Dataset, unit, relation, delta to 12 digits, and the event's parameters."""
 
 
 class ReservationLedger(Protocol):
@@ -219,8 +223,8 @@ def _check_reservations(
     ledger: ReservationLedger,
     path: Path,
 ) -> None:
-    """Compare the stages' events with the entries', kind by kind, and their costs."""
-    reserved: Counter[tuple[str, str, str]] = Counter()
+    """Compare the stages' events, deltas and costs with the entries', then what was certified."""
+    reserved: Counter[EventKey] = Counter()
     charged: dict[str, float] = defaultdict(float)
     if len(set(certificate.ledger_entries)) != len(certificate.ledger_entries):
         raise VerificationError(f"{path}: names a ledger entry twice")
@@ -231,13 +235,13 @@ def _check_reservations(
         _check_account(entry, costs, entry_id, path)
         event, count = _without_count(dict(entry.event))
         rounds = entry.reserved_rounds if entry.event["kind"] == "poisson_gaussian" else count
-        reserved[entry.dataset, entry.relation.value, event] += rounds
+        reserved[_event_key(entry, event)] += rounds
         charged[entry.dataset] += entry.epsilon
-    stated: Counter[tuple[str, str, str]] = Counter()
+    stated: Counter[EventKey] = Counter()
     for stage in certificate.stages:
         for stage_event in stage.events:
             event, count = _without_count(stage_event.model_dump(mode="json"))
-            stated[stage.dataset, stage.relation.value, event] += count
+            stated[_event_key(stage, event)] += count
     if +stated != +reserved:
         raise VerificationError(f"{path}: {_difference(stated, reserved)}")
     for (dataset, *_), cost in costs.items():
@@ -246,15 +250,31 @@ def _check_reservations(
                 f"{path}: costs epsilon={cost.epsilon:.6g} for {dataset!r}, the ledger charged"
                 f" {charged[dataset]:.6g}"
             )
+    _check_certified(certificate, ledger, path)
+
+
+def _check_certified(certificate: Certificate, ledger: ReservationLedger, path: Path) -> None:
+    """Refuse any rewrite: each entry knows the digest of the one certificate that states it."""
+    for entry_id in certificate.ledger_entries:
+        entry = ledger.reserved(entry_id)
+        if entry is None or entry.certificate_digest is None:
+            raise VerificationError(f"{path}: the ledger has no certificate for entry {entry_id!r}")
+        if entry.certificate_digest != certificate.digest:
+            raise VerificationError(
+                f"{path}: the ledger has another certificate for entry {entry_id!r}, with digest"
+                f" {entry.certificate_digest}"
+            )
+
+
+def _event_key(about: Stage | LedgerEntry, event: str) -> EventKey:
+    return about.dataset, about.unit, about.relation, f"{about.delta:.12g}", event
 
 
 def _check_account(
     entry: LedgerEntry, costs: Mapping[AccountKey, Cost], entry_id: str, path: Path
 ) -> None:
-    for dataset, unit, relation in costs:
-        same = dataset == entry.dataset and relation is entry.relation
-        if same and covers(entry.unit, unit):
-            return
+    if (entry.dataset, entry.unit, entry.relation) in costs:
+        return
     raise VerificationError(
         f"{path}: no stage is about the account of ledger entry {entry_id!r}"
         f" ({entry.dataset}, {entry.unit}, {entry.relation.value})"
@@ -267,8 +287,7 @@ def _without_count(event: dict[str, Any]) -> tuple[str, int]:
     return json.dumps(event, sort_keys=True), int(count)
 
 
-def _difference(
-    stated: Counter[tuple[str, str, str]], reserved: Counter[tuple[str, str, str]]
-) -> str:
+def _difference(stated: Counter[EventKey], reserved: Counter[EventKey]) -> str:
     key = next(key for key in (*stated, *reserved) if stated[key] != reserved[key])
-    return f"states {stated[key]} of {key[2]}, the ledger reserved {reserved[key]}"
+    *_, delta, event = key
+    return f"states {stated[key]} of {event} at delta={delta}, the ledger reserved {reserved[key]}"

@@ -1,9 +1,11 @@
 """Charging a run's private rounds and its noisy count; the stages of its certificate."""
 
+import math
+
 import numpy as np
 
 from distributed_privrl.core.config import DataConfig, NoisyCount
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.mechanisms import noisy_count
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
@@ -11,6 +13,8 @@ from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.plan import RoundPlan
 
 FLOAT32_SUMS = "float32_partial_sums"
+_COUNT_FAILURE = 1e-3
+_SETTLE_ATTEMPTS = 3
 
 
 def declared_units(data: DataConfig) -> UnitCount:
@@ -43,7 +47,8 @@ def count_units(
         relation: of the run.
 
     Raises:
-        ConfigError: ``data.units`` is neither declared nor to be counted.
+        ConfigError: ``data.units`` is neither declared nor to be counted, or the count is too
+            noisy to plan with.
         BudgetError: the count does not fit into the budget.
 
     Privacy: unit ``data.unit``, relation as given; a count has sensitivity 1; event
@@ -72,7 +77,7 @@ def count_units(
     )
     if not isinstance(answer, int):
         raise ConfigError(f"the ledger's answer for {entry.id} is no count: {answer!r}")
-    count = UnitCount(value=answer, source="dp")
+    count = _with_margin(answer, cost)
     stage = Stage(
         name="count",
         dataset=data.sensitive,
@@ -87,6 +92,21 @@ def count_units(
         events=(event,),
     )
     return count, stage
+
+
+def _with_margin(answer: int, epsilon: float) -> UnitCount:
+    """Return the noisy count; the true one is above value + margin with probability < 1e-3.
+
+    Raises:
+        ConfigError: the margin is above half the count.
+    """
+    margin = math.ceil(math.log(1 / _COUNT_FAILURE) / epsilon)
+    if margin > answer / 2:
+        raise ConfigError(
+            f"the count {answer} may be {margin} too low, too noisy to plan with: raise"
+            " data.units.epsilon"
+        )
+    return UnitCount(value=answer, source="dp", margin=margin)
 
 
 def _exact_count(data: DataConfig, context: RunContext) -> int:
@@ -104,7 +124,8 @@ def open_charge(data: DataConfig, context: RunContext, plan: RoundPlan) -> None:
     """Hold the cost of planned and spare rounds in the ledger, or refuse before anything is drawn.
 
     Raises:
-        BudgetError: there is no budget, or it would be exceeded.
+        BudgetError: there is no budget, it would be exceeded, or the account's deltas would add up
+            to 1/units.
         UnsafeError: the budget is for another unit or relation.
     """
     if plan.budget is None:
@@ -119,6 +140,7 @@ def open_charge(data: DataConfig, context: RunContext, plan: RoundPlan) -> None:
         delta=plan.budget.delta,
         max_rounds=plan.max_rounds,
         event=plan.event(plan.max_rounds).model_dump(),
+        units=plan.units.value,
     )
 
 
@@ -128,12 +150,14 @@ def settle_charge(
     """Lower the hold to what was reserved; return the certificate's stage and the unused rounds.
 
     The number of reserved rounds was fixed in advance, but for blocks lost to crashes.
+
+    Raises:
+        ConfigError: the run was never charged.
+        UnsafeError: rounds are still being reserved, or the cost is above the hold.
     """
-    entry = context.ledger.reserved(context.run_id)
-    if plan.budget is None or plan.mechanism is None or entry is None:
+    if plan.budget is None or plan.mechanism is None:
         raise ConfigError(f"run {context.run_id} was never charged: nothing to settle")
-    cost = plan.epsilon(entry.reserved_rounds, certified=True)
-    context.ledger.settle(context.run_id, epsilon=cost, delta=plan.budget.delta)
+    reserved_rounds = _settle_reserved(context, plan, plan.budget.delta)
     stage = Stage(
         name=name,
         dataset=data.sensitive,
@@ -145,6 +169,31 @@ def settle_charge(
         delta=plan.budget.delta,
         clip_norm=plan.mechanism.clip_norm,
         assumptions=(FLOAT32_SUMS,),
-        events=(plan.event(entry.reserved_rounds),),
+        events=(plan.event(reserved_rounds),),
     )
-    return stage, plan.max_rounds - entry.reserved_rounds
+    return stage, plan.max_rounds - reserved_rounds
+
+
+def _settle_reserved(context: RunContext, plan: RoundPlan, delta: float) -> int:
+    """Settle at the cost of the reserved rounds, priced again if more were reserved meanwhile."""
+    reserved_rounds = _reserved_rounds(context)
+    for _ in range(_SETTLE_ATTEMPTS):
+        cost = plan.epsilon(reserved_rounds, certified=True)
+        try:
+            context.ledger.settle(
+                context.run_id, reserved_rounds=reserved_rounds, epsilon=cost, delta=delta
+            )
+        except UnsafeError:
+            priced, reserved_rounds = reserved_rounds, _reserved_rounds(context)
+            if reserved_rounds == priced:
+                raise
+        else:
+            return reserved_rounds
+    raise UnsafeError(f"run {context.run_id} still reserves rounds: settle it when it has stopped")
+
+
+def _reserved_rounds(context: RunContext) -> int:
+    entry = context.ledger.reserved(context.run_id)
+    if entry is None:
+        raise ConfigError(f"run {context.run_id} was never charged: nothing to settle")
+    return entry.reserved_rounds

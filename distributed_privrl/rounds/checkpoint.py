@@ -3,13 +3,16 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from distributed_privrl.core.errors import StorageError
+from distributed_privrl.core.errors import StorageError, UnsafeError
 from distributed_privrl.core.files import atomic_path
+
+Stage = Literal["pretraining", "rounds"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +24,16 @@ class CheckpointState:
         round_index: rounds whose noisy steps the parameters hold.
         block_nonce: the reservation that ends at this checkpoint; empty before the first.
         block_drawn: noise vectors drawn from it.
+        stage: what the parameters are: ``pretraining`` (public) or ``rounds``.
+        noise_source: name of the source of every noise in them; empty without noise.
     """
 
     run_id: str
     round_index: int
+    stage: Stage
     block_nonce: str = ""
     block_drawn: int = 0
+    noise_source: str = ""
 
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: CheckpointState) -> None:
@@ -43,17 +50,32 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: CheckpointSta
         )
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], CheckpointState]:
+def load_checkpoint(
+    path: Path, *, run_id: str, stage: Stage
+) -> tuple[dict[str, Tensor], CheckpointState]:
     """Return the tensors and the state in ``path``.
+
+    Args:
+        path: the file.
+        run_id: of the run that it must belong to: what another run drew is charged elsewhere, or
+            nowhere.
+        stage: that it must have been written by.
 
     Raises:
         StorageError: the file is damaged or is no checkpoint.
+        UnsafeError: it belongs to another run or stage.
     """
     try:
         with safe_open(path, framework="pt") as file:
             state = CheckpointState(**json.loads(file.metadata()["state"]))
-            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:
         raise StorageError(
             f"cannot read the checkpoint {path}: {error}; delete it to start the run anew"
         ) from error
+    if (state.run_id, state.stage) != (run_id, stage):
+        raise UnsafeError(
+            f"the checkpoint {path} is of {state.stage} of {state.run_id}, not of {stage} of"
+            f" {run_id}: its cost is not this run's; remove it"
+        )
+    return tensors, state

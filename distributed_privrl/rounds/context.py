@@ -37,6 +37,11 @@ class RunContext:
     progress: Progress
     insecure_key: int | None = None
 
+    @staticmethod
+    def noise_class(insecure_key: int | None) -> type[SecureNoise] | type[SeededNoise]:
+        """Return the class of every noise source of a run."""
+        return SecureNoise if insecure_key is None else SeededNoise
+
     def noise_source(self) -> NoiseSource:
         """Return a source for releases made in this process."""
         return SecureNoise() if self.insecure_key is None else SeededNoise(self.insecure_key)
@@ -44,7 +49,7 @@ class RunContext:
     @property
     def noise_facts(self) -> tuple[str, bool, tuple[str, ...]]:
         """Name, certifiability and assumptions of every noise source of this run."""
-        source = SecureNoise if self.insecure_key is None else SeededNoise
+        source = self.noise_class(self.insecure_key)
         return source.name, source.certifiable, source.assumptions
 
 

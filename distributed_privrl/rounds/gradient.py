@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.rounds import book_keeping
-from distributed_privrl.rounds.local_update import RowLoss, UnitBatch
+from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS, RowLoss, UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
 
 PerUnitGradients = Literal["auto", "book_keeping", "opacus"]
-SUM_EVERY_ROWS = 1024
 _CAST_PARTS = 2**17  # numbers cast to float64 at once, so that the copies stay in cache
 
 
@@ -95,6 +94,20 @@ def clip_rows(vectors: Tensor, clip_norm: float | None) -> Tensor:
     return vectors
 
 
+def _check_uncoupled(module: nn.Module) -> None:
+    coupling = [
+        name or type(layer).__name__
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.modules.batchnorm._NormBase)
+        and (isinstance(layer, nn.modules.batchnorm._BatchNorm) or layer.track_running_stats)
+    ]
+    if coupling:
+        raise UnsafeError(
+            f"layer {', '.join(coupling)} normalises over the batch: one unit would move every"
+            " other unit's gradient; use LayerNorm or GroupNorm"
+        )
+
+
 @dataclass
 class GradientLocalUpdate:
     """A unit's vector is the gradient of its mean loss over its copies, clipped once.
@@ -107,7 +120,9 @@ class GradientLocalUpdate:
         per_unit_gradients: ``auto`` takes book-keeping where it can.
 
     Raises:
-        ConfigError: book-keeping is asked for a module that has other than linear parameters.
+        ConfigError: book-keeping is asked for a module that has other than linear parameters, or
+            ``micro_batch_rows`` is above ``SUM_EVERY_ROWS``.
+        UnsafeError: a layer couples the rows of a batch, so that no unit's vector is its own.
     """
 
     module: nn.Module
@@ -119,6 +134,12 @@ class GradientLocalUpdate:
     _gradients: _Accumulate = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        _check_uncoupled(self.module)
+        if not 0 < self.micro_batch_rows <= SUM_EVERY_ROWS:
+            raise ConfigError(
+                f"micro_batch_rows={self.micro_batch_rows} must lie in 1 .. {SUM_EVERY_ROWS}: more"
+                " rows would be summed in float32 than the sensitivity pays for"
+            )
         supported = book_keeping.supports(self.module)
         if self.per_unit_gradients == "book_keeping" and not supported:
             raise ConfigError(
@@ -169,7 +190,9 @@ class GradientLocalUpdate:
         if self._total is None:
             self._total = torch.empty_like(self._accumulator, dtype=torch.float64)
         parts = zip(
-            self._total.split(_CAST_PARTS), self._accumulator.split(_CAST_PARTS), strict=True
+            torch.split(self._total, _CAST_PARTS),
+            torch.split(self._accumulator, _CAST_PARTS),
+            strict=True,
         )
         for total, values in parts:
             if add:

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+# Rows whose clipped vectors are summed in float32; blocks of them are added in float64.
+SUM_EVERY_ROWS = 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnitBatch:

@@ -17,6 +17,7 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
+from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 
 LARGEST_BLOCK = 500
@@ -35,7 +36,7 @@ class RoundsConfig(StrictModel):
         default=1, description="noise levels drawn for each unit and averaged before clipping"
     )
     micro_batch_rows: PositiveInt = Field(
-        default=128, description="rows computed at once; bounds memory"
+        default=128, le=SUM_EVERY_ROWS, description="rows computed at once; bounds memory"
     )
     spare: int | None = Field(
         default=None,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
@@ -85,7 +85,9 @@ class ParameterServer:
     def __init__(self, spec: ServerSpec) -> None:
         self._spec = spec
         self._ledger = spec.ledger
-        tensors, _ = load_checkpoint(spec.initial)
+        if (spec.mechanism is None) != (spec.ledger is None):
+            raise UnsafeError("noise and ledger go together: what is drawn must be charged")
+        tensors, _ = load_checkpoint(spec.initial, run_id=spec.run_id, stage="pretraining")
         vector = tensors["parameters"].clone()
         self._optimiser = ServerOptimiser(vector, spec.optimiser, total_steps=spec.rounds)
         self._noise = self._noise_source(vector.numel())
@@ -109,13 +111,26 @@ class ParameterServer:
             return SeededNoise(spec.insecure_key)
         return SecureNoise(draw_ahead=dimension if spec.draw_ahead else None)
 
+    @property
+    def _noise_name(self) -> str:
+        return "" if self._noise is None else self._noise.name
+
     def _restore(self) -> None:
-        tensors, state = load_checkpoint(self._spec.checkpoint)
+        tensors, state = load_checkpoint(
+            self._spec.checkpoint, run_id=self._spec.run_id, stage="rounds"
+        )
+        if state.noise_source != self._noise_name:
+            raise UnsafeError(
+                f"{self._spec.checkpoint} holds noise of source {state.noise_source!r}, this run"
+                f" draws from {self._noise_name!r}: start the run anew"
+            )
         self._optimiser.restore(tensors, steps=state.round_index)
         self._round = state.round_index
         if self._ledger is not None and state.block_nonce:
             # The process may have ended after the checkpoint and before the commit.
-            self._ledger.commit_rounds(state.block_nonce, drawn=state.block_drawn)
+            self._ledger.commit_rounds(
+                state.block_nonce, drawn=state.block_drawn, run_id=self._spec.run_id
+            )
 
     def _reachable_target(self) -> int:
         """Return the rounds that can still be reached: blocks lost to a crash stay spent."""
@@ -183,7 +198,9 @@ class ParameterServer:
     def _close_block(self) -> None:
         self._save()
         if self._ledger is not None:
-            self._ledger.commit_rounds(self._nonce, drawn=self._block_drawn)
+            self._ledger.commit_rounds(
+                self._nonce, drawn=self._block_drawn, run_id=self._spec.run_id
+            )
         self._block_left = self._block_drawn = 0
 
     def _save(self) -> None:
@@ -192,6 +209,8 @@ class ParameterServer:
             round_index=self._round,
             block_nonce=self._nonce,
             block_drawn=self._block_drawn,
+            stage="rounds",
+            noise_source=self._noise_name,
         )
         save_checkpoint(self._spec.checkpoint, self._optimiser.tensors(), state)
 

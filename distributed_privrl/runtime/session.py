@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,13 +19,33 @@ RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Objects hold clipped sums before noise; Ray would spill them to disk in clear text.
-    "RAY_automatic_object_spilling_enabled": "0",
 }
+
+
+_STARTED: list[str] = []
+SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY_BYTES = 256 * 2**20
+
+
+def _check_shared_memory() -> None:
+    """Refuse a machine on which Ray would keep sums before noise in files on disk."""
+    if not SHARED_MEMORY.exists():
+        return
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free < SHARED_MEMORY_BYTES:
+        raise UnsafeError(
+            f"{SHARED_MEMORY} has {free // 2**20} MiB free: Ray would keep sums before noise on"
+            " disk; give it 1 GiB (docker run --shm-size=1g), or set runtime.executor to local"
+        )
 
 
 def _prepare_environment() -> None:
     cap_threads()
+    if os.environ.get("RAY_AUTH_MODE", "token") != "token":
+        raise UnsafeError(
+            "RAY_AUTH_MODE is not token: whoever reaches such a Ray could read sums before noise;"
+            " unset it here, and set it to token on every node of a cluster"
+        )
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     has_token = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
@@ -80,19 +101,22 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     """
     address = address or os.environ.get("RAY_ADDRESS")
     joins = address is not None and address != "local"
-    if joins and os.environ.get("RAY_AUTH_MODE", "token") != "token":
-        raise UnsafeError(
-            "RAY_AUTH_MODE is not token: set RAY_AUTH_MODE=token here and on every node"
-        )
-    if address is not None and joins and address != "auto" and answers_without_token(address):
+    if address == "auto":
+        raise ConfigError("RAY_ADDRESS=auto cannot be checked: give the cluster's host:port")
+    _prepare_environment()
+    if address is not None and joins and answers_without_token(address):
         raise UnsafeError(
             f"the cluster at {address} lets in anybody who reaches it: start every node with"
             " RAY_AUTH_MODE=token"
         )
-    _prepare_environment()
     import ray
 
     if ray.is_initialized():
+        if not _STARTED:
+            raise UnsafeError(
+                "a Ray that this program did not start is running in this process, with unknown"
+                " spilling and authentication: call ray.shutdown() first"
+            )
         return ray  # type: ignore[no-any-return]
     options: dict[str, object] = {
         "log_to_driver": False,
@@ -102,10 +126,16 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
         # A local Ray inherits this process' environment; a cluster's nodes do not.
         options |= {"address": address, "runtime_env": {"env_vars": dict(THREAD_ENVIRONMENT)}}
     else:
-        options |= {"address": "local", "include_dashboard": False}
+        _check_shared_memory()
+        options |= {
+            "address": "local",
+            "include_dashboard": False,
+            "_system_config": {"automatic_object_spilling_enabled": False},
+        }
         options["num_cpus"] = max(1, round(cpus or os.cpu_count() or 1))
     try:
         ray.init(**options)
     except ConnectionError as error:
         raise ConfigError(f"no Ray cluster answers at {address}: start it or unset it") from error
+    _STARTED.append(address or "local")
     return ray  # type: ignore[no-any-return]

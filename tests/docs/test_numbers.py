@@ -17,7 +17,6 @@ from distributed_privrl.methods.privorl.network import DiffusionUpdate
 from distributed_privrl.privacy import noise, verification
 from distributed_privrl.rounds import gradient, plan, training
 from distributed_privrl.rounds.local_update import UnitBatch
-from distributed_privrl.runtime.session import RAY_ENVIRONMENT
 from tests.docs.pages import ROOT
 
 PAPER_PARAMETERS, PAPER_ROUNDS = 6.46e6, 574_000
@@ -47,8 +46,6 @@ def test_limits_are_those_of_the_code() -> None:
     assert (training.SERVER_RESTARTS, "up to three times" in page("docs/ray.md")) == (3, True)
     assert (plan.SPARE_BLOCKS, "two blocks by default" in page("docs/privorl_n.md")) == (2, True)
     assert f"more than {verification.TOLERANCE * 100:g} %" in page("docs/privacy.md")
-    spilling = "RAY_automatic_object_spilling_enabled"
-    assert f"`{spilling}={RAY_ENVIRONMENT[spilling]}`" in page("docs/ray.md")
 
 
 def test_what_epsilon_means_is_computed() -> None:

@@ -23,6 +23,7 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.evaluate import evaluate_datasets
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.run import CERTIFICATE_KEY, RunResult, run
@@ -467,3 +468,93 @@ def test_every_method_has_a_plan() -> None:
 
 def test_the_program_names_what_it_versions(world: World) -> None:
     assert set(program._versions()) >= {"python", "torch", "dp-accounting"}
+
+
+def test_another_runs_checkpoint_is_not_taken_for_this_ones(world: World) -> None:
+    world.budget(epsilon=20.0, delta=1e-4)
+    world.run("one")
+    with pytest.raises(Killed):
+        _killed_before_its_rounds(world)
+    two = world.folder / "two" / "checkpoint"
+    shutil.copy(world.folder / "one" / "checkpoint" / "rounds.safetensors", two)
+    with pytest.raises(UnsafeError, match="its cost is not this run's"):
+        world.run("two", resume=True, output__dataset="test/private-two-v0")
+    (two / "rounds.safetensors").unlink()
+    shutil.copy(
+        world.folder / "one" / "checkpoint" / "rounds.safetensors", two / "pretrained.safetensors"
+    )
+    with pytest.raises(UnsafeError, match="its cost is not this run's"):
+        world.run("two", resume=True, output__dataset="test/private-two-v0")
+
+
+def _killed_before_its_rounds(world: World) -> None:
+    def dies(self: Any, rounds: int) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(server_module.ParameterServer, "advance", dies)
+        world.run("two", output__dataset="test/private-two-v0")
+
+
+def test_a_seeded_run_never_becomes_a_valid_one(world: World) -> None:
+    world.budget()
+    world.run(key=1)
+    with pytest.raises(UnsafeError, match="noise source"):
+        world.run(resume=True)
+    (world.folder / "run" / "certificate.json").unlink()
+    facts = world.folder / "run" / "checkpoint" / "run.json"
+    facts.write_text(facts.read_text().replace("insecure_seeded", "float64_lattice"))
+    with pytest.raises(UnsafeError, match="noise of source"):
+        world.run(resume=True)
+
+
+def test_a_resume_does_not_certify_files_that_somebody_changed(world: World) -> None:
+    world.budget()
+    result = world.run()
+    hdf5 = next(p for p in world.store.files(result.dataset) if p.suffix == ".hdf5")
+    shutil.copy(next(p for p in world.store.files(SENSITIVE) if p.suffix == ".hdf5"), hdf5)
+    with pytest.raises(VerificationError, match="not those that"):
+        world.run(resume=True)
+    (world.folder / "run" / "certificate.json").unlink()
+    # The certificate is lost too: the rows are written anew, and the ledger knows the first one.
+    with pytest.raises((UnsafeError, VerificationError)):
+        world.run(resume=True)
+
+
+def test_a_certificate_can_be_signed(world: World) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    world.budget()
+    key = Ed25519PrivateKey.generate()
+    pem = world.folder / "key.pem"
+    pem.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    result = run(
+        config(),
+        LocalExecutor(),
+        out=world.folder / "run",
+        ledger_url=world.url,
+        store=world.store,
+        sign_key=pem,
+    )
+    public = key.public_key().public_bytes_raw().hex()
+    assert verify_certificate(result.directory.certificate, public_key=public).signed_by == public
+    with pytest.raises(VerificationError):
+        verify_certificate(result.directory.certificate, public_key="0" * 64)
+
+
+@pytest.mark.usefixtures("with_reports")
+def test_without_a_valid_certificate_everything_shown_is_private(world: World) -> None:
+    result = world.run(privacy__epsilon=None)
+    public = json.loads((result.directory.path / "report.json").read_text())
+    assert public["sections"] == []
+    private = json.loads((result.directory.private / "report.json").read_text())
+    assert len(private["sections"]) == 2
+    out = world.folder / "evaluation"
+    evaluate_datasets(synthetic=SENSITIVE, out=out, trainers=(), store=world.store)
+    assert {p.name for p in out.iterdir()} == {"private"}
+    assert stat.S_IMODE((out / "private" / "report.json").stat().st_mode) == 0o600

@@ -35,7 +35,7 @@ from tests.gates.system import (
     observed,
     table_shards,
 )
-from tests.rounds.harness import UNITS
+from tests.rounds.harness import RUN_ID, UNITS
 
 NOBODY = 1e-12
 
@@ -199,7 +199,9 @@ def gate_empty_batch(system: System) -> None:
     assert not np.any(seen.sums), "somebody took part"
     assert all(np.abs(step).min() > 0 for step in seen.steps), "a round without units has no noise"
     assert run.entry().committed_rounds == 5
-    before, _ = load_checkpoint(run.folder / "initial.safetensors")
+    before, _ = load_checkpoint(
+        run.folder / "initial.safetensors", run_id=RUN_ID, stage="pretraining"
+    )
     assert np.abs(run.parameters() - before["parameters"].numpy()).min() > 0
 
 
@@ -223,7 +225,9 @@ def gate_bad_units(system: System) -> None:
         )
         with np.errstate(all="warn"):
             shown.append(_what_an_onlooker_sees(run))
-        tensors, _ = load_checkpoint(run.folder / "rounds.safetensors")
+        tensors, _ = load_checkpoint(
+            run.folder / "rounds.safetensors", run_id=RUN_ID, stage="rounds"
+        )
         for name, tensor in tensors.items():
             assert bool(torch.isfinite(tensor).all()), f"{name} is not finite"
     assert shown[0] == shown[1] == shown[2], f"a bad unit can be seen: {shown}"
@@ -257,7 +261,7 @@ def _what_an_onlooker_sees(run: GateRun) -> dict[str, Any]:
         raise AssertionError(f"a unit's badness raised {error!r}") from error
     finally:
         logging.getLogger().removeHandler(handler)
-    _, state = load_checkpoint(run.folder / "rounds.safetensors")
+    _, state = load_checkpoint(run.folder / "rounds.safetensors", run_id=RUN_ID, stage="rounds")
     sizes = {path.name: path.stat().st_size for path in run.folder.iterdir()}
     return {
         "text": text.getvalue(),

@@ -203,7 +203,14 @@ def _scan_checkpoints(folder: Path) -> None:
             assert set(file.keys()) == {"parameters", "ema", "exp_avg", "exp_avg_sq"}
             assert set(file.metadata()) == {"state"}
             state = json.loads(file.metadata()["state"])
-        assert set(state) == {"run_id", "round_index", "block_nonce", "block_drawn"}
+        assert set(state) == {
+            "run_id",
+            "round_index",
+            "block_nonce",
+            "block_drawn",
+            "stage",
+            "noise_source",
+        }
 
 
 def _scan_modes(folder: Path) -> None:

@@ -170,7 +170,7 @@ class GateRun(ToyRun):
         initial = self.folder / "initial.safetensors"
         if not initial.exists():
             parameters = [p.detach().reshape(-1) for p in self.update().module.parameters()]
-            state = CheckpointState(run_id=RUN_ID, round_index=0)
+            state = CheckpointState(run_id=RUN_ID, round_index=0, stage="pretraining")
             save_checkpoint(initial, {"parameters": torch.cat(parameters)}, state)
         super().open()
 

@@ -137,7 +137,7 @@ def test_pretraining_lowers_the_loss_and_resumes(store: DatasetStore, tmp_path: 
     before = loss()
     assert trainer.advance(60) == 60
     assert loss() < 0.8 * before
-    tensors, state = load_checkpoint(spec.checkpoint)
+    tensors, state = load_checkpoint(spec.checkpoint, run_id="run", stage="pretraining")
     assert state.round_index == 60
     assert torch.equal(tensors["parameters"], tensors["ema"])
     assert Pretrainer(spec).progress() == 60
@@ -149,7 +149,7 @@ def test_without_pretraining_the_network_starts_untrained(
     training = config_values()["training"] | {"pretraining": {"steps": 0}}
     spec = pretrainer_spec(store, tmp_path, training=training)
     assert Pretrainer(spec).progress() == 0
-    tensors, _ = load_checkpoint(spec.checkpoint)
+    tensors, _ = load_checkpoint(spec.checkpoint, run_id="run", stage="pretraining")
     network = build_denoiser(spec.model, row_width=12, seed=0)
     expected = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     assert torch.equal(tensors["parameters"], expected)
@@ -183,10 +183,13 @@ def test_samplers_give_the_same_rows_whoever_draws_them(tmp_path: Path, count: i
     vector = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     checkpoint = tmp_path / "c.safetensors"
     tensors = {"parameters": torch.zeros_like(vector), "ema": vector}
-    save_checkpoint(checkpoint, tensors, CheckpointState(run_id="run", round_index=1))
+    save_checkpoint(
+        checkpoint, tensors, CheckpointState(run_id="run", round_index=1, stage="rounds")
+    )
 
     def rows(folder: Path, samplers: int) -> np.ndarray:
         spec = SamplerSpec(
+            run_id="run",
             checkpoint=checkpoint,
             folder=folder,
             model=model,

@@ -236,14 +236,14 @@ def test_a_run_is_reserved_drawn_committed_and_settled(ledger) -> None:
     assert entry is not None
     counts = (entry.committed_rounds, entry.drawn_rounds, entry.reserved_rounds, entry.max_rounds)
     assert counts == (60, 80, 90, 100)
-    ledger.settle("run", epsilon=3.5, delta=9e-7)
-    ledger.settle("run", epsilon=3.5, delta=9e-7)
+    ledger.settle("run", reserved_rounds=90, epsilon=3.5, delta=9e-7)
+    ledger.settle("run", reserved_rounds=90, epsilon=3.5, delta=9e-7)
     entry = ledger.reserved("run")
     assert entry is not None
     assert (entry.status, entry.epsilon, entry.delta) == ("settled", 3.5, 9e-7)
     assert account(ledger).spent_epsilon == 3.5
     with pytest.raises(UnsafeError, match="settled at another cost"):
-        ledger.settle("run", epsilon=3.0, delta=9e-7)
+        ledger.settle("run", reserved_rounds=90, epsilon=3.0, delta=9e-7)
     with pytest.raises(UnsafeError, match="is settled"):
         ledger.reserve_rounds("run", rounds=1, nonce="c")
     with pytest.raises(UnsafeError, match="closed"):
@@ -254,7 +254,7 @@ def test_settling_never_raises_a_charge(ledger) -> None:
     open_run(ledger)
     for epsilon, delta in ((4.1, 1e-6), (4.0, 2e-6), (-1.0, 0.0), (float("nan"), 0.0)):
         with pytest.raises(UnsafeError, match="cannot be settled"):
-            ledger.settle("run", epsilon=epsilon, delta=delta)
+            ledger.settle("run", reserved_rounds=0, epsilon=epsilon, delta=delta)
     assert account(ledger).spent_epsilon == 4.0
 
 
@@ -295,7 +295,7 @@ def test_what_was_drawn_is_never_taken_back_nor_beyond_the_block(ledger) -> None
     for unknown in (
         lambda: ledger.record_drawn("?", drawn=1),
         lambda: ledger.reserve_rounds("?", rounds=1, nonce="b"),
-        lambda: ledger.settle("?", epsilon=0, delta=0),
+        lambda: ledger.settle("?", reserved_rounds=0, epsilon=0, delta=0),
         lambda: ledger.abandon_uncommitted("?"),
     ):
         with pytest.raises(UnsafeError, match="never"):
@@ -331,13 +331,14 @@ def test_a_run_is_resumed_with_the_same_values_only(ledger) -> None:
         {"epsilon": 3.0},
         {"delta": 2e-6},
         {"max_rounds": 101},
+        {"units": 1000},
         {"event": {**SPECIFICATION, "noise_multiplier": 1.4}},
     ):
         with pytest.raises(UnsafeError, match="resume with the same configuration"):
             open_run(ledger, **changed)
     with pytest.raises(UnsafeError, match="another kind"):
         release(ledger, "run", lambda: 1)
-    ledger.settle("run", epsilon=1.0, delta=0.0)
+    ledger.settle("run", reserved_rounds=7, epsilon=1.0, delta=0.0)
     assert open_run(ledger).status == "settled"
 
 
@@ -362,7 +363,7 @@ def test_a_release_is_charged_before_it_is_drawn_and_drawn_once(ledger) -> None:
     with pytest.raises(UnsafeError, match="another held_epsilon"):
         release(ledger, "count", draw, epsilon=0.5)
     with pytest.raises(UnsafeError, match="never gets lower"):
-        ledger.settle("count", epsilon=0.0, delta=0.0)
+        ledger.settle("count", reserved_rounds=1, epsilon=0.0, delta=0.0)
     with pytest.raises(UnsafeError, match="not a run"):
         ledger.reserve_rounds("count", rounds=1, nonce="b")
     with pytest.raises(BudgetError):
@@ -671,7 +672,8 @@ def test_nothing_is_sqlite_only(ledger) -> None:
     ledger.reserve_rounds("run", rounds=10, nonce="a")
     ledger.commit_rounds("a", drawn=5)
     ledger.abandon_uncommitted("run")
-    ledger.settle("run", epsilon=1.0, delta=0.0)
+    ledger.settle("run", reserved_rounds=10, epsilon=1.0, delta=0.0)
+    ledger.certify("run", "0" * 64)
     release(ledger, "count", lambda: 1)
     ledger.entries(DATASET)
     assert len(statements) > 20

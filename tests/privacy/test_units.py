@@ -62,6 +62,17 @@ def test_delta_is_refused_warned_about_or_taken():
         check_delta_for_units(1e-4, units)
 
 
-def test_a_unit_count_is_positive():
-    with pytest.raises(ConfigError, match="units"):
-        UnitCount(value=0, source="declared")
+def test_delta_is_checked_against_the_most_units_that_a_noisy_count_leaves_likely():
+    counted = UnitCount(value=1000, source="dp", margin=500)
+    assert counted.at_most == 1500
+    for refused in (9e-4, 1 / 1500):
+        with pytest.raises(UnsafeError, match="1/units"):
+            check_delta_for_units(refused, counted)
+    with pytest.warns(UserWarning, match="smaller"):
+        check_delta_for_units(6.6e-4, counted)
+
+
+@pytest.mark.parametrize("values", [{"value": 0}, {"value": 5, "margin": -1}])
+def test_a_unit_count_is_positive_and_its_margin_not_negative(values):
+    with pytest.raises(ConfigError, match=r"units|margin"):
+        UnitCount(**values, source="declared")

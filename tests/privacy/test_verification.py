@@ -165,28 +165,33 @@ class Entry:
     reserved_rounds: int = 500
     epsilon: float = 5.0
     delta: float = 1e-6
+    certificate_digest: str | None = None
     event: dict[str, Any] = field(
         default_factory=lambda: ROUNDS.model_copy(update={"count": 700}).model_dump()
     )
 
 
 class FakeLedger:
-    def __init__(self, **entries):
+    """Entries that all know one certificate."""
+
+    def __init__(self, certified, **entries):
         self.entries = {
             "run-1": Entry(),
-            "run-1/count": Entry(reserved_rounds=0, epsilon=0.05, event=COUNT.model_dump()),
+            "run-1/count": Entry(
+                reserved_rounds=0, epsilon=0.05, delta=0.0, event=COUNT.model_dump()
+            ),
             **{key.replace("_", "-"): value for key, value in entries.items()},
         }
+        for entry in filter(None, self.entries.values()):
+            entry.certificate_digest = certified.digest
 
     def reserved(self, entry_id):
         return self.entries.get(entry_id)
 
 
 def test_a_ledger_confirms_what_was_reserved(built, file):
-    verification = verify_certificate(write(file, built.to_json()), ledger=FakeLedger())
+    verification = verify_certificate(write(file, built.to_json()), ledger=FakeLedger(built))
     assert verification.ledger_checked
-    transition_account = FakeLedger(run_1=Entry(unit="transition"))
-    assert verify_certificate(file, ledger=transition_account).ledger_checked
 
 
 @pytest.mark.parametrize(
@@ -199,34 +204,37 @@ def test_a_ledger_confirms_what_was_reserved(built, file):
         (Entry(event=ROUNDS.model_copy(update={"sampling_probability": 0.02}).model_dump()), "0.0"),
         (Entry(event=GaussianEvent(noise_multiplier=3.0).model_dump()), "states"),
         (Entry(dataset="clinic/ward-v0"), "no stage is about"),
+        (Entry(unit="transition"), "no stage is about"),
+        (Entry(delta=2e-6), "at delta"),
         (Entry(unit="patient_id"), "no stage is about"),
         (Entry(relation=Relation.ADD_OR_REMOVE), "no stage is about"),
         (Entry(epsilon=0.01), "the ledger charged"),
     ],
 )
 def test_a_ledger_that_says_otherwise_refuses(built, file, entry, message):
-    refused(file, built.to_json(), message, ledger=FakeLedger(run_1=entry))
+    refused(file, built.to_json(), message, ledger=FakeLedger(built, run_1=entry))
 
 
-def test_a_consistent_rewrite_is_caught_by_the_ledger_alone(file):
+def test_a_consistent_rewrite_is_caught_by_the_ledger_alone(built, file):
     fewer = PoissonGaussianEvent(**{**ROUNDS.model_dump(), "count": 100})
     rewritten = certificate(stage(events=(fewer,)), ledger_entries=("run-1",))
     verify_certificate(write(file, rewritten.to_json()))
-    refused(file, rewritten.to_json(), "reserved 500", ledger=FakeLedger())
+    refused(file, rewritten.to_json(), "reserved 500", ledger=FakeLedger(built))
 
 
 def test_every_event_needs_its_own_entry(built, file):
     for entries in ((), ("run-1",), ("run-1", "run-1", "run-1/count")):
         missing = certificate(ledger_entries=entries)
-        refused(file, missing.to_json(), "ledger", ledger=FakeLedger())
+        refused(file, missing.to_json(), "ledger", ledger=FakeLedger(built))
 
 
 def test_single_releases_add_up_to_the_stage_s_count(file):
     release = GaussianEvent(noise_multiplier=20.0)
     three = stage(events=(release.model_copy(update={"count": 3}),))
     names = ("a", "b", "c")
-    ledger = FakeLedger(**{n: Entry(epsilon=1.0, event=release.model_dump()) for n in names})
     built = certificate(three, ledger_entries=names)
+    entries = {n: Entry(epsilon=1.0, event=release.model_dump()) for n in names}
+    ledger = FakeLedger(built, **entries)
     assert verify_certificate(write(file, built.to_json()), ledger=ledger).ledger_checked
     refused(file, certificate(three, ledger_entries=names[:2]).to_json(), "states 3", ledger=ledger)
 
@@ -258,22 +266,77 @@ def test_a_signature_of_something_else_or_by_someone_else_is_refused(signed, bui
     refused(file, values, "signature does not match")
 
 
-def test_a_real_ledger_confirms_what_was_reserved_and_refuses_the_rest(tmp_path, file):
+REWRITES = {
+    "unit": ({"unit": "transition"}, "no stage is about"),
+    "delta": ({"delta": 2e-6}, "at delta"),
+    "smaller delta": ({"delta": 9.999e-7}, "at delta"),
+    "units": ({"units": 30_000}, "another certificate"),
+    "clip norm": ({"clip_norm": 2.0}, "another certificate"),
+}
+
+
+@pytest.fixture
+def reserved(tmp_path):
+    """A ledger with a run and a count that are not certified yet, and their certificate."""
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    budget = PrivacyBudget(epsilon=3.0, delta=1e-5, unit="trajectory")
+    budget = PrivacyBudget(epsilon=3.0, delta=1e-5, unit="transition")
     about = {"dataset": "clinic/stays-v0", "fingerprint": "f" * 64}
     account = {**about, "unit": "trajectory", "relation": budget.relation}
     ledger.set_budget(**about, budget=budget)
-    _, counted = ledger.release_once(
-        nonce="n", **account, epsilon=0.05, delta=0.0, event=COUNT.model_dump(), draw=lambda: 7
+    ledger.release_once(
+        nonce="run-1/count",
+        **account,
+        epsilon=0.05,
+        delta=0.0,
+        event=COUNT.model_dump(),
+        draw=lambda: 7,
     )
     planned = ROUNDS.model_copy(update={"count": 600}).model_dump()
-    run = ledger.open_run(
+    ledger.open_run(
         run_id="run-1", **account, epsilon=1.0, delta=1e-6, max_rounds=600, event=planned
     )
     ledger.reserve_rounds("run-1", rounds=500, nonce="block")
-    written = certificate(ledger_entries=(run.id, counted.id))
-    assert verify_certificate(write(file, written.to_json()), ledger=ledger).ledger_checked
+    yield ledger, certificate(outputs=(Output(id="set-v0", sha256="1" * 64),))
+    ledger.close()
+
+
+@pytest.fixture
+def certified(reserved):
+    ledger, written = reserved
+    ledger.settle("run-1", reserved_rounds=500, epsilon=0.9, delta=1e-6)
+    for entry_id in written.ledger_entries:
+        ledger.certify(entry_id, written.digest)
+    return ledger, written
+
+
+def test_a_real_ledger_confirms_what_was_certified(certified, file):
+    ledger, written = certified
+    write(file, written.to_json())
+    assert verify_certificate(file, ledger=ledger).ledger_checked
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_a_consistent_rewrite_is_refused_by_a_real_ledger(certified, file, name):
+    changed, message = REWRITES[name]
+    ledger, written = certified
+    stages = [each.model_copy(update=changed) for each in written.stages]
+    if "delta" in changed:
+        stages = [written.stages[0], stages[1]]
+    rewritten = certificate(*stages, outputs=written.outputs)
+    verify_certificate(write(file, rewritten.to_json()))
+    refused(file, rewritten.to_json(), message, ledger=ledger)
+
+
+@pytest.mark.parametrize("outputs", [(), (Output(id="set-v0", sha256="2" * 64),)])
+def test_rewritten_outputs_are_refused_by_a_real_ledger(certified, file, outputs):
+    ledger, written = certified
+    rewritten = with_outputs(written, outputs)
+    verify_certificate(write(file, rewritten.to_json()))
+    refused(file, rewritten.to_json(), "another certificate", ledger=ledger)
+
+
+def test_what_the_ledger_never_certified_is_refused(reserved, file):
+    ledger, written = reserved
+    refused(file, written.to_json(), "no certificate for entry 'run-1'", ledger=ledger)
     ledger.reserve_rounds("run-1", rounds=100, nonce="second block")
     refused(file, written.to_json(), "reserved 600", ledger=ledger)
-    ledger.close()

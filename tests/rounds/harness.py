@@ -91,7 +91,9 @@ class ToyRun:
         initial = self.folder / "initial.safetensors"
         if not initial.exists():
             tensors = {"parameters": torch.from_numpy(initial_parameters(self.update.dtype).copy())}
-            save_checkpoint(initial, tensors, CheckpointState(run_id=RUN_ID, round_index=0))
+            save_checkpoint(
+                initial, tensors, CheckpointState(run_id=RUN_ID, round_index=0, stage="pretraining")
+            )
         if self.mechanism is None:
             return
         ledger = self.ledger
@@ -166,7 +168,9 @@ class ToyRun:
         return self.parameters()
 
     def parameters(self, name: str = "parameters") -> NDArray[Any]:
-        tensors, _ = load_checkpoint(self.folder / "rounds.safetensors")
+        tensors, _ = load_checkpoint(
+            self.folder / "rounds.safetensors", run_id=RUN_ID, stage="rounds"
+        )
         return tensors[name].numpy()
 
     def with_folder(self, name: str) -> "ToyRun":

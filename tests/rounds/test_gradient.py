@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.network import DiffusionRowLoss, build_denoiser
+from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.rounds.gradient import GradientLocalUpdate, clip_rows
 from distributed_privrl.rounds.local_update import UnitBatch
 from tests.rounds.toy import ToyLoss, ToyUpdate, batch, initial_parameters
@@ -135,7 +136,7 @@ def test_cancelling_copies_cannot_smuggle_a_large_rounding_error() -> None:
     assert np.linalg.norm(vector) <= 1.0
 
 
-@pytest.mark.parametrize("micro_batch_rows", [1, 7, 4096])
+@pytest.mark.parametrize("micro_batch_rows", [1, 7, 1024])
 def test_micro_batches_do_not_change_the_sum(micro_batch_rows: int) -> None:
     units = batch(2500)
     expected = ToyUpdate()().clipped_sum(PARAMETERS, units)
@@ -166,3 +167,42 @@ def test_clip_rows_measures_what_it_wrote() -> None:
     norms = clip_rows(rows, 1.0).double().norm(dim=1)
     assert float(norms.max()) <= 1.0
     assert float(norms.min()) > 0.999
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(4),
+        nn.BatchNorm1d(4, affine=False),
+        nn.InstanceNorm1d(4, track_running_stats=True),
+    ],
+)
+def test_layers_that_couple_units_are_refused(layer: nn.Module) -> None:
+    module = nn.Sequential(nn.Linear(5, 4), layer, nn.Linear(4, 5))
+    with pytest.raises(UnsafeError, match="normalises over the batch"):
+        GradientLocalUpdate(module=module, row_loss=ToyLoss(), clip_norm=1.0)
+
+
+def test_micro_batches_are_no_larger_than_what_the_sensitivity_pays_for() -> None:
+    with pytest.raises(ConfigError, match="micro_batch_rows=1025"):
+        ToyUpdate(micro_batch_rows=1025)()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_float32_sums_stay_within_the_slack_that_is_paid_for(removed: bool) -> None:
+    units = batch(8192, seed=5)
+    parameters = initial_parameters(torch.float32)
+    update = ToyUpdate(dtype=torch.float32)()
+    whole = update.clipped_sum(parameters, units).astype(np.float64)
+    own = update.clipped_sum(parameters, units.part(17, 18)).astype(np.float64)
+    kept = np.delete(np.arange(8192), 17)
+    valid = units.valid.copy()
+    valid[17] = False
+    others = (
+        replace(units, rows=units.rows[kept], valid=units.valid[kept], draws=units.draws[kept])
+        if removed
+        else replace(units, valid=valid)
+    )
+    rest = update.clipped_sum(parameters, others).astype(np.float64)
+    assert np.linalg.norm(own) > 0.99
+    assert np.linalg.norm(whole - own - rest) <= SUM_SLACK

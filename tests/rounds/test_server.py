@@ -1,5 +1,6 @@
 """The private round: the same result however it is spread, and a ledger that is always true."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.rounds.server import ParameterServer
+from distributed_privrl.rounds.worker import LocalUpdateWorker
 from tests.rounds.harness import RUN_ID, ToyRun
 from tests.rounds.toy import ToyUpdate
 
@@ -151,7 +153,7 @@ def test_a_crash_between_checkpoint_and_commit_loses_nothing(
 
     with monkeypatch.context() as patched:
 
-        def crash(self: Ledger, nonce: str, *, drawn: int) -> None:
+        def crash(self: Ledger, nonce: str, *, drawn: int, run_id: str) -> None:
             raise OSError("power cut")
 
         patched.setattr(Ledger, "commit_rounds", crash)
@@ -181,8 +183,14 @@ def test_a_checkpoint_holds_parameters_and_ids_alone(toy: ToyRun) -> None:
     with safe_open(toy.folder / "rounds.safetensors", framework="pt") as file:
         assert set(file.keys()) == {"parameters", "ema", "exp_avg", "exp_avg_sq"}
         assert set(file.metadata()) == {"state"}
-        for key in ("key", "seed", "indices", "rng"):
-            assert key not in file.metadata()["state"]
+        assert set(json.loads(file.metadata()["state"])) == {
+            "run_id",
+            "round_index",
+            "stage",
+            "block_nonce",
+            "block_drawn",
+            "noise_source",
+        }
 
 
 def test_without_privacy_no_noise_and_no_ledger(toy: ToyRun) -> None:
@@ -201,3 +209,11 @@ def test_a_real_run_differs_every_time(toy: ToyRun) -> None:
 def test_float32_parameters_work(toy: ToyRun) -> None:
     update = ToyUpdate(dtype=torch.float32)
     assert replace(toy, update=update).train(LocalExecutor()).dtype == np.float32
+
+
+def test_noise_and_ledger_go_together(toy: ToyRun) -> None:
+    toy.open()
+    spec = toy.server_spec(LocalExecutor().start(LocalUpdateWorker, toy.worker_specs()))
+    for broken in (replace(spec, ledger=None), replace(spec, mechanism=None)):
+        with pytest.raises(UnsafeError, match="go together"):
+            ParameterServer(broken)

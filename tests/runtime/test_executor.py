@@ -163,10 +163,39 @@ def test_the_token_is_never_readable_by_others(
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
 
 
-def test_a_cluster_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
+def test_a_cluster_without_a_token_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises(UnsafeError, match="RAY_AUTH_MODE=token"):
-        session.connect(address="10.0.0.1:6379")
+    with pytest.raises(UnsafeError, match="RAY_AUTH_MODE is not token"):
+        session.connect(address=address)
+
+
+def test_an_address_that_cannot_be_checked_is_refused() -> None:
+    with pytest.raises(ConfigError, match="host:port"):
+        session.connect(address="auto")
+
+
+def test_a_ray_that_somebody_else_started_is_refused(
+    ray_executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_STARTED", [])
+    with pytest.raises(UnsafeError, match=r"ray\.shutdown"):
+        session.connect()
+
+
+def test_too_little_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "SHARED_MEMORY_BYTES", 2**60)
+    with pytest.raises(UnsafeError, match="shm-size"):
+        session._check_shared_memory()
+
+
+def test_nothing_is_spilled_to_disk(ray_executor: Executor) -> None:
+    import ray
+
+    node = ray._private.worker.global_worker.node
+    assert node._config["automatic_object_spilling_enabled"] is False
 
 
 def test_a_cluster_that_answers_without_a_token_is_not_joined(

@@ -71,7 +71,9 @@ class Pretrainer:
             generator=torch.Generator().manual_seed(self._streams.integer("distillation")),
         )
         if spec.checkpoint.exists():
-            tensors, state = load_checkpoint(spec.checkpoint)
+            tensors, state = load_checkpoint(
+                spec.checkpoint, run_id=spec.run_id, stage="pretraining"
+            )
             self._optimiser.restore(tensors, steps=state.round_index)
         self._rows = self._public_rows(encoder) if self._left() else np.empty((0, encoder.width))
         if spec.config.steps == 0 and not spec.checkpoint.exists():
@@ -140,7 +142,9 @@ class Pretrainer:
         return synthetic[scores.argsort(descending=True)[:keep]]
 
     def _save(self) -> None:
-        state = CheckpointState(run_id=self._spec.run_id, round_index=self._optimiser.steps)
+        state = CheckpointState(
+            run_id=self._spec.run_id, round_index=self._optimiser.steps, stage="pretraining"
+        )
         tensors = self._optimiser.tensors()
         if self._left() == 0:
             # Fine-tuning starts from the average of the iterates, with fresh moments.

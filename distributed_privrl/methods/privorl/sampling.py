@@ -23,6 +23,7 @@ class SamplerSpec:
     """What a sampler is built from.
 
     Args:
+        run_id: the run that trained them.
         checkpoint: the trained parameters; their moving average is sampled.
         folder: where chunks are written.
         model: the denoiser.
@@ -34,6 +35,7 @@ class SamplerSpec:
         count: the number of samplers.
     """
 
+    run_id: str
     checkpoint: Path
     folder: Path
     model: DenoiserConfig
@@ -54,7 +56,7 @@ class Sampler:
     def __init__(self, spec: SamplerSpec) -> None:
         self._spec = spec
         self._network = build_denoiser(spec.model, row_width=spec.row_width, seed=spec.seed)
-        tensors, _ = load_checkpoint(spec.checkpoint)
+        tensors, _ = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="rounds")
         FlatParameters(self._network).load(tensors["ema"])
         self._chunks = [
             index

@@ -182,6 +182,7 @@ def _draw_rows(config: PrivorlNConfig, context: RunContext, encoder: TransitionE
     count = config.runtime.workers
     specs = [
         SamplerSpec(
+            run_id=context.run_id,
             checkpoint=context.folder / TRAINED,
             folder=context.folder / SYNTHETIC,
             model=config.model,

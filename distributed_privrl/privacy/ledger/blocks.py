@@ -69,15 +69,20 @@ def reserve(connection: Connection, entry: LedgerEntry, rounds: int, nonce: str)
     return Reservation(**values, run_id=entry.id, repeated=False)
 
 
-def record(connection: Connection, nonce: str, drawn: int, *, commit: bool) -> None:
+def record(
+    connection: Connection, nonce: str, drawn: int, *, commit: bool, run_id: str | None = None
+) -> None:
     """Record that ``drawn`` rounds of a block were drawn, and committed if ``commit``.
 
     Raises:
-        UnsafeError: the block is unknown or closed, or the count goes back or beyond the block.
+        UnsafeError: the block is unknown, closed or another run's than ``run_id``, or the count
+            goes back or beyond the block.
     """
     block = find_block(connection, nonce)
     if block is None:
         raise UnsafeError(f"nonce {nonce!r} was never reserved: reserve before drawing")
+    if run_id not in (None, block.run_id):
+        raise UnsafeError(f"nonce {nonce!r} belongs to run {block.run_id!r}, not to {run_id!r}")
     entry = as_entry(stored_entry(connection, block.run_id))  # locks; the block is read again
     block = find_block(connection, nonce) or block
     committed = drawn if commit else block.committed

@@ -106,7 +106,7 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
         The entry, and whether it is new.
 
     Raises:
-        BudgetError: no budget, or not enough of it left.
+        BudgetError: no budget, not enough of it left, or the account's deltas reach 1/units.
         UnsafeError: unit, relation or data do not fit the account, or the entry's id was used for
             something else.
     """
@@ -129,6 +129,7 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
             )
         return as_entry(row), False
     _check_affordable(account, request)
+    _check_delta_sum(account, request)
     connection.execute(
         insert(ENTRIES).values(
             **columns,
@@ -195,6 +196,17 @@ def _check_affordable(account: Account, request: Charge) -> None:
         f" {request.epsilon:.6g} and {request.delta:.6g}: ask for less, or raise the budget with"
         f" `{budget_line(account.dataset, account.unit, account.relation, needed)}`"
     )
+
+
+def _check_delta_sum(account: Account, request: Charge) -> None:
+    """Refuse a charge with which the account's deltas would allow to publish one unit whole."""
+    delta = account.spent_delta + request.delta
+    if request.units is not None and delta >= (1 - _SLACK) / request.units:
+        raise BudgetError(
+            f"{account.dataset} has spent delta {account.spent_delta:.6g}, with this"
+            f" {request.delta:.6g} it is not below 1/units = {1 / request.units:.6g}: choose a"
+            " smaller delta"
+        )
 
 
 def _within(total: float, limit: float) -> bool:

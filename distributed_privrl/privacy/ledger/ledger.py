@@ -7,6 +7,7 @@ are chosen adaptively (Rogers, Roth, Ullman and Vadhan, 2016, section 4).
 """
 
 import json
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ from distributed_privrl.privacy.ledger.records import (
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES
 from distributed_privrl.privacy.ledger.storage import Storage, ledger_url
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
+
+_LARGE_DELTA = 1e-3
 
 
 class Ledger:
@@ -62,7 +65,14 @@ class Ledger:
             BudgetError: less than what is spent.
             UnsafeError: the dataset has an account in another unit or relation, the id belongs to
                 other data, or the data have an account under another id.
+
+        Warns:
+            UserWarning: delta is above 1e-3.
         """
+        if budget.delta > _LARGE_DELTA:
+            warnings.warn(
+                f"delta={budget.delta:g} is large: it should be far below 1/units", stacklevel=2
+            )
         limits = {"epsilon": budget.epsilon, "delta": budget.delta}
         with self._storage.transaction() as connection:
             account = budgets.same_data(connection, dataset, fingerprint)
@@ -112,6 +122,7 @@ class Ledger:
         delta: float,
         max_rounds: int,
         event: dict[str, Any],
+        units: int | None = None,
     ) -> LedgerEntry:
         """Hold the whole cost of a run, or refuse it; the same call again resumes the run.
 
@@ -125,9 +136,10 @@ class Ledger:
             delta: cost of all ``max_rounds``.
             max_rounds: rounds the run may reserve, spare ones included.
             event: what the run releases, as JSON.
+            units: how many there are; the account's deltas must stay below 1/units.
 
         Raises:
-            BudgetError: no budget, or not enough left.
+            BudgetError: no budget, not enough left, or deltas that add up to 1/units.
             UnsafeError: unit, relation or data do not fit the account, or ``run_id`` was opened
                 with other values.
         """
@@ -142,6 +154,7 @@ class Ledger:
             delta=delta,
             max_rounds=max_rounds,
             event=event,
+            units=units,
         )
         with self._storage.transaction() as connection:
             return budgets.charge(connection, request)[0]
@@ -163,23 +176,24 @@ class Ledger:
             entry = blocks.open_entry(connection, run_id)
             return blocks.reserve(connection, entry, rounds, nonce)
 
-    def record_drawn(self, nonce: str, *, drawn: int) -> None:
+    def record_drawn(self, nonce: str, *, drawn: int, run_id: str | None = None) -> None:
         """Record that ``drawn`` rounds of a block have been drawn so far.
 
         Raises:
-            UnsafeError: the block is unknown or closed, or ``drawn`` goes back or beyond it.
+            UnsafeError: the block is unknown, closed or of another run than ``run_id``, or
+                ``drawn`` goes back or beyond it.
         """
         with self._storage.transaction() as connection:
-            blocks.record(connection, nonce, drawn, commit=False)
+            blocks.record(connection, nonce, drawn, commit=False, run_id=run_id)
 
-    def commit_rounds(self, nonce: str, *, drawn: int) -> None:
+    def commit_rounds(self, nonce: str, *, drawn: int, run_id: str | None = None) -> None:
         """Record that ``drawn`` rounds of a block are in a durable checkpoint; may be repeated.
 
         Raises:
-            UnsafeError: the block is unknown or closed, or ``drawn`` goes back or beyond it.
+            UnsafeError: as for `record_drawn`.
         """
         with self._storage.transaction() as connection:
-            blocks.record(connection, nonce, drawn, commit=True)
+            blocks.record(connection, nonce, drawn, commit=True, run_id=run_id)
 
     def abandon_uncommitted(self, run_id: str) -> int:
         """Close a crashed run's blocks: rounds not committed count as drawn and stay charged.
@@ -193,19 +207,24 @@ class Ledger:
         with self._storage.transaction() as connection:
             return blocks.abandon(connection, run_id)
 
-    def settle(self, run_id: str, *, epsilon: float, delta: float) -> None:
+    def settle(self, run_id: str, *, reserved_rounds: int, epsilon: float, delta: float) -> None:
         """Lower a run's charge to the cost of the rounds it reserved, and close it.
 
         The caller computes that cost from ``reserved_rounds``. Rounds that were not reserved are
         free again only where the stop did not depend on what was released.
 
         Raises:
-            UnsafeError: no such run, above what it holds, or settled at another cost.
+            UnsafeError: no such run, rounds reserved meanwhile, above its hold, or settled before.
         """
         with self._storage.transaction() as connection:
             row = budgets.stored_entry(connection, run_id)
             if row["kind"] != "rounds":
                 raise UnsafeError(f"{run_id!r} is a release: its charge never gets lower")
+            if row["reserved_rounds"] != reserved_rounds:
+                raise UnsafeError(
+                    f"rounds were reserved meanwhile: run {run_id!r} has {row['reserved_rounds']},"
+                    f" not {reserved_rounds}; compute its cost again"
+                )
             if row["status"] == "settled":
                 if (row["epsilon"], row["delta"]) != (epsilon, delta):
                     raise UnsafeError(f"run {run_id!r} is settled at another cost already")
@@ -221,6 +240,21 @@ class Ledger:
                 .values(epsilon=epsilon, delta=delta, status="settled")
             )
 
+    def certify(self, entry_id: str, certificate_digest: str) -> None:
+        """Store which certificate states a settled entry, once; may be repeated with the same.
+
+        Raises:
+            UnsafeError: no such entry, still open, or stated by another certificate.
+        """
+        with self._storage.transaction() as connection:
+            row = budgets.stored_entry(connection, entry_id)
+            if row["status"] != "settled":
+                raise UnsafeError(f"{entry_id!r} is open: settle it before it is certified")
+            if row["certificate_digest"] not in (None, certificate_digest):
+                raise UnsafeError(f"{entry_id!r} is stated by another certificate already")
+            certified = update(ENTRIES).where(ENTRIES.c.id == entry_id)
+            connection.execute(certified.values(certificate_digest=certificate_digest))
+
     def release_once(
         self,
         *,
@@ -233,6 +267,7 @@ class Ledger:
         delta: float,
         event: dict[str, Any],
         draw: Callable[[], Any],
+        units: int | None = None,
     ) -> tuple[Any, LedgerEntry]:
         """Charge, draw and store one noisy answer; a repeated nonce returns it without drawing.
 
@@ -245,13 +280,14 @@ class Ledger:
             epsilon: cost, >= 0.
             delta: cost.
             event: what is released, as JSON.
+            units: as in `open_run`.
             draw: makes the noisy answer, of JSON values; called once, after the charge is on disk.
 
         Returns:
             The answer as read from JSON, and its entry.
 
         Raises:
-            BudgetError: no budget, or not enough left.
+            BudgetError: no budget, not enough left, or deltas that add up to 1/units.
             ConfigError: the answer or event is not of JSON values.
             UnsafeError: the nonce was charged without an answer (a crash, or another process that
                 still draws), or for another query; or the account does not fit.
@@ -267,6 +303,7 @@ class Ledger:
             delta=delta,
             max_rounds=1,
             event=event,
+            units=units,
         )
         with self._storage.transaction() as connection:
             entry, is_new = budgets.charge(connection, request)

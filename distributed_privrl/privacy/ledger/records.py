@@ -45,7 +45,9 @@ class LedgerEntry:
     """One charge: a run of private rounds, or one release.
 
     ``epsilon`` and ``delta`` are what is charged now: the whole hold until it is settled.
-    ``committed_rounds <= drawn_rounds <= reserved_rounds <= max_rounds`` always.
+    ``committed_rounds <= drawn_rounds <= reserved_rounds <= max_rounds`` always. ``units`` is the
+    number of units that the run counted on; ``certificate_digest`` says which certificate states
+    the entry.
     """
 
     id: str
@@ -62,6 +64,8 @@ class LedgerEntry:
     event: dict[str, Any]
     status: Literal["open", "settled"]
     created: str
+    units: int | None
+    certificate_digest: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +100,15 @@ class Charge:
     delta: float
     max_rounds: int
     event: dict[str, Any]
+    units: int | None
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < math.inf:
             raise ConfigError(f"epsilon must be a finite number >= 0, got {self.epsilon!r}")
         check_delta("delta", self.delta)
         check_positive("max_rounds", self.max_rounds)
+        if self.units is not None:
+            check_positive("units", self.units)
 
     def columns(self) -> dict[str, Any]:
         """Return what a stored entry must equal to be this charge, made before."""
@@ -113,6 +120,7 @@ class Charge:
             "held_delta": self.delta,
             "max_rounds": self.max_rounds,
             "event": as_json("event", self.event),
+            "units": self.units,
         }
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 METADATA = MetaData()
-VERSION = 1
+VERSION = 2
 
 SCHEMA_VERSIONS = Table(
     "schema_versions", METADATA, Column("version", Integer, primary_key=True, autoincrement=False)
@@ -57,6 +57,8 @@ ENTRIES = Table(
     Column("held_delta", Double, nullable=False),
     Column("event", Text, nullable=False),
     Column("answer", Text),
+    Column("units", Integer),
+    Column("certificate_digest", String(64)),
     Column("status", String(16), nullable=False),
     Column("created", String(40), nullable=False),
     CheckConstraint("kind IN ('rounds', 'release')", name="entry_kind"),
