@@ -129,10 +129,11 @@ def test_a_round_draws_once_with_the_noise_that_its_event_states():
 
 
 @pytest.mark.parametrize("dimension", [1, 10, 6_460_000])
-def test_rounding_to_the_lattice_is_inside_the_sensitivity(dimension):
+def test_rounding_of_sums_and_to_the_lattice_is_inside_the_sensitivity(dimension):
     granularity = lattice_granularity(ROUND.clip_norm, dimension)
-    assert ROUND.sensitivity(dimension) == 2.0 + math.sqrt(dimension) * granularity
-    assert 2.0 < ROUND.sensitivity(dimension) <= 2.0 * (1 + 2.0**-20)
+    expected = 2.0 * (1 + 2.0**-10) + math.sqrt(dimension) * granularity
+    assert ROUND.sensitivity(dimension) == expected
+    assert ROUND.sensitivity(dimension) <= 2.0 * (1 + 2.0**-10 + 2.0**-20)
 
 
 def test_two_neighbouring_rounded_sums_stay_within_the_sensitivity():
