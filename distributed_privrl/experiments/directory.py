@@ -113,14 +113,19 @@ class RunDirectory:
         except (OSError, ValueError, KeyError) as error:
             raise StorageError(f"{path} is missing or damaged: start the run anew") from error
 
-    def write_private(self, name: str, content: str | bytes) -> Path:
-        """Write ``private/name`` with mode 0600."""
+    def make_private(self) -> Path:
+        """Make ``private/`` for its owner alone, marked, and return it."""
         with storage_errors(f"make {self.private}"):
             self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.private, 0o700)
         write_atomically(self.private / "NOT_FOR_RELEASE.txt", NOT_FOR_RELEASE, mode=0o600)
-        write_atomically(self.private / name, content, mode=0o600)
-        return self.private / name
+        return self.private
+
+    def write_private(self, name: str, content: str | bytes) -> Path:
+        """Write ``private/name`` with mode 0600."""
+        path = self.make_private() / name
+        write_atomically(path, content, mode=0o600)
+        return path
 
     def append_metrics(self, **values: PublicValue | ReleasedValue) -> None:
         """Append one line to metrics.jsonl; public and released values only, by type.

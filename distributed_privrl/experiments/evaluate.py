@@ -116,7 +116,7 @@ def evaluate_datasets(
         directory.write_private("scores.json", json.dumps(_scores(real, rows)))
         private = [*private, fidelity_section(real, rows, names, environment)]
     if private:
-        directory.write_private("README.txt", "See NOT_FOR_RELEASE.txt.\n")
+        directory.make_private()
         title = f"{synthetic} against {reference}" if reference else f"Evaluation of {synthetic}"
         _write(directory.private, "private", title, certificate, private)
     return figures

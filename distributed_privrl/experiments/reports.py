@@ -117,7 +117,7 @@ def write_reports(
     )
     real = sampled_rows(store, config.data.sensitive)
     fidelity_part = fidelity_section(real, synthetic, names, maze)
-    directory.write_private("README.txt", "Compared with real rows; see NOT_FOR_RELEASE.txt.\n")
+    directory.make_private()
     write_report(
         directory.private / "report.html",
         directory.private / "report.json",

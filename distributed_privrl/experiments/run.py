@@ -88,8 +88,9 @@ def run(
     check_datasets(config, store, may_exist=resume)
     fresh = not RunDirectory(out).config_path.exists()
     source = RunContext.noise_class(insecure_key)
-    directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
     ledger = Ledger(ledger_url)
+    ledger.accounts()  # a ledger that cannot be read is found before a folder is made
+    directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
     try:
         _check_output(config, store, directory)
         context = RunContext(
