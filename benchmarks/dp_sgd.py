@@ -6,7 +6,8 @@ and noise are the defaults of a run.
 """
 
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,7 @@ class PrivateStep:
         self._gradient = torch.empty_like(vector)
 
     def __call__(self) -> None:
+        """Take a step."""
         total = self._update.clipped_sum(self._optimiser.vector.numpy(), self._batch)
         if self._source is not None:
             total = MECHANISM.add_noise(total, self._source, round_index=0, out=self._total)
@@ -90,6 +92,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self) -> None:
+        """Move towards the parameters."""
         for average, parameter in zip(self._averages, self._parameters, strict=True):
             average.lerp_(parameter, 1 - OPTIMISER.ema_decay)
 
@@ -107,13 +110,14 @@ class NonPrivateStep:
         self._average = MovingAverage(self._network)
 
     def __call__(self) -> None:
+        """Take a step."""
         self._adam.zero_grad(set_to_none=True)
         torch.autograd.backward(self._loss(self._network, self._rows, self._draws).mean())
         self._adam.step()
         self._average.update()
 
 
-class LatticeNoiseOptimiser(DPOptimizerFastGradientClipping):
+class LatticeNoiseOptimiser(DPOptimizerFastGradientClipping):  # type: ignore[misc]
     """Opacus' optimiser with the certified noise in place of its own."""
 
     def use(self, source: SecureNoise) -> None:
@@ -142,6 +146,7 @@ class RowLosses:
     reduction = "mean"
 
     def __call__(self, losses: Tensor) -> Tensor:
+        """Return the losses as they are."""
         return losses
 
 
@@ -166,8 +171,11 @@ class GhostStep:
         self._average = MovingAverage(network)
 
     def __call__(self) -> None:
+        """Take a step."""
         self._optimiser.zero_grad(set_to_none=True)
-        self._criterion(self._loss(self._module, self._rows, self._draws)).backward()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            self._criterion(self._loss(self._module, self._rows, self._draws)).backward()
         self._optimiser.step()
         self._average.update()
 
@@ -187,6 +195,7 @@ class MatrixProducts:
 
     @torch.no_grad()
     def __call__(self) -> None:
+        """Multiply."""
         for layer, inputs, gradients, needs_input_gradient in self._layers:
             layer(inputs)
             if needs_input_gradient:
@@ -214,7 +223,7 @@ class Size:
     runs_a_turn: dict[int, int]
 
 
-FULL = Size(model=PAPER_MODEL, turns={128: 15, 1024: 9}, runs_a_turn={128: 4, 1024: 1})
+FULL = Size(model=PAPER_MODEL, turns={128: 31, 1024: 21}, runs_a_turn={128: 4, 1024: 1})
 QUICK = Size(model=QUICK_MODEL, turns={128: 3, 1024: 3}, runs_a_turn={128: 1, 1024: 1})
 
 
@@ -284,7 +293,7 @@ def _ratios(rows: int, timings: dict[str, Timing]) -> dict[str, float | None]:
     }
 
 
-def _notes(dimension: int) -> Sequence[str]:
+def _notes(dimension: int) -> tuple[str, ...]:
     return (
         f"{dimension:,} parameters; micro-batches of {RoundsConfig().micro_batch_rows} rows;"
         " all steps keep a moving average of the parameters.",

@@ -186,11 +186,12 @@ def open_ledger(folder: Path, mechanism: PrivateRound) -> Ledger:
     """Return a ledger that holds all rounds; what they cost does not matter here."""
     ledger = Ledger(f"sqlite:///{folder / 'ledger.sqlite'}")
     budget = PrivacyBudget(epsilon=2.0, delta=1e-6, unit="transition")
-    account = {"dataset": DATASET, "fingerprint": "0" * 64}
-    ledger.set_budget(**account, budget=budget)
+    fingerprint = "0" * 64
+    ledger.set_budget(dataset=DATASET, fingerprint=fingerprint, budget=budget)
     ledger.open_run(
-        **account,
         run_id=RUN_ID,
+        dataset=DATASET,
+        fingerprint=fingerprint,
         unit=budget.unit,
         relation=mechanism.relation,
         epsilon=1.0,
@@ -207,7 +208,7 @@ def write_rows(folder: Path, units: int) -> None:
     rows = Transitions(
         observations=generator.normal(size=(units, 4)),
         actions=generator.uniform(-1, 1, size=(units, 2)),
-        rewards=generator.normal(size=units),
+        rewards=generator.normal(size=units).astype(np.float32),
         next_observations=generator.normal(size=(units, 4)),
         terminated=np.zeros(units, bool),
         truncated=np.zeros(units, bool),

@@ -206,7 +206,8 @@ def public_rows(count: int) -> NDArray[np.float32]:
     rows = centres[cluster] + generator.normal(size=(count, ROW_WIDTH)) @ mixing
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     rows[:, -1] = np.where(cluster == 0, 1.0, -1.0)
-    return rows.astype(np.float32)
+    result: NDArray[np.float32] = rows.astype(np.float32)
+    return result
 
 
 def _train(size: Size, network: ResidualMLPDenoiser, rows: NDArray[np.float32]) -> None:

@@ -87,11 +87,6 @@ def _epsilon_of_json(
     )
 
 
-def forget_computed() -> None:
-    """Forget remembered figures, so that their computation can be timed."""
-    _epsilon_of_json.cache_clear()
-
-
 def cross_check(events: Sequence[Event], *, delta: float, relation: Relation) -> RdpFigure:
     """Return the Renyi-DP epsilon of ``events``, or the reason why there is none.
 

@@ -212,7 +212,9 @@ def lost_block_not_charged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Ledger,
         "commit_rounds",
-        lambda self, nonce, *, drawn: commit(self, nonce.rsplit("/", 1)[0], drawn=drawn),
+        lambda self, nonce, *, drawn, run_id: commit(
+            self, nonce.rsplit("/", 1)[0], drawn=drawn, run_id=run_id
+        ),
     )
 
 

@@ -1,0 +1,139 @@
+"""Each benchmark runs at a tiny scale: table, last line, files."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import accounting, dp_sgd, harness, processes, ray_round, sampling
+from benchmarks.harness import Alternative, Result
+
+
+def last_line(
+    module: ModuleType, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> dict[str, Any]:
+    name = module.__name__.rpartition(".")[2]
+    result = harness.main(name, module.run, ["--scale", "quick", *arguments])
+    lines = capsys.readouterr().out.splitlines()
+    header, rule, *rows = lines[: 2 + len(result.cells)]
+    assert len(rows) == len(result.cells)
+    assert len({line.count("|") for line in (header, rule, *rows)}) == 1
+    found: dict[str, Any] = json.loads(lines[-1])
+    assert found["benchmark"] == name
+    return found
+
+
+def test_dp_sgd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = last_line(dp_sgd, capsys, "--out", str(tmp_path))
+    for batch in dp_sgd.BATCHES:
+        for name in ("vs_non_private_{}_without_noise", "vs_non_private_{}", "vs_opacus_ghost_{}"):
+            assert found["ratios"][name.format(batch)] > 0
+    saved = json.loads((tmp_path / "dp_sgd.json").read_text())
+    assert saved["ratios"] == found["ratios"]
+    assert len(saved["cells"]) == 6 * len(dp_sgd.BATCHES)
+    for text in (p.read_text() for p in tmp_path.iterdir()):
+        assert saved["commit"] in text
+        assert saved["processor"] in text
+        assert socket.gethostname() not in re.findall(r"[\w.-]+", text)
+        assert str(Path(harness.__file__).parent.parent) not in text
+
+
+def test_both_private_steps_of_dp_sgd_make_the_same_clipped_gradient() -> None:
+    """Ours and Opacus' compute the same thing, or comparing their times says nothing."""
+    batch, model = dp_sgd.batch_of(16), dp_sgd.QUICK_MODEL
+
+    class Silent:
+        def add_gaussian(self, values: Any, *, out: Any, **_: Any) -> Any:
+            out[:] = values
+            return out
+
+    ours = dp_sgd.PrivateStep(model, batch, None)
+    ghost = dp_sgd.GhostStep(model, batch, Silent())  # type: ignore[arg-type]
+    ours()
+    ghost()
+    mine = ours._gradient
+    other = torch.cat([p.grad.reshape(-1) for p in ghost._module.parameters()])
+    assert mine.norm() > 0.01
+    torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-6)
+
+
+def test_sampling(capsys: pytest.CaptureFixture[str]) -> None:
+    found = last_line(sampling, capsys)
+    assert found["amx"] is torch.cpu._is_amx_tile_supported()
+    assert (found["ratios"]["bf16_vs_fp32"] is None) is not found["amx"]
+    assert 0 <= found["ratios"]["marginal_difference"] < 0.05
+
+
+def test_accounting_times_a_computation_and_no_memory_of_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = last_line(accounting, capsys)
+    assert found["ratios"]["calibrate_seconds"] > 0.05
+    assert found["ratios"]["certify_seconds"] > 0.02
+
+
+@pytest.mark.slow
+def test_ray_round(capsys: pytest.CaptureFixture[str]) -> None:
+    found = last_line(ray_round, capsys)
+    assert 0.5 < found["ratios"]["ray_vs_local"] < 10
+    assert found["ratios"]["memory_last_vs_first"] < 1.2
+
+
+def test_alternatives_take_turns_and_settling_counts_as_cpu_time_alone() -> None:
+    order: list[str] = []
+
+    def wait(name: str) -> None:
+        order.append(name)
+        time.sleep(0.02)
+
+    def burn() -> None:
+        start = time.process_time()
+        while time.process_time() - start < 0.05:
+            pass
+
+    timings = harness.interleave(
+        {
+            "a": Alternative(run=lambda: wait("a"), settle=burn),
+            "b": Alternative(run=lambda: wait("b")),
+        },
+        turns=3,
+        runs_a_turn=2,
+    )
+    assert "".join(order) == "ab" + "aabb" + "bbaa" + "aabb"
+    assert timings["a"].cpu_median >= 0.025
+    assert timings["b"].cpu_median < 0.01
+    assert 0.02 <= timings["a"].wall_median < 0.045
+    assert len(timings["a"].cpu) == 3
+
+
+def test_the_family_counts_children() -> None:
+    code = (
+        "import sys, time\n"
+        "while time.process_time() < 0.5: pass\n"
+        "print(flush=True); sys.stdin.read()"
+    )
+    before = processes.cpu_seconds()
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert processes.family()[child.pid].startswith(sys.executable)
+        assert processes.cpu_seconds() - before >= 0.45
+        assert processes.resident_bytes(sys.executable) > 1e6
+        child.communicate()
+
+
+def test_results_without_a_figure_show_a_dash() -> None:
+    assert harness.table([{"a": None, "b": 1234.5, "c": 0.12345, "d": 3}]).splitlines()[2] == (
+        "| - | 1,234 | 0.1235 | 3 |"
+    )
+    assert Result(cells=[], ratios={}).notes == ()
