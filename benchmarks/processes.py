@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def family() -> dict[int, str]:
@@ -32,14 +31,17 @@ def cpu_seconds() -> float:
     return ticks / _TICKS
 
 
-def resident_bytes(name: str) -> int:
-    """Return the resident memory of the family's processes whose command begins with ``name``."""
-    return sum(_resident(pid) for pid, command in family().items() if command.startswith(name))
+def memory_bytes(name: str) -> int:
+    """Return the memory of the family's processes whose command begins with ``name``.
+
+    It is what they hold for themselves: no files and no shared memory, which would count twice.
+    """
+    return sum(_anonymous(pid) for pid, command in family().items() if command.startswith(name))
 
 
-def own_resident_bytes() -> int:
-    """Return this process's resident memory."""
-    return _resident(os.getpid())
+def own_memory_bytes() -> int:
+    """Return what this process holds for itself."""
+    return _anonymous(os.getpid())
 
 
 def _fields(process: int) -> list[str]:
@@ -58,8 +60,9 @@ def _command(process: int) -> str:
         return ""
 
 
-def _resident(process: int) -> int:
+def _anonymous(process: int) -> int:
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * _PAGE
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
         return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)

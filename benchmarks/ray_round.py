@@ -9,6 +9,7 @@ import multiprocessing
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ ROUNDS_A_CALL = 25
 ENDLESS = 10**6
 RUN_ID = "benchmark"
 LOCAL, RAY, BOUND = "LocalExecutor", "Ray", "bound: the workers' gradients alone"
+TWO = "bound: the same gradients in processes of their own, at once"
 ACTORS = ("ray::LocalUpdateWorker", "ray::ParameterServer")
 
 
@@ -70,13 +72,13 @@ class Size:
     calls_a_turn: int
 
 
-FULL = Size(units=500_000, batches=(1024, 2048), turns=15, calls_a_turn=4)
+FULL = Size(units=500_000, batches=(1024, 2048), turns=15, calls_a_turn=2)
 QUICK = Size(units=5_000, batches=(2048,), turns=2, calls_a_turn=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Resident bytes.
+    """Bytes that processes hold for themselves.
 
     Args:
         first: of workers and server after the first rounds.
@@ -129,6 +131,47 @@ class GradientsAlone:
         for index in range(ROUNDS_A_CALL):
             for worker in self._workers:
                 worker.clipped_sum(self._parameters, index)
+
+
+class GradientsAtOnce:
+    """What the workers compute in a round, in a process each and without Ray.
+
+    It shows what two busy cores cost one another: their caches and their clock.
+    """
+
+    def __init__(self, store: Path, *, probability: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipes, self._processes = [], []
+        for index in range(WORKERS):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, store, probability, index))
+            process.start()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        self()
+
+    def __call__(self) -> None:
+        """Compute as many clipped sums as `Rounds` does."""
+        for pipe in self._pipes:
+            pipe.send(ROUNDS_A_CALL)
+        for pipe in self._pipes:
+            pipe.recv()
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            pipe.send(0)
+            process.join()
+
+
+def _serve(pipe: Connection, store: Path, probability: float, index: int) -> None:
+    torch.set_num_threads(1)
+    worker = LocalUpdateWorker(worker_specs(store, probability)[index])
+    parameters = initial_vector().numpy()
+    while rounds := pipe.recv():
+        for round_index in range(rounds):
+            worker.clipped_sum(parameters, round_index)
+        pipe.send(rounds)
 
 
 def initial_vector() -> torch.Tensor:
@@ -241,7 +284,9 @@ def run(quick: bool) -> Result:
         for batch in size.batches:
             timings, memory = _measure(ray, folder, size, batch)
             cells += _cells(batch, timings)
-            ratios[f"ray_vs_local_{batch}"] = timings[RAY].cpu_median / timings[LOCAL].cpu_median
+            base = timings[LOCAL].cpu_median
+            ratios[f"ray_vs_local_{batch}"] = timings[RAY].cpu_median / base
+            ratios[f"at_once_vs_local_{batch}"] = timings[TWO].cpu_median / base
             memories.append(memory)
         ray.close()
     dataset = size.units * ROW_WIDTH * 4
@@ -266,25 +311,28 @@ def _measure(
     folders = [store / f"{name}-{batch}" for name in ("ray", "local")]
     for folder in folders:
         folder.mkdir()
-    driver = processes.own_resident_bytes()
+    driver = processes.own_memory_bytes()
     on_ray = Rounds(ray, store, folders[0], probability=probability, batch=batch)
-    for _ in range(size.calls_a_turn):
+    for _ in range(4 * size.calls_a_turn):
         on_ray()
-    driver_growth = processes.own_resident_bytes() - driver
-    first = sum(processes.resident_bytes(actor) for actor in ACTORS)
+    driver_growth = processes.own_memory_bytes() - driver
+    first = sum(processes.memory_bytes(actor) for actor in ACTORS)
     local = Rounds(LocalExecutor(), store, folders[1], probability=probability, batch=batch)
+    at_once = GradientsAtOnce(store, probability=probability)
     timings = harness.interleave(
         {
             LOCAL: Alternative(run=local),
             RAY: Alternative(run=on_ray, cpu_clock=processes.cpu_seconds),
             BOUND: Alternative(run=GradientsAlone(store, probability=probability)),
+            TWO: Alternative(run=at_once, cpu_clock=processes.cpu_seconds),
         },
         turns=size.turns,
         runs_a_turn=size.calls_a_turn,
     )
-    last = sum(processes.resident_bytes(actor) for actor in ACTORS)
+    last = sum(processes.memory_bytes(actor) for actor in ACTORS)
     on_ray.close()
     local.close()
+    at_once.close()
     return timings, Memory(first=first, last=last, driver_growth=driver_growth)
 
 
@@ -303,7 +351,7 @@ def _cells(batch: int, timings: dict[str, Timing]) -> list[dict[str, Any]]:
 
 
 def _notes(size: Size, memories: Sequence[Memory], dataset: int) -> Sequence[str]:
-    rounds = ROUNDS_A_CALL * size.calls_a_turn * (size.turns + 1)
+    rounds = ROUNDS_A_CALL * size.calls_a_turn * (size.turns + 5)
     return [
         f"{initial_vector().numel():,} parameters, {WORKERS} workers, {size.units:,} units.",
         *(

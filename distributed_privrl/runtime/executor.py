@@ -14,7 +14,8 @@ from distributed_privrl.core.errors import ConfigError, PrivRLError, WorkerLostE
 from distributed_privrl.runtime.session import connect
 
 logger = logging.getLogger(__name__)
-INLINE_BYTES = 64 * 1024
+# A larger shared array is put into the object store once instead of being sent to each worker.
+INLINE_BYTES = 4 * 2**20
 RESTART_SECONDS = 120.0
 
 

@@ -16,6 +16,10 @@ class Probe:
         self.shard = shard
         self.calls = 0
 
+    def zeros(self, count: int) -> np.ndarray:
+        """Return a large array."""
+        return np.zeros(count)
+
     def pid(self) -> int:
         return os.getpid()
 

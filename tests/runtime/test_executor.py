@@ -53,6 +53,20 @@ def test_shared_arrays_are_read_only(ray_executor: Executor) -> None:
     group.close()
 
 
+def test_answers_do_not_lie_in_the_object_store(ray_executor: Executor) -> None:
+    """Workers answer with sums before noise."""
+    import ray
+
+    group = ray_executor.start(Probe, [0], service=True)
+    (actor,) = group._actors  # type: ignore[attr-defined]
+    for megabytes, stored in ((8, False), (80, True)):
+        answer = actor.zeros.remote(count=megabytes * 2**17)
+        assert len(ray.get(answer)) == megabytes * 2**17
+        places = ray.experimental.get_object_locations([answer])[answer]
+        assert bool(places["node_ids"]) is stored
+    group.close()
+
+
 def test_a_lost_call_is_repeated_only_where_that_is_safe(
     ray_executor: Executor, tmp_path: Path
 ) -> None:
