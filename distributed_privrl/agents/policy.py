@@ -3,18 +3,19 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import safetensors
 import safetensors.torch
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from distributed_privrl.agents.networks import actor_widths
 from distributed_privrl.agents.normalisation import Normalisation
+from distributed_privrl.core.checks import check_delta
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import atomic_path, storage_errors
 from distributed_privrl.data.spaces import (
@@ -26,6 +27,8 @@ from distributed_privrl.data.spaces import (
     supported_space,
 )
 from distributed_privrl.models.layers import mlp
+
+_BEHAVIOUR = "behaviour."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,39 +69,86 @@ class ActionScale:
         return clipped.astype(np.float32, copy=False)
 
 
-class Policy:
-    """Acts by the hyperbolic tangent of an MLP of normalised observations.
+class Acting(NamedTuple):
+    """What a policy acts by; the networks are plain MLPs with ReLU of encoded observations."""
+
+    network: nn.Sequential
+    """(N, O) to what decides: (N, A) before the hyperbolic tangent (further columns are ignored),
+    or a score of each discrete action."""
+    behaviour: nn.Sequential | None = None
+    """(N, O) to logits of the behaviour policy over discrete actions."""
+    threshold: float = 0.0
+    """Discrete actions must be more than this times as likely as the likeliest one."""
+
+
+def likely_scores(scores: Tensor, behaviour_logits: Tensor, threshold: float) -> Tensor:
+    """Return ``scores``, minus infinity where the behaviour policy hardly ever acts so.
 
     Args:
-        network: maps ``(N, O)`` to ``(N, A)``; a plain MLP with ReLU.
+        scores: (N, A).
+        behaviour_logits: (N, A).
+        threshold: least likelihood relative to the likeliest action, exclusive.
+
+    Reference: Fujimoto et al., "Benchmarking batch deep reinforcement learning algorithms" (2019),
+    algorithm 1.
+    """
+    probabilities = behaviour_logits.softmax(dim=1)
+    relative = probabilities / probabilities.amax(dim=1, keepdim=True)
+    return scores.masked_fill(relative <= threshold, -torch.inf)
+
+
+class Policy:
+    """Acts by MLPs of normalised observations: a hyperbolic tangent, or the best discrete action.
+
+    Args:
+        network: see `Acting`.
+        behaviour: see `Acting`; Discrete actions only.
+        threshold: see `Acting`, in [0, 1).
         normalisation: of the observations, fitted on the training data.
         observation_space: Box, or Discrete (one-hot).
-        action_space: Box with finite bounds.
+        action_space: Box with finite bounds, or Discrete.
 
     Raises:
-        ConfigError: the action space has no finite bounds.
+        ConfigError: the action space has no finite bounds, or ``threshold`` is out of range.
     """
 
     def __init__(
         self,
         network: nn.Sequential,
+        behaviour: nn.Sequential | None = None,
+        threshold: float = 0.0,
         *,
         normalisation: Normalisation,
         observation_space: Space,
         action_space: Space,
     ) -> None:
+        check_delta("threshold", threshold)
         self.network = network
+        self.behaviour = behaviour
+        self.threshold = threshold
         self.normalisation = normalisation
         self.observation_space = observation_space
         self.action_space = action_space
-        self._scale = ActionScale.of(action_space)
+        self._start = int(action_space.start) if isinstance(action_space, Discrete) else 0
+        self._scale = None if isinstance(action_space, Discrete) else ActionScale.of(action_space)
 
-    def act(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Return actions ``(N, A)`` for ``observations`` ``(N, O)``, or ``(N,)`` if Discrete."""
-        inputs = encode_observations(self.observation_space, observations, self.normalisation)
+    def act(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Return the actions for ``observations`` ``(N, O)``, or ``(N,)`` if Discrete.
+
+        Returns:
+            float32 ``(N, A)`` of a Box, or int64 ``(N,)`` of a Discrete space.
+        """
+        inputs = torch.from_numpy(
+            encode_observations(self.observation_space, observations, self.normalisation)
+        )
         with torch.inference_mode():
-            output = self.network(torch.from_numpy(inputs)).tanh().numpy()
-        return self._scale.from_unit(output)
+            output = self.network(inputs)
+            if self._scale is not None:
+                return self._scale.from_unit(output[:, : len(self._scale.low)].tanh().numpy())
+            if self.behaviour is not None:
+                output = likely_scores(output, self.behaviour(inputs), self.threshold)
+            actions: NDArray[Any] = output.argmax(dim=1).numpy() + self._start
+        return actions
 
     def save(self, path: Path) -> None:
         """Write the policy to ``path``: weights as safetensors, the rest as JSON in its header.
@@ -106,14 +156,21 @@ class Policy:
         Raises:
             StorageError: the file cannot be written.
         """
+        networks = {"": self.network, _BEHAVIOUR: self.behaviour}
+        present = {prefix: network for prefix, network in networks.items() if network is not None}
         description = {
-            "widths": actor_widths(self.network),
+            "widths": {prefix: actor_widths(network) for prefix, network in present.items()},
+            "threshold": self.threshold,
             "mean": self.normalisation.mean.tolist(),
             "spread": self.normalisation.spread.tolist(),
             "observation_space": json.loads(space_to_json(self.observation_space)),
             "action_space": json.loads(space_to_json(self.action_space)),
         }
-        weights = {name: value.contiguous() for name, value in self.network.state_dict().items()}
+        weights = {
+            prefix + name: value.contiguous()
+            for prefix, network in present.items()
+            for name, value in network.state_dict().items()
+        }
         content = safetensors.torch.save(weights, {"policy": json.dumps(description)})
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
@@ -130,28 +187,46 @@ class Policy:
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 description = json.loads(file.metadata()["policy"])
-            network = mlp(description["widths"], torch.Generator())
-            network.load_state_dict(safetensors.torch.load(content))
-            spaces = [
-                supported_space(name, space_from_json(json.dumps(description[name])))
-                for name in ("observation_space", "action_space")
-            ]
+            return cls._from(description, safetensors.torch.load(content))
         except (
             safetensors.SafetensorError,
+            ConfigError,
+            AttributeError,
             KeyError,
             TypeError,
             ValueError,
             RuntimeError,
         ) as error:
             raise StorageError(f"{path} holds no policy: train it again") from error
+
+    @classmethod
+    def _from(cls, description: dict[str, Any], weights: dict[str, Tensor]) -> Self:
+        networks = {
+            prefix: mlp(widths, torch.Generator())
+            for prefix, widths in description["widths"].items()
+        }
+        for prefix, network in networks.items():
+            network.load_state_dict(
+                {
+                    name.removeprefix(prefix): value
+                    for name, value in weights.items()
+                    if name.startswith(_BEHAVIOUR) == bool(prefix)
+                }
+            )
+        observation_space, action_space = (
+            supported_space(name, space_from_json(json.dumps(description[name])))
+            for name in ("observation_space", "action_space")
+        )
         return cls(
-            network,
+            networks[""],
+            networks.get(_BEHAVIOUR),
+            description["threshold"],
             normalisation=Normalisation(
                 mean=np.asarray(description["mean"], np.float32),
                 spread=np.asarray(description["spread"], np.float32),
             ),
-            observation_space=spaces[0],
-            action_space=spaces[1],
+            observation_space=observation_space,
+            action_space=action_space,
         )
 
 
@@ -164,12 +239,36 @@ def encode_observations(
         space: the observation space.
         observations: (N, ...) of a Box, or (N,) integers of a Discrete space.
         normalisation: of the columns; one-hot rows use `Normalisation.identity`.
+
+    Raises:
+        ConfigError: a MultiDiscrete space.
     """
+    if isinstance(space, MultiDiscrete):
+        raise ConfigError(f"observation space must be a Box or Discrete for this agent: {space}")
     if isinstance(space, Discrete):
         rows = np.eye(int(space.n), dtype=np.float32)[np.asarray(observations) - int(space.start)]
     else:
         rows = np.asarray(observations, dtype=np.float32).reshape(len(observations), -1)
     return normalisation.apply(rows)
+
+
+def encode_actions(space: Space, actions: NDArray[Any]) -> NDArray[np.float32]:
+    """Return what a network sees ``(N, A)``: a Box's actions scaled to [-1, 1], or one-hot rows.
+
+    Args:
+        space: the action space.
+        actions: (N, A) of a Box, or (N,) integers of a Discrete space.
+
+    Raises:
+        ConfigError: a Discrete action outside its space, or a space without finite bounds.
+    """
+    if not isinstance(space, Discrete):
+        return ActionScale.of(space).to_unit(actions)
+    positions = np.asarray(actions) - int(space.start)
+    if len(positions) and not (positions.min() >= 0 and positions.max() < space.n):
+        raise ConfigError(f"actions must lie in {space}, got {actions.min()} to {actions.max()}")
+    rows: NDArray[np.float32] = np.eye(int(space.n), dtype=np.float32)[positions]
+    return rows
 
 
 def fit_observations(space: Space, observations: NDArray[Any]) -> Normalisation:

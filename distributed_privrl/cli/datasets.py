@@ -1,4 +1,4 @@
-"""``collect``, ``import`` and ``export``: datasets in and out."""
+"""``collect``, ``import``, ``split`` and ``export``: datasets in, apart and out."""
 
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,22 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "privrl import stays.csv --schema stays.yaml --dataset clinic/stays-v0",
             "privrl import rows.parquet --schema rows.yaml --dataset plant/rows-v1",
+            "privrl import maze2d-umaze.hdf5 --schema d4rl.yaml --dataset maze/d4rl-v0",
         ),
     )(import_table)
+    app.command(
+        "split",
+        epilog=examples(
+            "privrl split clinic/stays-v0 --held-out 0.2",
+            "privrl split clinic/stays-v0 --held-out 0.1 --seed 1",
+        ),
+    )(split)
     app.command(
         "export",
         epilog=examples(
             "privrl export clinic/stays-private-v0 --format csv --out stays-private.csv",
             "privrl export maze/umaze-v0 --format parquet --out umaze.parquet",
+            "privrl export maze/umaze-v0 --format npz --out umaze.npz",
         ),
     )(export_table)
 
@@ -71,20 +80,23 @@ def collect(
 
 
 def import_table(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="a .csv or .parquet file")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="a .csv, .parquet, .npz, .hdf5 or .h5 file")
+    ],
     schema: Annotated[
-        Path, typer.Option(metavar="S.yaml", help="which column is what, and the spaces")
+        Path, typer.Option(metavar="S.yaml", help="which column or array is what, and the spaces")
     ],
     dataset: Annotated[
         str, typer.Option(metavar="ID", help="id of the new dataset, [namespace/]name-vN")
     ],
 ) -> None:
-    """Make a dataset of a CSV or Parquet table, a row a transition.
+    """Make a dataset of a CSV or Parquet table, or of NPZ or HDF5 arrays, a row a transition.
 
-    The schema says which column is what: observations, actions, reward, the trajectory, the unit
-    that is protected, and the spaces.
+    The schema says which column or array is what: observations, actions, reward, the trajectory,
+    the unit that is protected, and the spaces. With split_at_flags it reads D4RL's files.
     """
-    from distributed_privrl.data.importing import import_file, load_schema
+    from distributed_privrl.data.importing import import_file
+    from distributed_privrl.data.schema import load_schema
     from distributed_privrl.data.store import DatasetStore
 
     store = DatasetStore()
@@ -94,14 +106,34 @@ def import_table(
     typer.echo(f"{info.id}: {info.total_steps} transitions in {kind}")
 
 
+def split(
+    dataset: Annotated[str, typer.Argument(metavar="ID", help="id of the dataset")],
+    held_out: Annotated[
+        float, typer.Option("--held-out", metavar="SHARE", help="share of the units to hold out")
+    ],
+    seed: Annotated[int, typer.Option(metavar="S", help="public seed of the choice")] = 0,
+) -> None:
+    """Split a dataset by units, before a run, so that an audit has rows the run has not seen.
+
+    name-v0 becomes name-training-v0 and name-held-out-v0. Run on the training set alone, and give
+    no budget to the dataset they come from.
+    """
+    from distributed_privrl.data.splitting import split as split_dataset
+    from distributed_privrl.data.store import DatasetStore
+
+    sides = split_dataset(DatasetStore(), dataset, held_out_share=held_out, seed=seed)
+    for info in sides:
+        typer.echo(f"{info.id}: {info.total_steps} transitions")
+
+
 def export_table(
     dataset: Annotated[str, typer.Argument(metavar="ID", help="id of the dataset")],
     format: Annotated[  # noqa: A002
-        Literal["csv", "parquet"], typer.Option(help="what to write")
+        Literal["csv", "parquet", "npz"], typer.Option(help="what to write")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="file to write; must not exist")],
 ) -> None:
-    """Write a dataset as one table, a row a transition."""
+    """Write a dataset as one file, a row a transition; npz has D4RL's names of arrays."""
     from distributed_privrl.data.exporting import export
     from distributed_privrl.data.store import DatasetStore
 

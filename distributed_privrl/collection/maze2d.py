@@ -3,17 +3,18 @@
 Reference: Fu et al., "D4RL: Datasets for Deep Data-Driven Reinforcement Learning", appendix A.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from distributed_privrl.core.config import PositiveInt, StrictModel
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.metadata import Layout
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.environments import environment_id
+from distributed_privrl.environments import environment_id, reference_returns
 from distributed_privrl.environments.mazes import Maze
 
 
@@ -47,15 +48,16 @@ class Maze2DRecipe:
     dense: bool
     default_steps: int
     options: type[Maze2DOptions] = Maze2DOptions
+    layout: Layout = "episodes"
+    unit_column: None = None
 
     @property
     def name(self) -> str:
         """Name of the recipe."""
         return f"maze2d-{self.maze.name}{'-dense' if self.dense else ''}"
 
-    @property
-    def environment(self) -> str:
-        """Gymnasium id of the environment."""
+    def environment(self, options: Maze2DOptions) -> str:
+        """Return the Gymnasium id of the environment."""
         return environment_id(self.maze.name, dense=self.dense)
 
     def total_steps(self, steps: int | None, options: Maze2DOptions) -> int:
@@ -96,3 +98,7 @@ class Maze2DRecipe:
             noise=options.noise,
             streams=streams.child(f"collection/maze2d-{self.maze.name}"),
         )
+
+    def references(self, options: Maze2DOptions) -> Mapping[str, Any]:
+        """Return ``reference_returns``: what a random policy and a planner earn."""
+        return {"reference_returns": asdict(reference_returns(self.environment(options)))}

@@ -1,21 +1,20 @@
 """The recipes that ``privrl collect`` knows, and the one way to run them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import gymnasium
 
 from distributed_privrl.collection.maze2d import Maze2DRecipe
+from distributed_privrl.collection.tabular import TABULAR_RECIPES
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.config import StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.metadata import DatasetInfo, Layout
 from distributed_privrl.data.spaces import supported_space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.environments import reference_returns
 from distributed_privrl.environments.mazes import MAZES
 
 
@@ -28,17 +27,30 @@ class Recipe(Protocol):
         ...
 
     @property
-    def environment(self) -> str:
-        """Gymnasium id of the environment, which must have reference returns."""
-        ...
-
-    @property
     def options(self) -> type[StrictModel]:
         """The options that it takes."""
         ...
 
+    @property
+    def layout(self) -> Layout:
+        """How the trajectories are stored; see `DatasetStore.write_trajectories`."""
+        ...
+
+    @property
+    def unit_column(self) -> str | None:
+        """What the trajectories' unit ids are called; None: they are not kept."""
+        ...
+
+    def environment(self, options: Any) -> str:
+        """Return the Gymnasium id of the environment."""
+        ...
+
     def total_steps(self, steps: int | None, options: Any) -> int:
-        """Return how many steps to make where ``steps`` are asked for (None: the default)."""
+        """Return how many steps to make, at most, where ``steps`` are asked for (None: default)."""
+        ...
+
+    def references(self, options: Any) -> Mapping[str, Any]:
+        """Return further metadata: what policies earn that others are compared with."""
         ...
 
     def trajectories(self, *, steps: int, options: Any, streams: Streams) -> Iterator[Trajectories]:
@@ -54,14 +66,15 @@ MAZE2D_STEPS: Mapping[str, int] = {
 }
 """Default steps of each maze: the sizes of D4RL's datasets, which PrivORL's table VIII uses."""
 
-RECIPES: Mapping[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        Maze2DRecipe(maze=maze, dense=dense, default_steps=MAZE2D_STEPS[maze.name])
-        for maze in MAZES.values()
-        for dense in (False, True)
-    )
-}
+_MAZE2D_RECIPES = (
+    Maze2DRecipe(maze=maze, dense=dense, default_steps=MAZE2D_STEPS[maze.name])
+    for maze in MAZES.values()
+    for dense in (False, True)
+)
+
+_ALL: tuple[Recipe, ...] = (*_MAZE2D_RECIPES, *TABULAR_RECIPES)
+
+RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
 
 def collect(
@@ -83,11 +96,15 @@ def collect(
         steps: number of steps; None: the recipe's default.
         seed: public seed; the same seed gives the same data.
         options: the recipe's options by name.
-        progress: called with the steps made and the steps in total, after each chunk.
+        progress: called with the steps made and the steps in total, after each chunk. Where
+            trajectories may end early the total is the most that there can be, and the last call
+            has the steps made twice.
 
     Returns:
         What the store says about the dataset. Its metadata holds ``collection`` (recipe, seed,
-        steps, options) and ``reference_returns`` (random, planner, episodes).
+        steps, options), where ``steps`` is that total, and what policies earn:
+        ``reference_returns`` (random, planner, episodes) for mazes, ``reference_values`` (uniform,
+        behaviour, optimal, horizon) for finite problems.
 
     Raises:
         ConfigError: an unknown recipe or option, a wrong value, or the dataset exists.
@@ -102,14 +119,17 @@ def collect(
     chosen = RECIPES[recipe]
     settings = validate(chosen.options, options or {}, source=f"options of {recipe}")
     total = chosen.total_steps(steps, settings)
-    environment = gymnasium.make(chosen.environment)
+    environment_id = chosen.environment(settings)
+    environment = gymnasium.make(environment_id)
     chunks = chosen.trajectories(steps=total, options=settings, streams=Streams(seed))
     store.write_trajectories(
         dataset,
         _reporting(chunks, total, progress),
         observation_space=supported_space("observation space", environment.observation_space),
         action_space=supported_space("action space", environment.action_space),
-        environment=chosen.environment,
+        layout=chosen.layout,
+        environment=environment_id,
+        unit_column=chosen.unit_column,
         metadata={
             "collection": {
                 "recipe": recipe,
@@ -117,7 +137,7 @@ def collect(
                 "steps": total,
                 "options": settings.model_dump(mode="json"),
             },
-            "reference_returns": asdict(reference_returns(chosen.environment)),
+            **chosen.references(settings),
         },
     )
     return store.info(dataset)
@@ -132,3 +152,5 @@ def _reporting(
         done += len(chunk.rewards)
         if progress is not None:
             progress(done, total)
+    if progress is not None and done < total:
+        progress(done, done)

@@ -42,8 +42,9 @@ class TransitionEncoder:
     """Maps transitions to rows (observation, action, reward, next observation, terminal bit).
 
     Args:
-        observation_space: Box (flattened) or Discrete (one-hot in, largest column out).
-        action_space: Box or Discrete.
+        observation_space: Box (flattened), or Discrete or MultiDiscrete (each component one-hot
+            in, largest column out).
+        action_space: as ``observation_space``.
         scaling: (D,) offset and scale from public facts; one-hot and terminal columns are
             expected at -1 and 1.
         next_observation: ``"absolute"``, or ``"difference"``: the columns hold s' - s (Box only).

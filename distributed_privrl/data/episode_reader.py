@@ -14,12 +14,12 @@ from typing import Any, Self
 import gymnasium
 import h5py
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from h5py import h5a, h5d, h5g, h5i, h5s, h5t
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.data.spaces import part_width
+from distributed_privrl.data.spaces import part_width, row_shape
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 
 FILE_NAME = "main_data.hdf5"
@@ -87,9 +87,20 @@ class EpisodeReader:
         return ids
 
     def trajectories(
-        self, lengths: NDArray[np.int64], unit_ids: NDArray[np.uint64]
-    ) -> Trajectories:
-        """Return every episode.
+        self,
+        lengths: NDArray[np.int64],
+        unit_ids: NDArray[np.uint64],
+        *,
+        chunk_rows: int,
+        keep: Keep | None,
+    ) -> Iterator[Trajectories]:
+        """Yield whole episodes, about ``chunk_rows`` steps at a time.
+
+        Args:
+            lengths: steps of each episode, (K,).
+            unit_ids: (K,).
+            chunk_rows: steps held at a time; a longer episode is held whole.
+            keep: chooses among unit ids; episodes of other units are not read.
 
         Raises:
             ConfigError: the set holds packed transitions, not trajectories.
@@ -99,7 +110,16 @@ class EpisodeReader:
                 f"dataset {self._dataset!r} holds independent transitions, not trajectories:"
                 " read it by rows, with unit transition"
             )
-        groups = [self._group(i) for i in range(len(lengths))]
+        chosen = np.arange(len(lengths)) if keep is None else np.flatnonzero(keep(unit_ids))
+        block = offsets_of(lengths[chosen])[:-1] // chunk_rows
+        for episodes in np.split(chosen, np.flatnonzero(np.diff(block)) + 1):
+            if len(episodes):
+                yield self._whole(episodes, lengths[episodes], unit_ids[episodes])
+
+    def _whole(
+        self, episodes: NDArray[np.int64], lengths: NDArray[np.int64], unit_ids: NDArray[np.uint64]
+    ) -> Trajectories:
+        groups = [self._group(i) for i in episodes.tolist()]
         whole = [(group, 0, int(n)) for group, n in zip(groups, lengths, strict=True)]
         return Trajectories(
             observations=self._part(b"observations", whole, extra=1),
@@ -191,6 +211,8 @@ class EpisodeReader:
         parts = [(group, start, stop + extra) for group, start, stop in parts]
         if isinstance(space, Discrete):
             return self._column(name, parts, np.int64)
+        if isinstance(space, MultiDiscrete):
+            return self._column(name, parts, np.int64, *row_shape(space))
         leaves = {name: space}
         if isinstance(space, Dict):
             leaves = {name + b"/" + key.encode(): leaf for key, leaf in space.spaces.items()}

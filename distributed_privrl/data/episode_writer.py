@@ -115,8 +115,8 @@ class EpisodeWriter(_FileWriter):
 
     Args:
         path: the file to create.
-        observation_space: Box or Discrete.
-        action_space: Box or Discrete.
+        observation_space: Box, Discrete or MultiDiscrete.
+        action_space: Box, Discrete or MultiDiscrete.
         with_units: keep each episode's unit id as its attribute ``unit_id``.
     """
 

@@ -1,10 +1,14 @@
-"""A stored dataset as one flat CSV or Parquet table."""
+"""A stored dataset as one flat CSV or Parquet table, or as NPZ arrays in D4RL's names."""
 
+import contextlib
 import functools
-from collections.abc import Iterator
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +27,18 @@ class ExportFormat(StrEnum):
 
     CSV = "csv"
     PARQUET = "parquet"
+    NPZ = "npz"
+
+
+Chunk = dict[str, NDArray[Any]]
+_ARRAY_NAMES = {
+    "observation": "observations",
+    "action": "actions",
+    "reward": "rewards",
+    "next_observation": "next_observations",
+    "terminated": "terminals",
+    "truncated": "timeouts",
+}
 
 
 def export(
@@ -33,17 +49,19 @@ def export(
     *,
     chunk_rows: int = CHUNK_ROWS,
 ) -> None:
-    """Write a dataset as one table, a row a transition.
+    """Write a dataset as one file, a row a transition.
 
-    Columns: ``trajectory`` and ``step`` (trajectories only), ``observation_0 ..``, ``action_0 ..``,
-    ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and ``unit`` (the unit
-    column's hashed values, if there is one). A Discrete part is one column, ``observation`` or
-    ``action``.
+    Columns of a table: ``trajectory`` and ``step`` (trajectories only), ``observation_0 ..``,
+    ``action_0 ..``, ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and
+    ``unit`` (the unit column's hashed values, if there is one). A Discrete part is one column,
+    ``observation`` or ``action``. NPZ holds arrays of N rows: ``observations``, ``actions``,
+    ``rewards``, ``next_observations``, ``terminals``, ``timeouts``, and ``trajectory``, ``step``,
+    ``unit``.
 
     Args:
         store: where the dataset lies.
         dataset: its id.
-        format: ``"csv"`` or ``"parquet"``.
+        format: ``"csv"``, ``"parquet"`` or ``"npz"``.
         out: the file to write; it must not exist.
         chunk_rows: rows held at a time.
 
@@ -54,25 +72,25 @@ def export(
     known = [member.value for member in ExportFormat]
     if format not in known:
         raise ConfigError(f"format must be one of {', '.join(known)}, got {format!r}")
-    frames = _frames(store, dataset, chunk_rows)
+    chunks = _chunks(store, dataset, chunk_rows)
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")
-    write = _write_csv if format == ExportFormat.CSV else _write_parquet
+    write = {"csv": _write_csv, "parquet": _write_parquet, "npz": _write_npz}[format]
     with atomic_path(out) as temporary:
-        write(frames, temporary)
+        write(chunks, temporary)
 
 
-def _write_csv(frames: Iterator["pd.DataFrame"], path: Path) -> None:
+def _write_csv(chunks: Iterable[Chunk], path: Path) -> None:
     with path.open("w", newline="") as file:
-        for number, frame in enumerate(frames):
-            frame.to_csv(file, index=False, header=number == 0)
+        for number, chunk in enumerate(chunks):
+            _frame(chunk).to_csv(file, index=False, header=number == 0)
 
 
-def _write_parquet(frames: Iterator["pd.DataFrame"], path: Path) -> None:
+def _write_parquet(chunks: Iterable[Chunk], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)
+    tables = (pa.Table.from_pandas(_frame(chunk), preserve_index=False) for chunk in chunks)
     first = next(tables)
     with pq.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)
@@ -80,8 +98,46 @@ def _write_parquet(frames: Iterator["pd.DataFrame"], path: Path) -> None:
             writer.write_table(table)
 
 
-def _frames(store: DatasetStore, dataset: str, chunk_rows: int) -> Iterator["pd.DataFrame"]:
-    """Check that the dataset exists, and return its rows as chunks of a flat table."""
+def _write_npz(chunks: Iterable[Chunk], path: Path) -> None:
+    """Write each array as it comes into a file of its own, and then all of them into one."""
+    with contextlib.ExitStack() as stack, zipfile.ZipFile(path, "w") as archive:
+        files: dict[str, IO[bytes]] = {}
+        rows = 0
+        for chunk in chunks:
+            rows += len(chunk["reward"])
+            for name, values in chunk.items():
+                if name not in files:
+                    files[name] = stack.enter_context(tempfile.TemporaryFile(dir=path.parent))
+                files[name].write(np.ascontiguousarray(values).data)
+        for name, file in files.items():
+            values = chunk[name]
+            header = {
+                "descr": np.lib.format.dtype_to_descr(values.dtype),
+                "fortran_order": False,
+                "shape": (rows, *values.shape[1:]),
+            }
+            member = zipfile.ZipInfo(f"{_ARRAY_NAMES.get(name, name)}.npy")
+            with archive.open(member, "w", force_zip64=True) as target:
+                np.lib.format.write_array_header_1_0(target, header)
+                file.seek(0)
+                shutil.copyfileobj(file, target)
+
+
+def _frame(chunk: Chunk) -> "pd.DataFrame":
+    """Return a chunk as a flat table: a part of several columns has them numbered."""
+    import pandas as pd
+
+    columns: Chunk = {}
+    for name, values in chunk.items():
+        if values.ndim == 1:
+            columns[name] = values
+        else:
+            columns |= {f"{name}_{i}": values[:, i] for i in range(values.shape[1])}
+    return pd.DataFrame(columns)
+
+
+def _chunks(store: DatasetStore, dataset: str, chunk_rows: int) -> Iterator[Chunk]:
+    """Check that the dataset exists, and return its rows as chunks of named arrays."""
     info = store.info(dataset)
     unit = info.unit_column or TRANSITION
     numbered = info.kind == "trajectories"
@@ -89,24 +145,21 @@ def _frames(store: DatasetStore, dataset: str, chunk_rows: int) -> Iterator["pd.
     chunks = read(unit=TRAJECTORY if numbered else unit)
     units = read(unit=unit) if numbered and info.unit_column else None
 
-    def frames() -> Iterator["pd.DataFrame"]:
-        import pandas as pd
-
+    def named() -> Iterator[Chunk]:
         step = _StepCounter()
         for chunk in chunks:
-            columns: dict[str, NDArray[Any]] = {}
+            columns: Chunk = {}
             if numbered:
                 columns = {"trajectory": chunk.unit_ids, "step": step.number(chunk.unit_ids)}
-            columns |= _part_columns("observation", chunk.observations)
-            columns |= _part_columns("action", chunk.actions)
+            columns["observation"], columns["action"] = chunk.observations, chunk.actions
             columns["reward"] = chunk.rewards
-            columns |= _part_columns("next_observation", chunk.next_observations)
+            columns["next_observation"] = chunk.next_observations
             columns["terminated"], columns["truncated"] = chunk.terminated, chunk.truncated
             if info.unit_column is not None:
                 columns["unit"] = chunk.unit_ids if units is None else next(units).unit_ids
-            yield pd.DataFrame(columns)
+            yield columns
 
-    return frames()
+    return named()
 
 
 class _StepCounter:
@@ -123,9 +176,3 @@ class _StepCounter:
         steps[trajectories == np.uint64(max(open_trajectory, 0))] += taken
         self._open = (int(trajectories[-1]), int(steps[-1]) + 1)
         return steps
-
-
-def _part_columns(name: str, part: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    if part.ndim == 1:
-        return {name: part}
-    return {f"{name}_{i}": part[:, i] for i in range(part.shape[1])}

@@ -6,11 +6,17 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.spaces import Space, check_part, part_width, supported_space
+from distributed_privrl.data.spaces import (
+    Space,
+    check_part,
+    components,
+    part_width,
+    supported_space,
+)
 from distributed_privrl.data.trajectories import Transitions
 
 _MOST_NUMBERS = 4_000_000
@@ -22,12 +28,13 @@ class RowLayout:
     """Which column of a row holds what, and raw transitions as unscaled rows and back.
 
     Args:
-        observation_space: Box (flattened) or Discrete (one-hot); a Dict of Boxes is flattened.
-        action_space: Box or Discrete.
+        observation_space: Box (flattened), Discrete (one-hot) or MultiDiscrete (one-hot, one
+            component after the other); a Dict of Boxes is flattened.
+        action_space: as ``observation_space``.
         next_observation: ``"absolute"``: the columns hold s'; ``"difference"``: they hold s' - s.
 
     Raises:
-        ConfigError: a space of another kind, or a difference of Discrete observations.
+        ConfigError: a space of another kind, or a difference of categories.
     """
 
     observation_space: Space
@@ -41,7 +48,7 @@ class RowLayout:
             raise ConfigError(
                 f"next_observation must be absolute or difference, got {self.next_observation!r}"
             )
-        if self.next_observation == "difference" and isinstance(self.observation_space, Discrete):
+        if self.next_observation == "difference" and not isinstance(self.observation_space, Box):
             raise ConfigError("next_observation='difference' needs a Box observation space")
 
     @cached_property
@@ -59,7 +66,11 @@ class RowLayout:
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """The name of each column; ``action_is_3`` is the one-hot column of action 3."""
+        """The name of each column.
+
+        ``action_is_3`` is the one-hot column of action 3, ``action_0_is_3`` that of the first
+        component of a MultiDiscrete action.
+        """
         observation = _part_names("observation", self.observation_space)
         action = _part_names("action", self.action_space)
         return (*observation, *action, "reward", *(f"next_{n}" for n in observation), "terminal")
@@ -70,7 +81,7 @@ class RowLayout:
         mask = np.zeros(self.width, dtype=bool)
         mask[self.blocks["terminal"]] = True
         for name, space in self._parts():
-            mask[self.blocks[name]] = isinstance(space, Discrete)
+            mask[self.blocks[name]] = not isinstance(space, Box)
         return mask
 
     def slices(self, count: int) -> Iterator[slice]:
@@ -99,12 +110,11 @@ class RowLayout:
             "next_observation": transitions.next_observations,
         }
         for name, space in self._parts():
-            check_part(name, space, columns[name])
-            block = rows[:, self.blocks[name]]
-            if isinstance(space, Discrete):
-                valid &= _one_hot(columns[name], space, block)
+            part, block = check_part(name, space, columns[name]), rows[:, self.blocks[name]]
+            if isinstance(space, Box):
+                block[:] = part
             else:
-                block[:] = columns[name]
+                valid &= _one_hot(part, space, block)
         rows[:, self.blocks["reward"]] = transitions.rewards[:, None]
         rows[:, self.blocks["terminal"]] = transitions.terminated[:, None]
         if self.next_observation == "difference":
@@ -116,13 +126,14 @@ class RowLayout:
     def from_rows(self, rows: NDArray[np.float64]) -> Transitions:
         """Return the transitions in unscaled ``rows`` (N, D); ``truncated`` is False.
 
-        A category is the largest of its one-hot columns; the terminal bit is set above one half.
+        A category is the largest of its component's one-hot columns; the terminal bit is set above
+        one half.
         """
         parts: dict[str, NDArray[Any]] = {}
         for name, space in self._parts():
             block = rows[:, self.blocks[name]]
-            if isinstance(space, Discrete):
-                parts[name] = block.argmax(axis=1) + int(space.start)
+            if not isinstance(space, Box):
+                parts[name] = _categories(block, space)
             elif name == "next_observation" and self.next_observation == "difference":
                 parts[name] = block + rows[:, self.blocks["observation"]]
             else:
@@ -148,17 +159,36 @@ class RowLayout:
 def _part_names(name: str, space: Space) -> list[str]:
     if isinstance(space, Discrete):
         return [f"{name}_is_{int(space.start) + i}" for i in range(int(space.n))]
-    return [f"{name}_{i}" for i in range(part_width(space))]
+    if isinstance(space, Box):
+        return [f"{name}_{i}" for i in range(part_width(space))]
+    each = [_part_names(f"{name}_{i}", part) for i, part in enumerate(components(space))]
+    return [column for names in each for column in names]
+
+
+def _blocks(space: Space) -> Iterator[tuple[int, Discrete[np.int64], slice]]:
+    """Yield each component of a space of categories, its number and its one-hot columns."""
+    begin = 0
+    for number, component in enumerate(components(space)):
+        yield number, component, slice(begin, begin := begin + int(component.n))
 
 
 def _one_hot(
-    values: NDArray[np.int64], space: Discrete[np.int64], block: NDArray[np.float64]
+    values: NDArray[np.int64], space: Space, block: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
     """Write the one-hot form of ``values`` into ``block``; say which lie in the space."""
-    start, count = int(space.start), int(space.n)
-    inside = (values >= start) & (values < start + count)
-    block[np.flatnonzero(inside), values[inside] - start] = 1.0
-    return inside
+    table, valid = values.reshape(len(values), -1), np.ones(len(values), dtype=bool)
+    for number, component, columns in _blocks(space):
+        chosen, start = table[:, number], int(component.start)
+        inside = (chosen >= start) & (chosen < start + int(component.n))
+        block[:, columns][np.flatnonzero(inside), chosen[inside] - start] = 1.0
+        valid &= inside
+    return valid
+
+
+def _categories(block: NDArray[np.float64], space: Space) -> NDArray[np.int64]:
+    """Return the largest column of each component, (N,) of a Discrete space, else (N, C)."""
+    chosen = [block[:, c].argmax(axis=1) + int(part.start) for _, part, c in _blocks(space)]
+    return chosen[0] if isinstance(space, Discrete) else np.stack(chosen, axis=1)
 
 
 def public_rows(
@@ -184,7 +214,7 @@ def public_rows(
 
 def _bad_public(layout: RowLayout, rows: NDArray[np.float64], dataset: str) -> str:
     columns = np.flatnonzero(~np.isfinite(rows).all(axis=0))
-    names = ", ".join(layout.column_names[i] for i in columns) or "a Discrete column"
+    names = ", ".join(layout.column_names[i] for i in columns) or "a column of categories"
     return (
         f"public dataset {dataset!r} has values that are not finite or outside their space in"
         f" {names}: repair or leave out those rows"

@@ -15,7 +15,7 @@ from distributed_privrl.data.spaces import Space, space_from_json, space_to_json
 
 FILE_NAME = "metadata.json"
 Kind = Literal["trajectories", "transitions"]
-Layout = Literal["transitions", "episodes"]
+Layout = Literal["transitions", "episodes", "packed"]
 
 _OURS = "distributed_privrl"
 _RESERVED = frozenset(
@@ -24,11 +24,15 @@ _RESERVED = frozenset(
         *("action_space", "env_spec", "total_steps", "total_episodes", "dataset_size", _OURS),
     }
 )
-_PACKED = (
-    "Independent transitions packed in one episode: the step after row t is unrelated to row t,"
-    " and the successor of observations[t] is infos['next_observation'][t], never"
-    " observations[t + 1]."
+_SUCCESSOR = (
+    "the successor of observations[t] is infos['next_observation'][t], never observations[t + 1]."
 )
+_DESCRIPTIONS = {
+    "transitions": "Independent transitions packed in one episode: the step after row t is"
+    f" unrelated to row t, and {_SUCCESSOR}",
+    "packed": "Trajectories packed in one episode: each ends at a row that is terminated or"
+    f" truncated, the next row begins another one, and {_SUCCESSOR}",
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,9 +42,10 @@ class DatasetInfo:
     Args:
         id: ``[namespace/]name-vN``.
         kind: trajectories, or independent transitions.
-        layout: of the Minari file: ``transitions`` (packed in one episode) or ``episodes``.
-        observation_space: Box or Discrete (a Dict of Boxes shows as one flat Box).
-        action_space: Box or Discrete.
+        layout: of the Minari file: ``transitions`` or ``packed`` (trajectories), all in one
+            episode, or ``episodes``.
+        observation_space: Box, Discrete or MultiDiscrete (a Dict of Boxes shows as one flat Box).
+        action_space: Box, Discrete or MultiDiscrete.
         total_steps: number of transitions.
         total_trajectories: number of trajectories; 0 for independent transitions.
         environment: Gymnasium id, if known.
@@ -58,6 +63,11 @@ class DatasetInfo:
     environment: str | None
     unit_column: str | None
     metadata: Mapping[str, Any]
+
+    @property
+    def has_table(self) -> bool:
+        """Whether the rows lie in a Parquet table, and the Minari file repeats them."""
+        return self.kind == "transitions" or self.layout == "packed"
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +88,8 @@ def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_metadata(info: DatasetInfo, *, episodes: int, size_megabytes: float) -> dict[str, Any]:
     """Return the content of metadata.json for a new dataset."""
-    packed = info.layout == "transitions"
-    description = [str(info.metadata.get("description", ""))] + ([_PACKED] if packed else [])
+    packed = info.layout in _DESCRIPTIONS
+    description = [str(info.metadata.get("description", "")), _DESCRIPTIONS.get(info.layout, "")]
     values = {
         **info.metadata,
         "dataset_id": info.id,
@@ -95,6 +105,7 @@ def build_metadata(info: DatasetInfo, *, episodes: int, size_megabytes: float) -
         _OURS: {
             "kind": info.kind,
             "layout": info.layout,
+            "total_trajectories": info.total_trajectories,
             "unit_column": info.unit_column,
             "environment": info.environment,
             "next_observation": "infos/next_observation" if packed else "observations",
@@ -159,6 +170,7 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
     observation_space, action_space = stored_spaces(values, folder)
     try:
         kind = ours.get("kind", "trajectories")
+        trajectories = 0 if kind == "transitions" else int(values["total_episodes"])
         return DatasetInfo(
             id=dataset,
             kind=kind,
@@ -166,7 +178,7 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
             observation_space=supported_space(f"{dataset} observations", observation_space),
             action_space=supported_space(f"{dataset} actions", action_space),
             total_steps=int(values["total_steps"]),
-            total_trajectories=0 if kind == "transitions" else int(values["total_episodes"]),
+            total_trajectories=int(ours.get("total_trajectories", trajectories)),
             environment=ours.get("environment") or _environment_id(values.get("env_spec")),
             unit_column=ours.get("unit_column"),
             metadata={key: value for key, value in values.items() if key not in _RESERVED},

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.hashing import mix
+from distributed_privrl.data.spaces import empty_part
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
-from distributed_privrl.data.trajectories import offsets_of
+from distributed_privrl.data.trajectories import Trajectories, offsets_of
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -117,10 +119,7 @@ def load_shard(
     """
     rows, valid, units = [], [], []
     chunks = DatasetStore(Path(ref.root)).iter_transitions(
-        ref.dataset,
-        unit=ref.unit,
-        chunk_rows=chunk_rows,
-        keep=lambda ids: shard_of(ids, ref.count) == ref.index,
+        ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=_keep(ref)
     )
     for chunk in chunks:
         encoded = encoder.encode(chunk)
@@ -135,6 +134,79 @@ def load_shard(
         unit_ids=unit_ids,
         offsets=offsets_of(lengths),
     )
+
+
+def load_trajectories(
+    ref: ShardRef, *, max_trajectories_per_unit: int = 1, chunk_rows: int = CHUNK_ROWS
+) -> Trajectories:
+    """Read a shard's trajectories as a stream: memory is that of its own rows and one chunk.
+
+    Args:
+        ref: which shard; ``max_rows_per_unit`` cuts the steps of each unit: the trajectory in which
+            the cap is reached stops there, marked truncated, and the unit's later ones are left
+            out.
+        max_trajectories_per_unit: public cap; of each unit's trajectories, the first ones are kept.
+        chunk_rows: rows read at a time.
+
+    Returns:
+        the trajectories in dataset order; their ``unit_ids`` name the units.
+
+    Raises:
+        ConfigError: no such dataset, it holds independent transitions, its unit is not trajectory
+            or the unit column, or a cap is not above zero.
+        StorageError: it cannot be read.
+
+    Privacy:
+        Which shard a unit belongs to depends on its id alone, and its trajectories on its own rows
+        alone. A unit has at most ``max_trajectories_per_unit`` trajectories, and at most
+        ``ref.max_rows_per_unit`` steps. Nothing is released: the result stays in the process that
+        reads it.
+    """
+    if max_trajectories_per_unit < 1:
+        raise ConfigError(
+            f"max_trajectories_per_unit must be at least 1, got {max_trajectories_per_unit}"
+        )
+    store = DatasetStore(Path(ref.root))
+    info = store.info(ref.dataset)
+    none = Trajectories(
+        observations=empty_part(info.observation_space),
+        actions=empty_part(info.action_space),
+        rewards=np.empty(0, dtype=np.float32),
+        terminated=np.empty(0, dtype=np.bool_),
+        truncated=np.empty(0, dtype=np.bool_),
+        offsets=np.zeros(1, dtype=np.int64),
+        unit_ids=np.empty(0, dtype=np.uint64),
+    )
+    chunks = store.iter_trajectories(
+        ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=_keep(ref)
+    )
+    caps = max_trajectories_per_unit, ref.max_rows_per_unit
+    return _first(Trajectories.concatenate([none, *(_first(c, *caps) for c in chunks)]), *caps)
+
+
+def _keep(ref: ShardRef) -> Keep:
+    return lambda ids: shard_of(ids, ref.count) == ref.index
+
+
+def _first(trajectories: Trajectories, most: int, most_rows: int | None) -> Trajectories:
+    """Return each unit's first ``most`` trajectories, cut after its first ``most_rows`` steps.
+
+    Doing so for each chunk and then for all of them together is the same as doing so once.
+    """
+    order, _, counts = _group(trajectories.unit_ids, most)
+    if len(order) < len(trajectories):
+        chosen = np.sort(order)
+        return _first(trajectories.select(chosen), most, most_rows)
+    if most_rows is None:
+        return trajectories
+    lengths = trajectories.lengths
+    before = np.empty_like(lengths)
+    sums = offsets_of(lengths[order])[:-1]
+    before[order] = sums - np.repeat(sums[offsets_of(counts)[:-1]], counts)
+    left = most_rows - before
+    if (lengths <= left).all():
+        return trajectories
+    return trajectories.cut(left).select(np.flatnonzero(left > 0))
 
 
 def _join(parts: list[NDArray[Scalar]], empty: NDArray[Scalar]) -> NDArray[Scalar]:

@@ -1,20 +1,20 @@
-"""The spaces that a dataset may have: Box, flattened, and Discrete."""
+"""The spaces that a dataset may have: Box and MultiDiscrete, flattened, and Discrete."""
 
 import json
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, flatten_space
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, flatten_space
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError, PrivRLError
 
-Space = Box | Discrete[np.int64]
+Space = Box | Discrete[np.int64] | MultiDiscrete
 
 
 def supported_space(name: str, space: gymnasium.Space[Any]) -> Space:
-    """Return ``space`` as a Box or Discrete space; a Dict of Boxes becomes one flat Box.
+    """Return ``space`` if rows can hold it; a Dict of Boxes becomes one flat Box.
 
     Args:
         name: whose space it is, for the message.
@@ -25,27 +25,56 @@ def supported_space(name: str, space: gymnasium.Space[Any]) -> Space:
     """
     if isinstance(space, Dict) and all(isinstance(part, Box) for part in space.spaces.values()):
         space = flatten_space(space)
-    if isinstance(space, (Box, Discrete)):
+    if isinstance(space, (Box, Discrete, MultiDiscrete)):
         return space
-    raise ConfigError(f"{name} must be a Box or Discrete space (or a Dict of Boxes), got {space}")
+    raise ConfigError(
+        f"{name} must be a Box, Discrete or MultiDiscrete space (or a Dict of Boxes), got {space}"
+    )
+
+
+def components(space: Space) -> list[Discrete[np.int64]]:
+    """Return the categories of a row: one of a Discrete space, none of a Box."""
+    if isinstance(space, Box):
+        return []
+    if isinstance(space, Discrete):
+        return [space]
+    sizes, starts = space.nvec.reshape(-1).tolist(), space.start.reshape(-1).tolist()
+    return [Discrete(n, start=start) for n, start in zip(sizes, starts, strict=True)]
+
+
+def row_shape(space: Space) -> tuple[int, ...]:
+    """Return the shape of a row in memory: () of a Discrete space, else (columns,)."""
+    return () if isinstance(space, Discrete) else (int(np.prod(space.shape)),)
 
 
 def part_width(space: Space) -> int:
-    """Return the number of columns of ``space`` in a row: numbers of a Box, or one-hot."""
-    return int(space.n) if isinstance(space, Discrete) else int(np.prod(space.shape))
+    """Return the number of columns of ``space`` in an encoded row: numbers of a Box, or one-hot."""
+    if isinstance(space, Box):
+        return int(np.prod(space.shape))
+    return sum(int(component.n) for component in components(space))
 
 
-def check_part(name: str, space: Space, part: NDArray[Any]) -> None:
-    """Check that the rows of ``part`` have the form of ``space``.
+def empty_part(space: Space) -> NDArray[Any]:
+    """Return no rows of ``space``, in the type and shape of its rows."""
+    return np.empty((0, *row_shape(space)), np.float32 if isinstance(space, Box) else np.int64)
+
+
+def check_part(name: str, space: Space, part: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows of ``part`` if they have the form of ``space``, whole numbers as a Box's.
 
     Raises:
-        ConfigError: a Box of another width, or one kind where the other is declared.
+        ConfigError: rows of another width, or one kind where the other is declared.
     """
-    expected = () if isinstance(space, Discrete) else (part_width(space),)
-    if part.shape[1:] != expected:
+    if part.shape[1:] != row_shape(space):
         raise ConfigError(
-            f"{name} has rows of shape {part.shape[1:]}, but its space {space} needs {expected}"
+            f"{name} has rows of shape {part.shape[1:]}, but its space {space} needs"
+            f" {row_shape(space)}"
         )
+    if isinstance(space, Box):
+        return part.astype(np.float32, copy=False)
+    if part.dtype.kind != "i":
+        raise ConfigError(f"{name} has {part.dtype} numbers, but its space {space} needs integers")
+    return part
 
 
 def box_bounds(space: Box) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -65,6 +94,15 @@ def space_to_json(space: Space) -> str:
     if isinstance(space, Discrete):
         start = int(space.start)
         return json.dumps({"type": "Discrete", "dtype": "int64", "start": start, "n": int(space.n)})
+    if isinstance(space, MultiDiscrete):
+        return json.dumps(
+            {
+                "type": "MultiDiscrete",
+                "dtype": str(space.dtype),
+                "nvec": space.nvec.tolist(),
+                "start": space.start.tolist(),
+            }
+        )
     return json.dumps(
         {
             "type": "Box",

@@ -5,7 +5,6 @@ import difflib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +14,24 @@ from numpy.typing import NDArray
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors, write_atomically
-from distributed_privrl.data import episode_reader, table
+from distributed_privrl.data import episode_reader, table, writing
 from distributed_privrl.data.episode_reader import EpisodeReader, Keep
-from distributed_privrl.data.episode_writer import EpisodeWriter, PackedWriter
 from distributed_privrl.data.metadata import FILE_NAME as METADATA
 from distributed_privrl.data.metadata import (
     DatasetInfo,
     Layout,
-    build_metadata,
     check_metadata,
     info_of,
     read_values,
     stored_spaces,
 )
-from distributed_privrl.data.spaces import Space, check_part, supported_space
-from distributed_privrl.data.trajectories import (
-    TRAJECTORY,
-    TRANSITION,
-    Trajectories,
-    Transitions,
-    single_steps,
-)
+from distributed_privrl.data.packing import unpack_rows
+from distributed_privrl.data.spaces import Space
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories, Transitions
 from distributed_privrl.data.transaction import new_dataset
+from distributed_privrl.data.writing import new_info
 
 CHUNK_ROWS = 65_536
-MOST_EPISODES = 50_000
 
 
 class DatasetStore:
@@ -91,42 +83,45 @@ class DatasetStore:
         *,
         observation_space: Space,
         action_space: Space,
+        layout: Layout = "episodes",
         environment: str | None = None,
         unit_column: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a new dataset of trajectories, an episode each.
+        """Write a new dataset of trajectories.
 
         Args:
             dataset: the new id.
             trajectories: all of them, or chunks, which are written as they come.
-            observation_space: Box or Discrete.
-            action_space: Box or Discrete.
+            observation_space: Box, Discrete or MultiDiscrete.
+            action_space: Box, Discrete or MultiDiscrete.
+            layout: ``"episodes"``: a Minari episode each; ``"packed"``: a Parquet table and one
+                packed episode beside it, for very many short trajectories. A packed trajectory has
+                steps and ends at its first terminated or truncated one; the last step is marked
+                truncated if it is neither.
             environment: Gymnasium id of their environment.
             unit_column: name of the column that ``unit_ids`` come from; without it the unit ids
                 are not kept, and a trajectory is named by its position.
             metadata: further keys, JSON values.
 
         Raises:
-            ConfigError: the id is malformed or taken, the rows do not fit the spaces, or are none.
+            ConfigError: the id is malformed or taken, the rows do not fit the spaces or the layout,
+                or are none.
             StorageError: the disk is full or cannot be written; nothing is left behind.
         """
         chunks = [trajectories] if isinstance(trajectories, Trajectories) else trajectories
-        info = _new_info(
-            dataset, observation_space, action_space, environment, unit_column, metadata
+        info = new_info(
+            dataset,
+            kind="trajectories",
+            layout=layout,
+            observation_space=observation_space,
+            action_space=action_space,
+            environment=environment,
+            unit_column=unit_column,
+            metadata=metadata,
         )
         with new_dataset(self.root, dataset) as folder:
-            with EpisodeWriter(
-                folder / episode_reader.FILE_NAME,
-                info.observation_space,
-                info.action_space,
-                with_units=unit_column is not None,
-            ) as writer:
-                for chunk in chunks:
-                    _check_parts(info, chunk)
-                    writer.write(chunk)
-            info = replace(info, total_steps=writer.steps, total_trajectories=writer.episodes)
-            _finish(folder, info, episodes=writer.episodes)
+            writing.write_trajectories(folder, info, chunks)
 
     def write_transitions(
         self,
@@ -160,33 +155,19 @@ class DatasetStore:
                 too many for ``layout="episodes"``.
             StorageError: the disk is full or cannot be written; nothing is left behind.
         """
-        if layout not in ("transitions", "episodes"):
-            raise ConfigError(f"layout must be transitions or episodes, got {layout!r}")
         chunks = [transitions] if isinstance(transitions, Transitions) else transitions
-        info = _new_info(
-            dataset, observation_space, action_space, environment, unit_column, metadata
+        info = new_info(
+            dataset,
+            kind="transitions",
+            layout=layout,
+            observation_space=observation_space,
+            action_space=action_space,
+            environment=environment,
+            unit_column=unit_column,
+            metadata=metadata,
         )
-        info = replace(info, kind="transitions", layout=layout)
-        units = unit_column is not None
         with new_dataset(self.root, dataset) as folder:
-            path = folder / episode_reader.FILE_NAME
-            spaces = (info.observation_space, info.action_space)
-            writer: EpisodeWriter | PackedWriter = (
-                PackedWriter(path, *spaces, with_units=units)
-                if layout == "transitions"
-                else EpisodeWriter(path, *spaces, with_units=units)
-            )
-            with writer, table.TableWriter(folder / table.FILE_NAME, with_units=units) as rows:
-                for chunk in chunks:
-                    _check_parts(info, chunk)
-                    rows.write(chunk)
-                    if isinstance(writer, PackedWriter):
-                        writer.write(chunk)
-                    else:
-                        _check_episode_count(writer.steps + len(chunk))
-                        writer.write(single_steps(chunk))
-            info = replace(info, total_steps=writer.steps)
-            _finish(folder, info, episodes=writer.episodes)
+            writing.write_transitions(folder, info, chunks)
 
     def check_unit(self, dataset: str, unit: str) -> None:
         """Check that a dataset knows ``unit``.
@@ -219,13 +200,44 @@ class DatasetStore:
         """
         info = self.info(dataset)
         _check_unit(info, unit)
-        if chunk_rows < 1:
-            raise ConfigError(f"chunk_rows must be at least 1, got {chunk_rows}")
+        _check_chunk_rows(chunk_rows)
         return self._chunks(info, unit, chunk_rows, keep)
 
     def read_transitions(self, dataset: str, *, unit: str) -> Transitions:
         """Return all transitions of a dataset; see `iter_transitions`."""
         return Transitions.concatenate(list(self.iter_transitions(dataset, unit=unit)))
+
+    def iter_trajectories(
+        self,
+        dataset: str,
+        *,
+        unit: str,
+        chunk_rows: int = CHUNK_ROWS,
+        keep: Keep | None = None,
+    ) -> Iterator[Trajectories]:
+        """Yield a dataset's trajectories in order, whole, about ``chunk_rows`` steps at a time.
+
+        Args:
+            dataset: its id.
+            unit: ``"trajectory"`` (named by position) or the dataset's unit column (named by the
+                hash of its value).
+            chunk_rows: steps held at a time; a longer trajectory is held whole.
+            keep: unit ids (N,) to a mask (N,): trajectories of other units are left out.
+
+        Raises:
+            ConfigError: no such dataset, it holds independent transitions, or it does not know
+                this unit.
+            StorageError: the dataset is damaged.
+        """
+        info = self.info(dataset)
+        if info.kind == "transitions":
+            raise ConfigError(f"dataset {dataset!r} holds independent transitions, no trajectories")
+        _check_unit(info, unit)
+        if unit == TRANSITION:
+            others = " or ".join(filter(None, (TRAJECTORY, info.unit_column)))
+            raise ConfigError(f"unit of whole trajectories must be {others}, got {unit!r}")
+        _check_chunk_rows(chunk_rows)
+        return self._trajectories(info, unit, chunk_rows, keep)
 
     def read_trajectories(self, dataset: str) -> Trajectories:
         """Return all trajectories of a dataset, with the unit column's ids or their positions.
@@ -234,30 +246,36 @@ class DatasetStore:
             ConfigError: no such dataset, or it holds independent transitions.
             StorageError: the dataset is damaged.
         """
-        info = self.info(dataset)
-        if info.kind == "transitions":
-            raise ConfigError(f"dataset {dataset!r} holds independent transitions, no trajectories")
-        with _reading(dataset), self._episodes(info) as reader:
-            count = info.total_trajectories
-            return reader.trajectories(
-                reader.lengths(count), _unit_ids(reader, count, info.unit_column or TRAJECTORY)
-            )
+        unit = self.info(dataset).unit_column or TRAJECTORY
+        return Trajectories.concatenate(list(self.iter_trajectories(dataset, unit=unit)))
 
     def _chunks(
         self, info: DatasetInfo, unit: str, chunk_rows: int, keep: Keep | None
     ) -> Iterator[Transitions]:
-        path = self._data_folder(info.id) / table.FILE_NAME
-        if path.exists():
+        folder = self._data_folder(info.id)
+        if info.has_table:
             with _reading(info.id):
                 yield from table.read_table(
-                    path, info.id, with_units=unit != TRANSITION, chunk_rows=chunk_rows, keep=keep
+                    folder / table.FILE_NAME, info.id, unit=unit, chunk_rows=chunk_rows, keep=keep
                 )
             return
         with _reading(info.id), self._episodes(info) as reader:
-            episodes = read_values(path.parent)["total_episodes"]
+            episodes = read_values(folder)["total_episodes"]
             ids = None if unit == TRANSITION else _unit_ids(reader, episodes, unit)
             yield from reader.transitions(
                 reader.lengths(episodes), ids, chunk_rows=chunk_rows, keep=keep
+            )
+
+    def _trajectories(
+        self, info: DatasetInfo, unit: str, chunk_rows: int, keep: Keep | None
+    ) -> Iterator[Trajectories]:
+        if info.has_table:
+            yield from unpack_rows(self._chunks(info, unit, chunk_rows, keep), info.id)
+            return
+        with _reading(info.id), self._episodes(info) as reader:
+            ids = _unit_ids(reader, info.total_trajectories, unit)
+            yield from reader.trajectories(
+                reader.lengths(len(ids)), ids, chunk_rows=chunk_rows, keep=keep
             )
 
     def _episodes(self, info: DatasetInfo) -> EpisodeReader:
@@ -287,49 +305,9 @@ def _reading(dataset: str) -> Iterator[None]:
         raise StorageError(f"dataset {dataset!r} is damaged ({reason}): write it again") from error
 
 
-def _new_info(
-    dataset: str,
-    observation_space: Space,
-    action_space: Space,
-    environment: str | None,
-    unit_column: str | None,
-    metadata: Mapping[str, Any] | None,
-) -> DatasetInfo:
-    if unit_column in (TRANSITION, TRAJECTORY, ""):
-        raise ConfigError(f"unit_column must be a column's name, got {unit_column!r}")
-    return DatasetInfo(
-        id=dataset,
-        kind="trajectories",
-        layout="episodes",
-        observation_space=supported_space("observation_space", observation_space),
-        action_space=supported_space("action_space", action_space),
-        total_steps=0,
-        total_trajectories=0,
-        environment=environment,
-        unit_column=unit_column,
-        metadata=check_metadata(metadata or {}),
-    )
-
-
-def _check_parts(info: DatasetInfo, chunk: Trajectories | Transitions) -> None:
-    check_part("observations", info.observation_space, chunk.observations)
-    check_part("actions", info.action_space, chunk.actions)
-
-
-def _check_episode_count(count: int) -> None:
-    if count > MOST_EPISODES:
-        raise ConfigError(
-            f"layout 'episodes' holds at most {MOST_EPISODES:,} rows, got at least {count:,}:"
-            " use layout 'transitions'"
-        )
-
-
-def _finish(folder: Path, info: DatasetInfo, *, episodes: int) -> None:
-    if info.total_steps == 0:
-        raise ConfigError(f"dataset {info.id!r} would hold no steps: nothing was written")
-    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    values = build_metadata(info, episodes=episodes, size_megabytes=size)
-    (folder / METADATA).write_text(json.dumps(values))
+def _check_chunk_rows(chunk_rows: int) -> None:
+    if chunk_rows < 1:
+        raise ConfigError(f"chunk_rows must be at least 1, got {chunk_rows}")
 
 
 def _check_unit(info: DatasetInfo, unit: str) -> None:

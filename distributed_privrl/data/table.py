@@ -1,6 +1,7 @@
-"""Independent transitions as one Parquet file, a row a transition, in RLlib's column names."""
+"""Transitions as one Parquet file, a row a transition, in RLlib's column names."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import StorageError
 from distributed_privrl.data.episode_reader import Keep
-from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.data.packing import ends_of
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
 
 FILE_NAME = "transitions.parquet"
 _COLUMNS = {
@@ -60,30 +62,37 @@ class TableWriter:
 
 
 def read_table(
-    path: Path, dataset: str, *, with_units: bool, chunk_rows: int, keep: Keep | None
+    path: Path, dataset: str, *, unit: str, chunk_rows: int, keep: Keep | None
 ) -> Iterator[Transitions]:
     """Yield the transitions in a Parquet file.
 
     Args:
         path: the file.
         dataset: its id, for messages.
-        with_units: take the units from the column ``unit``; else each row is one, by position.
+        unit: ``"transition"``: each row is one, named by its position; ``"trajectory"``: rows up to
+            a terminated or truncated one are, named by their position; else the column ``unit``
+            names it.
         chunk_rows: rows held at a time.
         keep: chooses among unit ids.
 
     Raises:
         StorageError: the file is damaged.
     """
-    names = {**_COLUMNS, _UNIT: "unit_ids"} if with_units else _COLUMNS
-    first_row = 0
+    stored = unit not in (TRANSITION, TRAJECTORY)
+    names = {**_COLUMNS, _UNIT: "unit_ids"} if stored else _COLUMNS
+    rows = trajectories = 0
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=chunk_rows, columns=list(names)):
                 arrays = {field: _to_numpy(batch.column(name)) for name, field in names.items()}
-                if not with_units:
-                    arrays["unit_ids"] = np.arange(first_row, first_row + len(batch))
-                first_row += len(batch)
-                chunk = Transitions(**arrays)
+                positions = np.arange(rows, rows + len(batch))
+                chunk = Transitions(**{"unit_ids": positions, **arrays})
+                if unit == TRAJECTORY:
+                    ends = ends_of(chunk)
+                    position = trajectories + np.cumsum(ends) - ends
+                    chunk = replace(chunk, unit_ids=position.astype(np.uint64))
+                    trajectories += int(ends.sum())
+                rows += len(batch)
                 yield chunk if keep is None else chunk.select(keep(chunk.unit_ids))
     except (pa.ArrowInvalid, KeyError) as error:
         reason = " ".join(str(error).split())

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.packing import join_rows
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.trajectories import (
     Trajectories,
@@ -49,7 +50,9 @@ class Table:
     action: Space
 
     def part(self, name: str, columns: str | Sequence[str]) -> NDArray[Any]:
-        """Return observations or actions: float32 (N, W), or int64 (N,) with misfits out of range.
+        """Return observations or actions: float32 (N, W), or int64 (N,) or (N, W) of categories.
+
+        What is no category becomes a number far outside every space.
 
         Args:
             name: ``"observation"`` or ``"action"``.
@@ -59,11 +62,12 @@ class Table:
             ConfigError: a column does not hold numbers.
         """
         values = [self.numbers(column) for column in column_names(columns)]
-        if not isinstance(getattr(self, name), Discrete):
+        space: Space = getattr(self, name)
+        if isinstance(space, Box):
             return as_part(name, np.stack(values, axis=1))
-        whole = np.isfinite(values[0]) & (np.abs(values[0]) < 2**53)
-        whole &= np.floor(values[0], where=whole, out=np.zeros(len(whole))) == values[0]
-        return np.where(whole, np.where(whole, values[0], 0).astype(np.int64), _NO_CATEGORY)
+        if isinstance(space, Discrete):
+            return _categories(values[0])
+        return np.stack([_categories(column) for column in values], axis=1)
 
     def numbers(self, column: str) -> NDArray[np.float64]:
         """Return a column of numbers; a missing one is NaN.
@@ -147,6 +151,13 @@ class Table:
         return codes.astype(np.int64), list(values)
 
 
+def _categories(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return whole numbers, and `_NO_CATEGORY` for the others."""
+    whole = np.isfinite(values) & (np.abs(values) < 2**53)
+    whole &= np.floor(values, where=whole, out=np.zeros(len(whole))) == values
+    return np.where(whole, np.where(whole, values, 0).astype(np.int64), _NO_CATEGORY)
+
+
 def _text(value: Any) -> str:
     """Return a unit's value as text, the same whether a number was read as 7 or 7.0."""
     if isinstance(value, float) and value.is_integer():
@@ -173,8 +184,7 @@ def assemble_trajectories(
         ConfigError: a trajectory has rows of several units, or a known successor is not the next
             row's observation.
     """
-    offsets = offsets_of(lengths)
-    first, last = offsets[:-1], offsets[1:] - 1
+    last = offsets_of(lengths)[1:] - 1
     inner = np.delete(np.arange(len(rows)), last)
     if (rows.unit_ids[inner] != rows.unit_ids[inner + 1]).any():
         raise ConfigError(
@@ -186,29 +196,17 @@ def assemble_trajectories(
     ):
         raise ConfigError(
             f"{source}: some next_observation is not the observation of the trajectory's next row:"
-            " check the order column, or leave out trajectory and name the unit column"
+            " check the order, or import the rows on their own, with neither trajectory nor"
+            " split_at_flags"
         )
     cut = ~rows.terminated[last] & (not successors_known)
     steps = lengths - cut
     kept = steps > 0
     chosen = np.ones(len(rows), dtype=bool)
     chosen[last[cut]] = False
-    truncated = rows.truncated.copy()
+    truncated, successors = rows.truncated.copy(), rows.next_observations.copy()
     ends = (last - cut)[kept]
     truncated[ends] |= ~rows.terminated[ends]
-    offsets = offsets_of(steps[kept])
-    observations = np.empty(
-        (offsets[-1] + len(offsets) - 1, *rows.observations.shape[1:]), rows.observations.dtype
-    )
-    trajectory = np.repeat(np.arange(len(offsets) - 1), steps[kept])
-    observations[np.arange(offsets[-1]) + trajectory] = rows.observations[chosen]
-    observations[offsets[1:] + np.arange(len(offsets) - 1)] = rows.next_observations[last[kept]]
-    return Trajectories(
-        observations=observations,
-        actions=rows.actions[chosen],
-        rewards=rows.rewards[chosen],
-        terminated=rows.terminated[chosen],
-        truncated=truncated[chosen],
-        offsets=offsets,
-        unit_ids=rows.unit_ids[first[kept]],
-    )
+    successors[ends] = rows.next_observations[last[kept]]
+    ended = replace(rows, truncated=truncated, next_observations=successors)
+    return join_rows(ended.select(chosen), steps[kept])

@@ -1,7 +1,8 @@
 """Columnar transitions and trajectories, each with the privacy unit that it came from.
 
-Box parts are float32 and flattened, Discrete parts int64 of shape (N,). ``terminated`` (the state
-has no future) is kept apart from ``truncated`` (the recording stopped).
+Box parts are float32 and flattened, Discrete parts int64 of shape (N,), MultiDiscrete parts int64
+and flattened. ``terminated`` (the state has no future) is kept apart from ``truncated`` (the
+recording stopped).
 """
 
 import hashlib
@@ -33,18 +34,19 @@ def as_part(name: str, value: ArrayLike) -> NDArray[Any]:
 
     Args:
         name: what the array is, for the message.
-        value: (N, O) numbers of a Box, or (N,) integers of a Discrete space.
+        value: (N, O) numbers of a Box, or integers of a Discrete (N,) or MultiDiscrete (N, O)
+            space.
 
     Returns:
-        float32 (N, O) or int64 (N,).
+        float32 (N, O), or int64 (N,) or (N, O).
 
     Raises:
         ConfigError: another shape or type.
     """
     array = np.asarray(value)
-    if array.ndim == 1 and array.dtype.kind in "iu":
+    if array.ndim in (1, 2) and array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)
-    if array.ndim == 2 and array.dtype.kind in "fiub":
+    if array.ndim == 2 and array.dtype.kind in "fb":
         with np.errstate(over="ignore"):
             return array.astype(np.float32, copy=False)
     raise ConfigError(
@@ -88,8 +90,8 @@ class Transitions:
     """N transitions in columns.
 
     Args:
-        observations: (N, O) float32, or (N,) int64.
-        actions: (N, A) float32, or (N,) int64.
+        observations: (N, O) float32 (Box) or int64 (MultiDiscrete), or (N,) int64 (Discrete).
+        actions: (N, A) float32 or int64, or (N,) int64.
         rewards: (N,).
         next_observations: as ``observations``.
         terminated: (N,) bool: no future after this step.
@@ -144,8 +146,8 @@ class Trajectories:
     """K trajectories of T_1 .. T_K steps in columns, the final observations kept.
 
     Args:
-        observations: (sum(T_k + 1), O) float32 or (sum(T_k + 1),) int64.
-        actions: (sum T_k, A) float32 or (sum T_k,) int64.
+        observations: (sum(T_k + 1), O) float32 or int64, or (sum(T_k + 1),) int64.
+        actions: (sum T_k, A) float32 or int64, or (sum T_k,) int64.
         rewards: (sum T_k,).
         terminated: (sum T_k,) bool.
         truncated: (sum T_k,) bool.
@@ -217,6 +219,28 @@ class Trajectories:
             truncated=self.truncated[steps],
             offsets=offsets_of(lengths),
             unit_ids=self.unit_ids[chosen],
+        )
+
+    def cut(self, lengths: NDArray[np.int64]) -> Self:
+        """Return the first ``lengths`` steps (K,) of each trajectory (none where below zero).
+
+        The last step left of a trajectory that is cut is marked truncated.
+        """
+        lengths = np.clip(lengths, 0, self.lengths)
+        steps = _ranges(self.offsets[:-1], lengths)
+        truncated = self.truncated.copy()
+        shortened = (lengths > 0) & (lengths < self.lengths)
+        truncated[(self.offsets[:-1] + lengths - 1)[shortened]] = True
+        return type(self)(
+            observations=self.observations[
+                _ranges(self.offsets[:-1] + np.arange(len(self)), lengths + 1)
+            ],
+            actions=self.actions[steps],
+            rewards=self.rewards[steps],
+            terminated=self.terminated[steps],
+            truncated=truncated[steps],
+            offsets=offsets_of(lengths),
+            unit_ids=self.unit_ids,
         )
 
     @classmethod

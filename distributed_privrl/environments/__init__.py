@@ -8,6 +8,7 @@ from distributed_privrl.environments.mazes import (
     environment_id,
     maze_layout,
 )
+from distributed_privrl.environments.problems import HORIZON, PROBLEMS, tabular_problem
 from distributed_privrl.environments.references import ReferenceReturns, reference_returns
 
 __all__ = [
@@ -17,13 +18,14 @@ __all__ = [
     "maze_layout",
     "reference_returns",
     "register",
+    "tabular_problem",
 ]
 
 
 def register() -> None:
     """Make the environments known to ``gymnasium.make``; a second call changes nothing.
 
-    Nothing of MuJoCo is imported until one is made.
+    Nothing of MuJoCo is imported, and no table read, until one is made.
     """
     for environment, (maze, dense) in ENVIRONMENTS.items():
         if environment not in gymnasium.registry:
@@ -32,6 +34,14 @@ def register() -> None:
                 entry_point="distributed_privrl.environments.maze2d:Maze2DEnv",
                 max_episode_steps=maze.time_limit,
                 kwargs={"maze": maze.name, "dense": dense},
+            )
+    for environment in PROBLEMS:
+        if environment not in gymnasium.registry:
+            gymnasium.register(
+                environment,
+                entry_point="distributed_privrl.environments.tabular_environment:TabularEnvironment",
+                max_episode_steps=HORIZON,
+                kwargs={"problem": environment},
             )
 
 

@@ -1,5 +1,7 @@
 import csv
 
+import numpy as np
+
 SCHEMA = """
 columns: {observation: [x, y], action: move, reward: r, terminated: over, trajectory: stay}
 spaces:
@@ -23,6 +25,39 @@ def test_import_then_export(workplace):
         rows = list(csv.DictReader(file))
     assert [float(row["reward"]) for row in rows] == [0.5, 1.0, 0.0]
     assert workplace.privrl(*line).exit_code == 2  # never overwrites
+
+
+D4RL = """
+columns:
+  observation: observations
+  action: actions
+  reward: rewards
+  terminated: terminals
+  truncated: timeouts
+  next_observation: next_observations
+spaces:
+  observation: {type: box, low: -1, high: 1}
+  action: {type: discrete, n: 2}
+split_at_flags: true
+"""
+
+
+def test_arrays_go_out_and_come_in_again(workplace):
+    table, schema = workplace.folder / "stays.csv", workplace.folder / "schema.yaml"
+    table.write_text(TABLE)
+    schema.write_text(SCHEMA)
+    line = ("import", table, "--schema", schema, "--dataset", "clinic/stays-v0")
+    assert workplace.privrl(*line).exit_code == 0
+    out, again = workplace.folder / "out.npz", workplace.folder / "again.npz"
+    line = ("export", "clinic/stays-v0", "--format", "npz", "--out", out)
+    assert workplace.privrl(*line).exit_code == 0
+    schema.write_text(D4RL)
+    made = workplace.privrl("import", out, "--schema", schema, "--dataset", "clinic/again-v0")
+    assert made.stdout == "clinic/again-v0: 3 transitions in 2 trajectories\n", made.output
+    workplace.privrl("export", "clinic/again-v0", "--format", "npz", "--out", again)
+    with np.load(out) as first, np.load(again) as second:
+        assert list(first) == list(second)
+        assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def test_import_names_the_wrong_column(workplace):

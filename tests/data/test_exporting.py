@@ -4,7 +4,8 @@ import pytest
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data import exporting
 from distributed_privrl.data.exporting import export
-from distributed_privrl.data.importing import import_file, load_schema
+from distributed_privrl.data.importing import import_file
+from distributed_privrl.data.schema import load_schema
 from distributed_privrl.data.trajectories import hash_unit
 from tests.data.conftest import DISCRETE_SPACES, SPACES, assert_same, random_walk, walk
 
@@ -75,8 +76,8 @@ def test_nothing_is_overwritten_and_nothing_half_written(store, tmp_path, monkey
     with pytest.raises(ConfigError, match="exists already"):
         export(store, "a-v0", "csv", out)
     assert out.read_text() == "mine"
-    with pytest.raises(ConfigError, match="format must be one of csv, parquet, got 'npz'"):
-        export(store, "a-v0", "npz", tmp_path / "x.npz")
+    with pytest.raises(ConfigError, match="format must be one of csv, parquet, npz, got 'x'"):
+        export(store, "a-v0", "x", tmp_path / "x.npz")
     with pytest.raises(ConfigError, match="no dataset 'b-v0'"):
         export(store, "b-v0", "csv", tmp_path / "x.csv")
 

@@ -4,8 +4,9 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.importing import import_file, load_schema
+from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.scaling import Scaling
+from distributed_privrl.data.schema import load_schema
 from distributed_privrl.data.trajectories import hash_unit
 
 STAYS = """\
@@ -195,7 +196,7 @@ def test_files_that_are_not_there_or_of_another_kind(run, tmp_path, store):
     schema.write_text(STAYS)
     with pytest.raises(ConfigError, match="no file at"):
         import_file(tmp_path / "none.csv", load_schema(schema), store, "a-v0")
-    with pytest.raises(ConfigError, match=r"must end in .csv or .parquet"):
+    with pytest.raises(ConfigError, match=r"must end in .csv, .parquet, .npz"):
         run(STAYS, TABLE, name="table.xlsx")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(ConfigError, match="is no proper parquet file"):

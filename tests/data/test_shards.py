@@ -8,8 +8,22 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.hashing import hash_rows, mix
 from distributed_privrl.data.scaling import Scaling
-from distributed_privrl.data.shards import ShardRef, load_shard, shard_of, shard_refs
-from tests.data.conftest import ACTION_SPACE, OBSERVATION_SPACE, SPACES, random_walk, walk
+from distributed_privrl.data.shards import (
+    ShardRef,
+    load_shard,
+    load_trajectories,
+    shard_of,
+    shard_refs,
+)
+from tests.data.conftest import (
+    ACTION_SPACE,
+    DISCRETE_SPACES,
+    OBSERVATION_SPACE,
+    SPACES,
+    assert_same,
+    random_walk,
+    walk,
+)
 
 ENCODER = TransitionEncoder(
     OBSERVATION_SPACE, ACTION_SPACE, Scaling(offset=np.zeros(7), scale=np.ones(7))
@@ -162,3 +176,118 @@ def test_row_hashes_see_every_column_and_only_values():
     assert (hashes[:, 0] != hashes[:, 1]).all()
     nan = np.array([[np.nan, -np.nan]], dtype=np.float32)
     assert hash_rows([nan]).tolist() == hash_rows([-nan]).tolist()
+
+
+def all_trajectories(store, count, **caps):
+    rows = caps.pop("max_rows_per_unit", None)
+    refs = shard_refs(store, "a-v0", count=count, unit="patient_id", max_rows_per_unit=rows)
+    return [load_trajectories(pickle.loads(pickle.dumps(ref)), **caps) for ref in refs]
+
+
+def by_patient(shards):
+    """The trajectories of each unit, over all shards, in order."""
+    found = {}
+    for shard in shards:
+        for unit in np.unique(shard.unit_ids).tolist():
+            assert unit not in found
+            own = shard.select(np.flatnonzero(shard.unit_ids == unit))
+            names = sorted(set(own.__dataclass_fields__) - {"unit_ids"})
+            found[unit] = [getattr(own, name).tolist() for name in names]
+    return found
+
+
+@pytest.fixture(params=["episodes", "packed"])
+def patients(store, request):
+    """14 trajectories of 7 patients, of 1 to 5 steps."""
+    written = walk((3, 1, 4, 2, 5, 1, 2, 2, 3, 1, 5, 4, 1, 2))
+    written.unit_ids[:] = np.array([3, 9, 3, 4, 9, 3, 2**64 - 1, 8, 8, 3, 1, 0, 0, 9], np.uint64)
+    store.write_trajectories(
+        "a-v0", written, layout=request.param, unit_column="patient_id", **SPACES
+    )
+    return written
+
+
+@pytest.mark.parametrize("most", [1, 2, 9])
+@pytest.mark.parametrize("most_rows", [None, 1, 3, 4, 100])
+def test_shards_of_trajectories_hold_each_units_first(store, patients, most, most_rows):
+    expected = {}
+    for unit in np.unique(patients.unit_ids).tolist():
+        own = np.flatnonzero(patients.unit_ids == unit)[:most].tolist()
+        parts, left = [], most_rows or 10_000
+        for k in own:
+            length = min(left, int(patients.lengths[k]))
+            left -= length
+            if length:
+                parts.append(patients.select([k]).cut(np.array([length])))
+        expected |= by_patient([type(patients).concatenate(parts)])
+    for count in (1, 2, 4):
+        for chunk_rows in (2, 7, 1_000):
+            options = {"max_trajectories_per_unit": most, "chunk_rows": chunk_rows}
+            shards = all_trajectories(store, count, max_rows_per_unit=most_rows, **options)
+            assert by_patient(shards) == expected
+            for index, shard in enumerate(shards):
+                assert (shard_of(shard.unit_ids, count) == index).all()
+
+
+def test_caps_bound_what_a_unit_contributes_and_other_units_stay(store, patients):
+    """The privacy sentence of load_trajectories: own rows alone, at most the caps."""
+    (before,) = all_trajectories(store, 1, max_rows_per_unit=3, max_trajectories_per_unit=2)
+    _, counts = np.unique(before.unit_ids, return_counts=True)
+    steps = [before.lengths[before.unit_ids == unit].sum() for unit in np.unique(before.unit_ids)]
+    assert counts.max() == 2
+    assert max(steps) == 3
+    neighbour = patients.select(np.flatnonzero(patients.unit_ids != 9))
+    store.write_trajectories("b-v0", neighbour, unit_column="patient_id", **SPACES)
+    (ref,) = shard_refs(store, "b-v0", count=1, unit="patient_id", max_rows_per_unit=3)
+    after = load_trajectories(ref, max_trajectories_per_unit=2)
+    assert_same(after, before.select(np.flatnonzero(before.unit_ids != 9)))
+
+
+def test_a_cut_trajectory_keeps_its_next_observation_and_is_truncated(store):
+    store.write_trajectories("a-v0", walk((3, 4)), layout="packed", **SPACES)
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="trajectory", max_rows_per_unit=2)
+    read = load_trajectories(ref)
+    assert read.observations.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    assert read.truncated.tolist() == [False, True, False, True]
+    assert not read.terminated.any()
+    assert read.unit_ids.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_an_empty_shard_of_trajectories_has_the_types_of_the_others(store, discrete):
+    spaces = DISCRETE_SPACES if discrete else SPACES
+    store.write_trajectories("a-v0", walk((2,), discrete=discrete), layout="packed", **spaces)
+    refs = shard_refs(store, "a-v0", count=3, unit="trajectory")
+    shards = sorted(map(load_trajectories, refs), key=len)
+    assert [len(shard) for shard in shards] == [0, 0, 1]
+    for name in ("observations", "actions", "rewards", "terminated", "unit_ids"):
+        empty, full = getattr(shards[0], name), getattr(shards[2], name)
+        assert (empty.dtype, empty.shape[1:]) == (full.dtype, full.shape[1:])
+
+
+def test_loading_trajectories_refuses_what_it_cannot_do(store):
+    rows = walk().transitions("transition")
+    store.write_trajectories("a-v0", walk(), layout="packed", **SPACES)
+    store.write_transitions("b-v0", rows, layout="transitions", **SPACES)
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="trajectory")
+    with pytest.raises(ConfigError, match="max_trajectories_per_unit must be at least 1, got 0"):
+        load_trajectories(ref, max_trajectories_per_unit=0)
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="transition")
+    with pytest.raises(ConfigError, match="unit of whole trajectories must be trajectory"):
+        load_trajectories(ref)
+    (ref,) = shard_refs(store, "b-v0", count=1, unit="transition")
+    with pytest.raises(ConfigError, match="independent transitions"):
+        load_trajectories(ref)
+
+
+def test_a_worker_holds_its_own_trajectories_and_a_chunk(store):
+    store.write_trajectories("a-v0", random_walk(10_000, 10), layout="packed", **SPACES)
+    whole = 10_000 * (11 * 8 + 10 * 10 + 8)
+    ref = ShardRef(root=str(store.root), dataset="a-v0", index=0, count=20, unit="trajectory")
+    load_trajectories(ref, chunk_rows=2_000)
+    tracemalloc.start()
+    shard = load_trajectories(ref, chunk_rows=2_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 400 < len(shard) < 600
+    assert peak < 0.4 * whole

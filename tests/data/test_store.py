@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict
 from minari.data_collector import EpisodeBuffer
 
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.data import store as store_module
+from distributed_privrl.data import writing
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from tests.data.conftest import (
@@ -356,7 +356,7 @@ def test_a_full_disk_while_writing_transitions_leaves_nothing_behind(store, monk
 
 
 def test_the_episodes_layout_is_refused_above_its_limit(store, monkeypatch):
-    monkeypatch.setattr(store_module, "MOST_EPISODES", 7)
+    monkeypatch.setattr(writing, "MOST_EPISODES", 7)
     rows = walk().transitions("transition")
     with pytest.raises(ConfigError, match="at most 7 rows, got at least 8: use layout"):
         store.write_transitions("a-v0", rows, layout="episodes", **SPACES)

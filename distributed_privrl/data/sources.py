@@ -1,0 +1,146 @@
+"""Reads the columns of a file to import: CSV and Parquet tables, NPZ and HDF5 arrays."""
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.files import storage_errors
+from distributed_privrl.data.schema import ColumnsSchema
+from distributed_privrl.data.tabular import column_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PARTS = ("observation", "action", "next_observation")
+
+
+def read_source(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
+    """Return the named columns of a file, and which of them holds what.
+
+    An array of a part with rows of W > 1 numbers, ``name``, becomes the columns ``name[0]`` to
+    ``name[W - 1]``. Nothing is unpickled: an NPZ file of objects is refused.
+
+    Args:
+        path: a ``.csv``, ``.parquet``, ``.npz``, ``.hdf5`` or ``.h5`` file.
+        columns: what to read; for arrays, keys of the file, in HDF5 also paths such as ``a/b``.
+
+    Raises:
+        ConfigError: another kind of file, no such file or column, or no rows.
+        StorageError: the file cannot be read.
+    """
+    import pyarrow as pa
+
+    readers: dict[str, Callable[[Path, ColumnsSchema], tuple[pd.DataFrame, ColumnsSchema]]] = {
+        ".csv": _read_csv,
+        ".parquet": _read_parquet,
+        ".npz": _read_npz,
+        ".hdf5": _read_hdf5,
+        ".h5": _read_hdf5,
+    }
+    if path.suffix not in readers:
+        raise ConfigError(f"{path} must end in {', '.join(readers)}")
+    if not path.is_file():
+        raise ConfigError(f"no file at {path}")
+    damage = (ValueError, pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError)
+    try:
+        with storage_errors(f"read {path}"):
+            frame, columns = readers[path.suffix](path, columns)
+    except damage as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path} is no proper {path.suffix[1:]} file: {reason}") from error
+    if len(frame) == 0:
+        raise ConfigError(f"{path} has no rows")
+    return frame, columns
+
+
+def _wanted(path: Path, columns: ColumnsSchema, present: Iterable[str]) -> list[str]:
+    """Return the named columns, each once, if they are present."""
+    wanted = list(dict.fromkeys(name for _, value in columns for name in column_names(value)))
+    known = list(present)
+    absent = [name for name in wanted if name not in known]
+    if absent:
+        raise ConfigError(
+            f"{path} has no column {', '.join(absent)}; it has {', '.join(map(str, known))}"
+        )
+    return wanted
+
+
+def _read_csv(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
+    """Read a CSV file; ids stay text, so that 7 and 007 differ."""
+    import pandas as pd
+
+    wanted = _wanted(path, columns, pd.read_csv(path, nrows=0).columns)
+    ids = dict.fromkeys((n for n in (columns.trajectory, columns.unit) if n is not None), str)
+    return pd.read_csv(path, usecols=wanted, dtype=ids), columns
+
+
+def _read_parquet(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    wanted = _wanted(path, columns, pq.read_schema(path).names)
+    return pd.read_parquet(path, columns=wanted), columns
+
+
+def _read_npz(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
+    with zipfile.ZipFile(path):  # what is no archive at all is refused here
+        pass
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in _wanted(path, columns, file.files)}
+    return _flattened(path, columns, arrays)
+
+
+def _read_hdf5(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        raise ValueError("it does not begin as one")
+    with h5py.File(path, "r") as file:
+        present: list[str] = []
+        file.visititems(
+            lambda name, item: present.append(name) if isinstance(item, h5py.Dataset) else None
+        )
+        arrays = {}
+        for name in _wanted(path, columns, present):
+            texts = h5py.check_string_dtype(file[name].dtype) is not None
+            arrays[name] = np.asarray((file[name].asstr() if texts else file[name])[()])
+    return _flattened(path, columns, arrays)
+
+
+def _flattened(
+    path: Path, columns: ColumnsSchema, arrays: dict[str, NDArray[Any]]
+) -> tuple["pd.DataFrame", ColumnsSchema]:
+    """Return arrays as columns; (N, W) rows of a part become W columns."""
+    import pandas as pd
+
+    named: dict[str, tuple[str, ...]] = {}
+    frame: dict[str, NDArray[Any]] = {}
+    for role, value in columns:
+        names: list[str] = []
+        for key in column_names(value):
+            rows = _rows(path, key, arrays[key], single=role not in _PARTS)
+            width = rows.shape[1]
+            own = [key] if width == 1 else [f"{key}[{i}]" for i in range(width)]
+            frame |= dict(zip(own, rows.T, strict=True))
+            names += own
+        if role in _PARTS and names:
+            named[role] = tuple(names)
+    sizes = {key: len(arrays[key]) for key in arrays}
+    if len(set(sizes.values())) > 1:
+        counts = ", ".join(f"{key} {size}" for key, size in sizes.items())
+        raise ConfigError(f"{path}: all arrays must have as many rows, got {counts}")
+    return pd.DataFrame(frame), columns.model_copy(update=named)
+
+
+def _rows(path: Path, key: str, array: NDArray[Any], *, single: bool) -> NDArray[Any]:
+    """Return an array as (N, W), with W = 1 where one value a row is needed."""
+    if array.ndim not in (1, 2) or (single and array.ndim == 2 and array.shape[1] != 1):
+        wanted = "one value a row" if single else "(N,) or (N, W)"
+        raise ConfigError(f"{path}: array {key!r} must be {wanted}, got shape {array.shape}")
+    return array.reshape(len(array), -1) if array.ndim == 2 else array[:, None]
