@@ -38,6 +38,31 @@ class NoisyCount(StrictModel):
     epsilon: PositiveFloat = Field(description="epsilon spent on the count")
 
 
+def _rising_quantiles(value: tuple[float, float]) -> tuple[float, float]:
+    low, high = value
+    if not 0 < low < high < 1 or value != (round(low, 4), round(high, 4)):
+        raise ValueError("must be two rising numbers in (0, 1), with four decimals at most")
+    return value
+
+
+class NoisyBounds(StrictModel):
+    """The columns' bounds are not public: find quantiles by noisy choices, and charge them."""
+
+    epsilon: PositiveFloat = Field(description="epsilon spent on all quantiles of all columns")
+    search: Path | Literal["environment"] = Field(
+        description="public ranges to search in: a YAML file as for bounds, or the environment's"
+    )
+    quantiles: Annotated[tuple[float, float], AfterValidator(_rising_quantiles)] = Field(
+        default=(0.05, 0.95), description="taken as bounds; four decimals at most"
+    )
+    parts: Annotated[
+        tuple[Literal["observation", "action", "reward"], ...], Field(min_length=1)
+    ] = Field(
+        default=("observation", "action", "reward"),
+        description="which columns; the range of another part is its bound",
+    )
+
+
 class DataConfig(StrictModel):
     """What the run reads."""
 
@@ -54,12 +79,19 @@ class DataConfig(StrictModel):
     max_length: PositiveInt | None = Field(
         default=None, description="public cap on the rows of a unit; further ones are left out"
     )
-    bounds: Path | Literal["environment", "public"] | None = Field(
+    bounds: Path | Literal["environment", "public"] | NoisyBounds | None = Field(
         default=None,
         description="bounds of every column: a YAML file, the environment's spaces, or the public"
-        " sets' (default: the public sets if there are any, else the environment)",
+        " sets' (default: the public sets if there are any, else the environment); {epsilon: E,"
+        " search: FILE} finds them privately",
     )
     environment: str | None = Field(default=None, description="Gymnasium id of the environment")
+
+    @property
+    def charged_epsilon(self) -> float:
+        """Epsilon of what is released before the rounds: a noisy count, noisy bounds."""
+        asked = (self.units, self.bounds)
+        return sum(one.epsilon for one in asked if isinstance(one, NoisyCount | NoisyBounds))
 
 
 class PrivacyConfig(StrictModel):
@@ -70,8 +102,19 @@ class PrivacyConfig(StrictModel):
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="upper bound on delta")
     accountant: Literal["pld", "rdp"] = Field(default="pld", description="accountant that decides")
-    relation: Literal["replace_with_null", "add_or_remove"] = Field(
+    relation: Literal["replace_with_null", "add_or_remove", "replace_one"] = Field(
         default="replace_with_null", description="what neighbouring datasets are"
+    )
+
+
+class ReleasePrivacyConfig(PrivacyConfig):
+    """What a run of plain releases may cost: statistics of all units, no sampling."""
+
+    delta: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="upper bound on delta; 0: pure differential privacy, by Laplace noise alone"
+    )
+    relation: Literal["replace_with_null", "add_or_remove", "replace_one"] = Field(
+        default="replace_one", description="what neighbouring datasets are"
     )
 
 
@@ -83,6 +126,14 @@ class OutputConfig(StrictModel):
     layout: Literal["transitions", "episodes"] = Field(
         default="transitions",
         description="transitions: packed, next observation in infos; episodes: one step each",
+    )
+
+
+class PolicyOutputConfig(StrictModel):
+    """What a run that learns a policy releases."""
+
+    policy: Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.safetensors$")] = Field(
+        default="policy.safetensors", description="file of the policy in the run's folder"
     )
 
 
@@ -112,7 +163,7 @@ class RuntimeConfig(StrictModel):
 
 
 class RunConfig(StrictModel):
-    """Everything a run needs; a method narrows ``model`` and ``training``."""
+    """Everything a run needs; a method narrows ``model``, ``training`` and ``output``."""
 
     method: str = Field(description="name of the method")
     seed: int = Field(default=0, description="seed of public randomness only")
@@ -120,7 +171,7 @@ class RunConfig(StrictModel):
     privacy: PrivacyConfig
     model: StrictModel
     training: StrictModel
-    output: OutputConfig
+    output: OutputConfig | PolicyOutputConfig
     evaluation: EvaluationConfig = EvaluationConfig()
     runtime: RuntimeConfig = RuntimeConfig()
 

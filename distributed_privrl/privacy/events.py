@@ -4,14 +4,21 @@ An event says what ran; what it costs is the accountant's business. The JSON for
 ``certificate.json``.
 """
 
-from typing import Annotated, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from distributed_privrl.core.errors import ConfigError
 
 # Bounds far beyond any use, within which no accountant over- or underflows.
 Multiplier = Annotated[float, Field(ge=1e-9, le=1e9)]
 Cost = Annotated[float, Field(ge=0, le=1e9)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
+
+PERMUTE_AND_FLIP = "permute_and_flip"
+"""A ``derivation``'s mechanism with ``sensitivity`` and ``scale``: epsilon is 2 their ratio."""
+_ROUNDING = 1e-9
 
 
 class _Event(BaseModel):
@@ -60,12 +67,25 @@ class DiscreteLaplaceEvent(_Event):
 
 
 class PureDpEvent(_Event):
-    """(epsilon, 0) mechanisms; ``derivation`` holds what is needed to recompute epsilon."""
+    """(epsilon, 0) mechanisms; ``derivation`` holds what is needed to recompute epsilon.
+
+    One whose mechanism is ``permute_and_flip`` cannot state less than its derivation gives.
+    """
 
     kind: Literal["pure_dp"] = "pure_dp"
     epsilon: Cost
     count: Count = 1
     derivation: dict[str, str | int | float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _no_less_than_derived(self) -> Self:
+        if self.derivation.get("mechanism") == PERMUTE_AND_FLIP:
+            sensitivity, scale = (self.derivation.get(name) for name in ("sensitivity", "scale"))
+            if not (isinstance(sensitivity, float) and isinstance(scale, float)):
+                raise ValueError("permute_and_flip needs the numbers sensitivity and scale")
+            if not (scale > 0 and self.epsilon >= (1 - _ROUNDING) * 2 * sensitivity / scale > 0):
+                raise ValueError("epsilon must be at least 2 sensitivity / scale, above zero")
+        return self
 
 
 class ApproximateDpEvent(_Event):
@@ -119,3 +139,27 @@ ParallelEvent.model_rebuild()
 RepeatAndSelectEvent.model_rebuild()
 
 EVENTS: TypeAdapter[tuple[Event, ...]] = TypeAdapter(tuple[Event, ...])
+
+ROUNDS = "rounds"
+
+
+def charged_rounds(events: Sequence[Event]) -> dict[str, Any]:
+    """Return what a ledger keeps of a run: the events of one round; it counts the rounds itself."""
+    return {"kind": ROUNDS, "events": [event.model_dump(mode="json") for event in events]}
+
+
+def repeated(event: Event, times: int) -> Event:
+    """Return the event of ``times`` rounds in which ``event`` happens.
+
+    A unit is in the same branch of a `ParallelEvent` in every round, so the counts inside grow.
+
+    Example:
+        >>> repeated(GaussianEvent(noise_multiplier=2.0), 3).count
+        3
+    """
+    if isinstance(event, ParallelEvent):
+        branches = tuple(tuple(repeated(e, times) for e in branch) for branch in event.branches)
+        return ParallelEvent(branches=branches)
+    if isinstance(event, RepeatAndSelectEvent):
+        raise ConfigError("repeat_and_select happens once: it cannot be repeated by rounds")
+    return event.model_copy(update={"count": event.count * times})

@@ -4,7 +4,7 @@ import json
 import math
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -27,6 +27,7 @@ from distributed_privrl.privacy.certificate import (
     total_cost,
     total_cross_check,
 )
+from distributed_privrl.privacy.events import EVENTS, ROUNDS, repeated
 from distributed_privrl.privacy.ledger import LedgerEntry
 from distributed_privrl.privacy.units import Relation
 
@@ -81,7 +82,7 @@ def verify_certificate(
     Args:
         path: ``certificate.json``.
         ledger: compares what was reserved.
-        outputs_root: where outputs are looked for by id; default the certificate's folder.
+        outputs_root: where outputs are looked for by id, then in the certificate's folder.
         public_key: Ed25519 key in hex that must have signed.
 
     Raises:
@@ -98,7 +99,7 @@ def verify_certificate(
         raise VerificationError(f"{path}: noise source {certificate.noise_source} is not secure")
     signed_by = _check_signature(certificate, values, public_key, path)
     costs = _recomputed(certificate, path)
-    checked, missing = _check_outputs(certificate, outputs_root or path.parent, path)
+    checked, missing = _check_outputs(certificate, [outputs_root or path.parent, path.parent], path)
     if ledger is not None:
         _check_reservations(certificate, costs, ledger, path)
     return Verification(
@@ -200,18 +201,20 @@ def _shown(value: float | None) -> str:
 
 
 def _check_outputs(
-    certificate: Certificate, root: Path, path: Path
+    certificate: Certificate, roots: Sequence[Path], path: Path
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     checked: list[str] = []
     missing: list[str] = []
     for output in certificate.outputs:
-        target = (root / output.id).resolve()
-        if not target.is_relative_to(root.resolve()):
-            raise VerificationError(f"{path}: output {output.id!r} points outside {root}")
-        if not target.exists():
+        targets = [(root / output.id).resolve() for root in roots]
+        for root, target in zip(roots, targets, strict=True):
+            if not target.is_relative_to(root.resolve()):
+                raise VerificationError(f"{path}: output {output.id!r} points outside {root}")
+        found = next((target for target in targets if target.exists()), None)
+        if found is None:
             missing.append(output.id)
-        elif hash_output(target) != output.sha256:
-            raise VerificationError(f"{path}: output {output.id!r} at {target} was changed")
+        elif hash_output(found) != output.sha256:
+            raise VerificationError(f"{path}: output {output.id!r} at {found} was changed")
         else:
             checked.append(output.id)
     return tuple(checked), tuple(missing)
@@ -233,9 +236,8 @@ def _check_reservations(
         if entry is None:
             raise VerificationError(f"{path}: the ledger has no entry {entry_id!r}")
         _check_account(entry, costs, entry_id, path)
-        event, count = _without_count(dict(entry.event))
-        rounds = entry.reserved_rounds if entry.event["kind"] == "poisson_gaussian" else count
-        reserved[_event_key(entry, event)] += rounds
+        for event, count in _reserved_events(entry):
+            reserved[_event_key(entry, event)] += count
         charged[entry.dataset] += entry.epsilon
     stated: Counter[EventKey] = Counter()
     for stage in certificate.stages:
@@ -279,6 +281,16 @@ def _check_account(
         f"{path}: no stage is about the account of ledger entry {entry_id!r}"
         f" ({entry.dataset}, {entry.unit}, {entry.relation.value})"
     )
+
+
+def _reserved_events(entry: LedgerEntry) -> list[tuple[str, int]]:
+    """Return the events that an entry reserved, and how often each happened."""
+    values = dict(entry.event)
+    if values["kind"] == ROUNDS:
+        events = EVENTS.validate_python(values["events"])
+        done = [repeated(event, entry.reserved_rounds) for event in events]
+        return [_without_count(event.model_dump(mode="json")) for event in done]
+    return [_without_count(values)]
 
 
 def _without_count(event: dict[str, Any]) -> tuple[str, int]:

@@ -4,17 +4,19 @@ import math
 
 import numpy as np
 
-from distributed_privrl.core.config import DataConfig, NoisyCount
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.events import charged_rounds
+from distributed_privrl.privacy.ledger.budgets import budget_line
 from distributed_privrl.privacy.mechanisms import noisy_count
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.plan import RoundPlan
+from distributed_privrl.rounds.plan import Plan
 
-FLOAT32_SUMS = "float32_partial_sums"
 _COUNT_FAILURE = 1e-3
 _SETTLE_ATTEMPTS = 3
+_SLACK = 1e-9
 
 
 def declared_units(data: DataConfig) -> UnitCount:
@@ -34,6 +36,35 @@ def declared_units(data: DataConfig) -> UnitCount:
             " give it, or {epsilon: 0.01} to count it with noise"
         )
     return UnitCount(value=data.units, source="declared")
+
+
+def check_budget(data: DataConfig, privacy: PrivacyConfig, context: RunContext) -> None:
+    """Refuse, before a count or bounds are drawn, a run whose rounds could not be paid after them.
+
+    A run that was charged already is left to the ledger.
+
+    Raises:
+        BudgetError: no budget is set, or less is left than ``privacy`` asks for.
+        UnsafeError: unit, relation or data do not fit the account.
+    """
+    mine = (context.run_id, f"{context.run_id}/count", f"{context.run_id}/bounds")
+    if not data.charged_epsilon or any(context.ledger.reserved(name) for name in mine):
+        return
+    relation, asked = Relation(privacy.relation), privacy.epsilon or 0.0
+    account = context.ledger.account_for(
+        dataset=data.sensitive,
+        fingerprint=context.fingerprint,
+        unit=data.unit,
+        relation=relation,
+    )
+    left = (account.remaining_epsilon, account.remaining_delta)
+    if left[0] < asked * (1 - _SLACK) or left[1] < privacy.delta * (1 - _SLACK):
+        needed = (account.spent_epsilon + asked, account.spent_delta + privacy.delta)
+        raise BudgetError(
+            f"{data.sensitive} has epsilon {left[0]:.6g} and delta {left[1]:.6g} left, this run"
+            f" needs {asked:.6g} and {privacy.delta:.6g}: ask for less, or raise the budget with"
+            f" `{budget_line(account.dataset, account.unit, relation, needed)}`"
+        )
 
 
 def count_units(
@@ -120,7 +151,7 @@ def _exact_count(data: DataConfig, context: RunContext) -> int:
     return len(seen)
 
 
-def open_charge(data: DataConfig, context: RunContext, plan: RoundPlan) -> None:
+def open_charge(data: DataConfig, context: RunContext, plan: Plan) -> None:
     """Hold the cost of planned and spare rounds in the ledger, or refuse before anything is drawn.
 
     Raises:
@@ -139,13 +170,13 @@ def open_charge(data: DataConfig, context: RunContext, plan: RoundPlan) -> None:
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,
         max_rounds=plan.max_rounds,
-        event=plan.event(plan.max_rounds).model_dump(),
+        event=charged_rounds(plan.events(1)),
         units=plan.units.value,
     )
 
 
 def settle_charge(
-    name: str, data: DataConfig, context: RunContext, plan: RoundPlan
+    name: str, data: DataConfig, context: RunContext, plan: Plan
 ) -> tuple[Stage, int]:
     """Lower the hold to what was reserved; return the certificate's stage and the unused rounds.
 
@@ -155,7 +186,7 @@ def settle_charge(
         ConfigError: the run was never charged.
         UnsafeError: rounds are still being reserved, or the cost is above the hold.
     """
-    if plan.budget is None or plan.mechanism is None:
+    if plan.budget is None:
         raise ConfigError(f"run {context.run_id} was never charged: nothing to settle")
     reserved_rounds = _settle_reserved(context, plan, plan.budget.delta)
     stage = Stage(
@@ -167,14 +198,14 @@ def settle_charge(
         units_source=plan.units.source,
         accountant=plan.accountant,
         delta=plan.budget.delta,
-        clip_norm=plan.mechanism.clip_norm,
-        assumptions=(FLOAT32_SUMS,),
-        events=(plan.event(reserved_rounds),),
+        clip_norm=plan.clip_norm,
+        assumptions=plan.assumptions,
+        events=plan.events(reserved_rounds),
     )
     return stage, plan.max_rounds - reserved_rounds
 
 
-def _settle_reserved(context: RunContext, plan: RoundPlan, delta: float) -> int:
+def _settle_reserved(context: RunContext, plan: Plan, delta: float) -> int:
     """Settle at the cost of the reserved rounds, priced again if more were reserved meanwhile."""
     reserved_rounds = _reserved_rounds(context)
     for _ in range(_SETTLE_ATTEMPTS):

@@ -54,6 +54,28 @@ class RunContext:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SyntheticTransitions:
+    """A synthetic dataset of independent transitions.
+
+    Args:
+        chunks: makes the transitions, chunk by chunk, in raw units.
+    """
+
+    chunks: Callable[[], Iterable[Transitions]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedPolicy:
+    """A policy.
+
+    Args:
+        save: writes it to a safetensors file, atomically.
+    """
+
+    save: Callable[[Path], None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodResult:
     """What a method releases.
 
@@ -61,10 +83,10 @@ class MethodResult:
         stages: what was charged; empty without privacy.
         spare_rounds: rounds paid for beyond the planned ones and not reserved.
         ledger_entries: ids of the charges.
-        transitions: makes the synthetic transitions, chunk by chunk.
+        release: what may leave once it is certified.
     """
 
     stages: tuple[Stage, ...]
     spare_rounds: int
     ledger_entries: tuple[str, ...]
-    transitions: Callable[[], Iterable[Transitions]]
+    release: SyntheticTransitions | LearnedPolicy

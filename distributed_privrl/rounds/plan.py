@@ -1,8 +1,9 @@
-"""The plan of a run's private rounds: noise, epsilon and cost, from public facts alone."""
+"""The plan of a run: noise, epsilon and cost, from public facts alone."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -10,7 +11,7 @@ from distributed_privrl.core.config import PositiveFloat, PositiveInt, PrivacyCo
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound, calibrate_private_round
-from distributed_privrl.privacy.events import PoissonGaussianEvent
+from distributed_privrl.privacy.events import Event
 from distributed_privrl.privacy.units import (
     PrivacyBudget,
     Relation,
@@ -20,6 +21,7 @@ from distributed_privrl.privacy.units import (
 from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 
+FLOAT32_SUMS = "float32_partial_sums"
 LARGEST_BLOCK = 500
 SPARE_BLOCKS = 2
 
@@ -60,44 +62,59 @@ class RoundsConfig(StrictModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundPlan:
+class Plan(ABC):
     """What a run will do and cost; public facts only.
 
     Args:
         units: number of units, declared or counted with noise.
-        sampling_probability: of each unit, each round (q).
-        config: the rounds.
         budget: what the run may cost; None without privacy.
-        mechanism: the calibrated round; None without privacy.
         accountant: that calibrated it.
     """
 
     units: UnitCount
-    sampling_probability: float
-    config: RoundsConfig
     budget: PrivacyBudget | None
-    mechanism: PrivateRound | None
     accountant: Literal["pld", "rdp"]
 
     @property
-    def max_rounds(self) -> int:
-        """Planned and spare rounds: what the ledger holds."""
-        return self.config.rounds + self.config.spare_rounds
+    @abstractmethod
+    def rounds(self) -> int:
+        """Planned rounds."""
 
     @property
-    def expected_units(self) -> float:
-        """The fixed public denominator of a round."""
-        return self.sampling_probability * self.units.value
+    @abstractmethod
+    def max_rounds(self) -> int:
+        """Planned and spare rounds: what the ledger holds."""
 
-    def event(self, rounds: int) -> PoissonGaussianEvent:
-        """Return the event of ``rounds`` rounds.
+    @property
+    @abstractmethod
+    def block_rounds(self) -> int:
+        """Rounds reserved at once."""
+
+    @property
+    @abstractmethod
+    def clip_norm(self) -> float | None:
+        """L2 bound of a unit's vector, where there is one for all of them."""
+
+    @property
+    @abstractmethod
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee assumes beside the noise source's own assumptions."""
+
+    @abstractmethod
+    def events(self, rounds: int) -> tuple[Event, ...]:
+        """Return the events of ``rounds`` rounds.
 
         Raises:
             ConfigError: the plan is not private.
         """
-        if self.mechanism is None:
-            raise ConfigError("privacy.epsilon is null: a run without privacy has no event")
-        return self.mechanism.event(rounds)
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return what ``privrl plan`` shows beside units, rounds and cost."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Return the plan's work in a few words, for one line."""
 
     def epsilon(self, rounds: int, *, certified: bool = False) -> float:
         """Return the epsilon of ``rounds`` rounds at the plan's delta; infinite without privacy."""
@@ -106,12 +123,102 @@ class RoundPlan:
         if rounds == 0:
             return 0.0
         return epsilon(
-            [self.event(rounds)],
+            self.events(rounds),
             delta=self.budget.delta,
             relation=self.budget.relation,
             accountant=self.accountant,
             certified=certified,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPlan(Plan):
+    """Private rounds of Poisson-sampled clipped sums.
+
+    Args:
+        sampling_probability: of each unit, each round (q).
+        config: the rounds.
+        mechanism: the calibrated round; None without privacy.
+    """
+
+    sampling_probability: float
+    config: RoundsConfig
+    mechanism: PrivateRound | None
+
+    @property
+    def rounds(self) -> int:
+        """Planned rounds."""
+        return self.config.rounds
+
+    @property
+    def max_rounds(self) -> int:
+        """Planned and spare rounds: what the ledger holds."""
+        return self.config.rounds + self.config.spare_rounds
+
+    @property
+    def block_rounds(self) -> int:
+        """Rounds reserved at once."""
+        return self.config.block
+
+    @property
+    def clip_norm(self) -> float | None:
+        """L2 bound of a unit's vector (C)."""
+        return self.config.clip_norm
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Partial sums are rounded to float32 within 1,024 rows."""
+        return (FLOAT32_SUMS,)
+
+    @property
+    def expected_units(self) -> float:
+        """The fixed public denominator of a round."""
+        return self.sampling_probability * self.units.value
+
+    def events(self, rounds: int) -> tuple[Event, ...]:
+        """Return the event of ``rounds`` rounds.
+
+        Raises:
+            ConfigError: the plan is not private.
+        """
+        if self.mechanism is None:
+            raise ConfigError("privacy.epsilon is null: a run without privacy has no event")
+        return (self.mechanism.event(rounds),)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what ``privrl plan`` shows beside units, rounds and cost."""
+        config = self.config
+        facts = {
+            "expected_batch_size": config.expected_batch_size,
+            "sampling_probability": self.sampling_probability,
+            "unit_gradients": config.rounds
+            * config.expected_batch_size
+            * config.noise_multiplicity,
+        }
+        if self.mechanism is not None:
+            facts["clip_norm"] = config.clip_norm
+            facts["noise_multiplier"] = self.mechanism.noise_multiplier
+        return facts
+
+    def summary(self) -> str:
+        """Return the plan's work in a few words, for one line."""
+        mechanism = self.mechanism
+        noise = "" if mechanism is None else f", noise multiplier {mechanism.noise_multiplier:.4g}"
+        return f"on average {self.config.expected_batch_size} units a round{noise}"
+
+
+def left_for_rounds(epsilon: float, spent: float) -> float:
+    """Return what is left of epsilon for the rounds.
+
+    Raises:
+        ConfigError: nothing is left.
+    """
+    if epsilon <= spent:
+        raise ConfigError(
+            f"privacy.epsilon={epsilon:g} is used up by data.units.epsilon and"
+            f" data.bounds.epsilon ({spent:g} together): raise it or lower them"
+        )
+    return epsilon - spent
 
 
 def make_plan(
@@ -124,7 +231,7 @@ def make_plan(
         rounds: the run's rounds.
         unit: what one person contributes.
         units: how many there are.
-        spent: epsilon that the run spends elsewhere (a noisy count).
+        spent: epsilon that the run spends elsewhere (`DataConfig.charged_epsilon`).
 
     Raises:
         ConfigError: the expected batch is larger than the number of units, or epsilon is used up.
@@ -146,13 +253,8 @@ def make_plan(
             accountant=privacy.accountant,
         )
     check_delta_for_units(privacy.delta, units)
-    if privacy.epsilon <= spent:
-        raise ConfigError(
-            f"privacy.epsilon={privacy.epsilon:g} is used up by the count of units"
-            f" ({spent:g}): raise it or lower data.units.epsilon"
-        )
     budget = PrivacyBudget(
-        epsilon=privacy.epsilon - spent,
+        epsilon=left_for_rounds(privacy.epsilon, spent),
         delta=privacy.delta,
         unit=unit,
         relation=Relation(privacy.relation),

@@ -1,16 +1,18 @@
-"""Drives a parameter server over its rounds: progress, interruption, a server that died."""
+"""Drives a server over its rounds: progress, interruption, a server that died."""
 
 from distributed_privrl.core.errors import WorkerLostError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress
-from distributed_privrl.rounds.plan import RoundPlan
-from distributed_privrl.rounds.server import RoundProgress
+from distributed_privrl.rounds.plan import Plan
+from distributed_privrl.rounds.round_server import RoundProgress
 
 STAGE = "private rounds"
 SERVER_RESTARTS = 3
 
 
-def run_rounds(server: WorkerGroup, plan: RoundPlan, *, progress: Progress) -> RoundProgress:
+def run_rounds(
+    server: WorkerGroup, plan: Plan, *, progress: Progress, stage: str = STAGE
+) -> RoundProgress:
     """Run the rounds that are left and return where the server ended.
 
     A server that dies is rebuilt from its last checkpoint by the executor; the rounds of its open
@@ -18,18 +20,19 @@ def run_rounds(server: WorkerGroup, plan: RoundPlan, *, progress: Progress) -> R
     of the rounds that were drawn.
 
     Args:
-        server: a group with one `ParameterServer`.
+        server: a group with one `RoundServer`.
         plan: what the rounds cost, for the note beside the bar.
+        stage: what the progress bar is called.
         progress: told the round number and the epsilon reserved; nothing that depends on data.
 
     Raises:
         WorkerLostError: the server died more often than ``SERVER_RESTARTS`` times.
     """
     status: RoundProgress = server.call("progress")[0]
-    step = max(1, min(25, plan.config.block // 4))
+    step = max(1, min(25, plan.block_rounds // 4))
     costs = _ReservedEpsilon(plan)
     restarts = 0
-    progress(STAGE, status.round_index, status.target, costs.note(status.reserved))
+    progress(stage, status.round_index, status.target, costs.note(status.reserved))
     try:
         while not status.finished:
             try:
@@ -39,7 +42,7 @@ def run_rounds(server: WorkerGroup, plan: RoundPlan, *, progress: Progress) -> R
                 if restarts > SERVER_RESTARTS:
                     raise
                 status = server.call("progress")[0]
-            progress(STAGE, status.round_index, status.target, costs.note(status.reserved))
+            progress(stage, status.round_index, status.target, costs.note(status.reserved))
     except KeyboardInterrupt:
         server.call("suspend")
         raise
@@ -49,7 +52,7 @@ def run_rounds(server: WorkerGroup, plan: RoundPlan, *, progress: Progress) -> R
 class _ReservedEpsilon:
     """The epsilon reserved so far, computed once a block."""
 
-    def __init__(self, plan: RoundPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._known: dict[int, str] = {}
 

@@ -108,7 +108,8 @@ def gate_poisson_sampling(system: System) -> None:
         ("inclusion of a unit in two runs", centred[0] * centred[1]),
     ):
         assert_z(float(products.mean() * np.sqrt(products.size)), what)
-    assert runs[0].entry().event["sampling_probability"] == q, "another q is charged"
+    (charged,) = runs[0].entry().event["events"]
+    assert charged["sampling_probability"] == q, "another q is charged"
 
 
 def gate_charged_draws(system: System) -> None:
@@ -128,7 +129,7 @@ def gate_charged_draws(system: System) -> None:
     counts = (entry.reserved_rounds, entry.drawn_rounds, entry.committed_rounds)
     assert counts == (12, 12, 12), f"12 rounds are counted as {counts}"
     assert len(seen.sums) == 12, f"12 rounds made {len(seen.sums)} Gaussian draws"
-    assert entry.event["kind"] == "poisson_gaussian"
+    assert [event["kind"] for event in entry.event["events"]] == ["poisson_gaussian"]
 
     crashed = system.run(rounds=12, block=5)
     with observed(crashed) as seen:
@@ -163,7 +164,8 @@ def gate_orthogonal_canaries(system: System) -> None:
     spread = np.concatenate(
         [released[inside] - released[inside].mean(), released[~inside] - released[~inside].mean()]
     ).std()
-    estimate, charged = gap / spread, 1 / run.entry().event["noise_multiplier"]
+    (event,) = run.entry().event["events"]
+    estimate, charged = gap / spread, 1 / event["noise_multiplier"]
     error = np.sqrt(4 / canaries + charged**2 / (2 * canaries))
     assert_z((estimate - charged) / error, f"GDP mu {estimate:.3f}, charged {charged:.3f}")
 

@@ -197,7 +197,7 @@ class GateRun(ToyRun):
 
     def charged_deviation(self) -> float:
         """Return the standard deviation that the ledger's event stands for."""
-        return float(self.entry().event["noise_multiplier"]) * CLIP_NORM
+        return float(self.entry().event["events"][0]["noise_multiplier"]) * CLIP_NORM
 
 
 @dataclass

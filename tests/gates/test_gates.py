@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gates import gates, norms
+from tests.gates import gates, norms, quantiles, releases
 from tests.gates.system import System
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
@@ -22,6 +22,11 @@ GATES = [
     norms.gate_norm_canaries,
     norms.gate_large_norms,
     norms.gate_split_units,
+    quantiles.gate_quantiles,
+    quantiles.gate_choices,
+    releases.gate_release_sensitivity,
+    releases.gate_every_cell,
+    releases.gate_charged_releases,
 ]
 
 

@@ -1,13 +1,14 @@
 """Every bug is planted into the package, and the gate that must see it does."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from tests.gates import gates, norms
+from tests.gates import gates, norms, quantiles, releases
 from tests.gates.system import System
-from tests.planted import round_bugs, unit_bugs
+from tests.planted import quantile_bugs, release_bugs, round_bugs, unit_bugs
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
@@ -155,6 +156,69 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[System], None], str]] = {
         "batch size",
     ),
     "empty rounds left out": (round_bugs.empty_rounds_left_out, gates.gate_empty_batch, "left out"),
+    "quantiles' sensitivity / 2": (
+        quantile_bugs.wrong_sensitivity(Fraction(1, 2)),
+        quantiles.gate_quantiles,
+        "lose 1.0",
+    ),
+    "quantiles' sensitivity x 2": (
+        quantile_bugs.wrong_sensitivity(Fraction(2)),
+        quantiles.gate_quantiles,
+        "alone",
+    ),
+    "quantiles of a removed unit": (
+        quantile_bugs.constants_of_another_relation,
+        quantiles.gate_quantiles,
+        "under replace_one lose",
+    ),
+    "quantiles of rows": (quantile_bugs.rows_are_units, quantiles.gate_quantiles, "lose"),
+    "quantiles at the whole epsilon each": (
+        quantile_bugs.each_choice_at_the_whole_epsilon,
+        quantiles.gate_quantiles,
+        "lose 1.[0-9]+",
+    ),
+    "two quantiles charged as one": (
+        quantile_bugs.one_choice_charged,
+        quantiles.gate_quantiles,
+        "lose",
+    ),
+    "quantiles of NaN raise": (
+        quantile_bugs.bad_values_are_errors,
+        quantiles.gate_quantiles,
+        "not finite",
+    ),
+    "counts' sensitivity / sqrt 2": (
+        release_bugs.wrong_sensitivity(0.5**0.5),
+        releases.gate_release_sensitivity,
+        "a unit moves a release by 0.707",
+    ),
+    "counts' sensitivity x 1.25": (
+        release_bugs.wrong_sensitivity(1.25),
+        releases.gate_release_sensitivity,
+        "the noise is 1.25",
+    ),
+    "steps not told apart": (
+        release_bugs.repeated_cells,
+        releases.gate_release_sensitivity,
+        "a unit moves a release by 1.",
+    ),
+    "empty cells stay empty": (
+        release_bugs.empty_cells_stay_empty,
+        releases.gate_every_cell,
+        "cells got no noise",
+    ),
+    "counts' noise x 0.5": (release_bugs.wrong_scale, releases.gate_every_cell, "variance"),
+    "counts released twice": (
+        release_bugs.released_twice,
+        releases.gate_charged_releases,
+        "3 steps made 6 draws|not covered",
+    ),
+    "counts reserved too late": (
+        release_bugs.reserved_too_late,
+        releases.gate_charged_releases,
+        "a draw is not covered",
+    ),
+    "choices' scale x 0.75": (quantile_bugs.wrong_scale, quantiles.gate_choices, "stated law"),
 }
 
 

@@ -14,7 +14,14 @@ from distributed_privrl.privacy.certificate import (
     sign_certificate,
     with_outputs,
 )
-from distributed_privrl.privacy.events import GaussianEvent, PoissonGaussianEvent
+from distributed_privrl.privacy.events import (
+    GaussianEvent,
+    LaplaceEvent,
+    ParallelEvent,
+    PoissonGaussianEvent,
+    charged_rounds,
+    repeated,
+)
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.privacy.verification import verify_certificate
@@ -157,6 +164,10 @@ def test_outputs_that_are_found_must_match(built, tmp_path, file):
     refused(file, outside.to_json(), "points outside")
 
 
+def one_round(**changed: Any) -> dict[str, Any]:
+    return charged_rounds([ROUNDS.model_copy(update={"count": 1, **changed})])
+
+
 @dataclass
 class Entry:
     dataset: str = "clinic/stays-v0"
@@ -166,9 +177,7 @@ class Entry:
     epsilon: float = 5.0
     delta: float = 1e-6
     certificate_digest: str | None = None
-    event: dict[str, Any] = field(
-        default_factory=lambda: ROUNDS.model_copy(update={"count": 700}).model_dump()
-    )
+    event: dict[str, Any] = field(default_factory=lambda: one_round())
 
 
 class FakeLedger:
@@ -200,8 +209,8 @@ def test_a_ledger_confirms_what_was_reserved(built, file):
         (None, "no entry 'run-1'"),
         (Entry(reserved_rounds=1000), "states 500 .* reserved 1000"),
         (Entry(reserved_rounds=400), "states 500 .* reserved 400"),
-        (Entry(event=ROUNDS.model_copy(update={"noise_multiplier": 2.0}).model_dump()), "states"),
-        (Entry(event=ROUNDS.model_copy(update={"sampling_probability": 0.02}).model_dump()), "0.0"),
+        (Entry(event=one_round(noise_multiplier=2.0)), "states"),
+        (Entry(event=one_round(sampling_probability=0.02)), "0.0"),
         (Entry(event=GaussianEvent(noise_multiplier=3.0).model_dump()), "states"),
         (Entry(dataset="clinic/ward-v0"), "no stage is about"),
         (Entry(unit="transition"), "no stage is about"),
@@ -220,6 +229,25 @@ def test_a_consistent_rewrite_is_caught_by_the_ledger_alone(built, file):
     rewritten = certificate(stage(events=(fewer,)), ledger_entries=("run-1",))
     verify_certificate(write(file, rewritten.to_json()))
     refused(file, rewritten.to_json(), "reserved 500", ledger=FakeLedger(built))
+
+
+def test_rounds_of_several_releases_and_of_halves_are_compared_event_by_event(file):
+    """A round of DP-VAPVI: three statistics of one half of the units, two of the other."""
+    branches = ((GaussianEvent(noise_multiplier=30.0), GaussianEvent(noise_multiplier=40.0)),)
+    halves = ParallelEvent(branches=(*branches, (LaplaceEvent(noise_multiplier=50.0),)))
+    whole = GaussianEvent(noise_multiplier=60.0, count=2)
+    entry = Entry(event=charged_rounds([halves, whole]), reserved_rounds=21)
+    done = (repeated(halves, 21), GaussianEvent(noise_multiplier=60.0, count=42))
+    right = certificate(stage(events=done), ledger_entries=("run-1",))
+    ledger = FakeLedger(right, run_1=entry)
+    assert verify_certificate(write(file, right.to_json()), ledger=ledger).ledger_checked
+    for fewer in (
+        (repeated(halves, 20), done[1]),
+        (done[0], GaussianEvent(noise_multiplier=60.0, count=41)),
+        (halves, done[1]),
+    ):
+        wrong = certificate(stage(events=fewer), ledger_entries=("run-1",))
+        refused(file, wrong.to_json(), "states", ledger=FakeLedger(wrong, run_1=entry))
 
 
 def test_every_event_needs_its_own_entry(built, file):
@@ -291,7 +319,7 @@ def reserved(tmp_path):
         event=COUNT.model_dump(),
         draw=lambda: 7,
     )
-    planned = ROUNDS.model_copy(update={"count": 600}).model_dump()
+    planned = one_round()
     ledger.open_run(
         run_id="run-1", **account, epsilon=1.0, delta=1e-6, max_rounds=600, event=planned
     )

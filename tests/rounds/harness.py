@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.executor import Executor, LocalExecutor, WorkerGroup
 from distributed_privrl.data.shards import EncodedShard, shard_of
 from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
@@ -111,7 +112,7 @@ class ToyRun:
             epsilon=40.0,
             delta=1e-5,
             max_rounds=self.rounds + self.spare,
-            event=self.mechanism.event(self.rounds + self.spare).model_dump(),
+            event=charged_rounds([self.mechanism.event(1)]),
         )
 
     def worker_specs(self) -> list[WorkerSpec]:

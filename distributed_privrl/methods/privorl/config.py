@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from distributed_privrl.core.config import (
+    OutputConfig,
     PositiveFloat,
     PositiveInt,
     RunConfig,
@@ -91,3 +92,4 @@ class PrivorlNConfig(RunConfig):
     method: Literal["privorl_n"] = "privorl_n"
     model: DenoiserConfig = DenoiserConfig()
     training: PrivorlNTraining = PrivorlNTraining()
+    output: OutputConfig

@@ -1,10 +1,10 @@
-"""The encoder of PrivORL: columns standardised by public facts, never by sensitive rows."""
+"""The encoder of PrivORL: columns standardised by public facts or by bounds that were paid for."""
 
 from pathlib import Path
 
 from gymnasium.spaces import Box
 
-from distributed_privrl.core.config import DataConfig
+from distributed_privrl.core.config import DataConfig, NoisyBounds
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_file
 from distributed_privrl.data.encoding import TransitionEncoder
@@ -13,16 +13,41 @@ from distributed_privrl.data.scaling import scaling_from_bounds, scaling_from_pu
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.privacy.units import Relation
+from distributed_privrl.rounds.bounding import bounds_release
 
 
-def public_encoder(config: PrivorlNConfig, store: DatasetStore) -> TransitionEncoder:
+def search_ranges(config: PrivorlNConfig, store: DatasetStore) -> Bounds | None:
+    """Return the public ranges in which bounds are to be found with noise, None if they are public.
+
+    Raises:
+        ConfigError: a column has no range, or ``data.bounds`` does not fit the columns.
+    """
+    asked = config.data.bounds
+    if not isinstance(asked, NoisyBounds):
+        return None
+    info = store.info(config.data.sensitive)
+    ranges = _bounds(asked.search, config.data, (info.observation_space, info.action_space))
+    bounds_release(asked, ranges, relation=Relation(config.privacy.relation))
+    return ranges
+
+
+def public_encoder(
+    config: PrivorlNConfig, store: DatasetStore, found: Bounds | None = None
+) -> TransitionEncoder:
     """Return the encoder of the run; its scaling knows public facts alone.
+
+    Args:
+        config: of the run.
+        store: datasets.
+        found: bounds that were found with noise and charged, where ``data.bounds`` says so.
 
     Raises:
         ConfigError: spaces differ between datasets, bounds are missing for a column, or public
             data hold a value that is not finite.
 
-    Privacy: reads the sensitive dataset's spaces (declared, public), none of its rows.
+    Privacy: reads the sensitive dataset's spaces (declared, public), none of its rows; ``found``
+    is post-processed.
     """
     data = config.data
     info = store.info(data.sensitive)
@@ -37,7 +62,9 @@ def public_encoder(config: PrivorlNConfig, store: DatasetStore) -> TransitionEnc
         chunks = {name: store.iter_transitions(name, unit="transition") for name in data.public}
         scaling = scaling_from_public(chunks, *spaces, next_observation=coding)
     else:
-        bounds = _bounds(source, data, spaces)
+        bounds = found if isinstance(source, NoisyBounds) else _bounds(source, data, spaces)
+        if bounds is None:
+            raise ConfigError("data.bounds are to be found with noise: find and charge them first")
         scaling = scaling_from_bounds(bounds, *spaces, next_observation=coding)
     return TransitionEncoder(*spaces, scaling, _coding(coding))
 

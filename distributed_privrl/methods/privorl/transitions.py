@@ -6,7 +6,6 @@ Reference: paper 000, algorithm 1.
 from collections.abc import Iterator
 from functools import partial
 
-from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.shards import shard_refs
@@ -15,18 +14,19 @@ from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.methods.privorl.network import DiffusionUpdate
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
-from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
 from distributed_privrl.models.edm import chunk_count
-from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.units import Relation
+from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import (
+    check_budget,
     count_units,
     declared_units,
     open_charge,
     settle_charge,
 )
-from distributed_privrl.rounds.context import MethodResult, RunContext
-from distributed_privrl.rounds.plan import RoundPlan, make_plan
+from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
+from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.training import run_rounds
 from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
@@ -45,38 +45,52 @@ def plan_transitions(config: PrivorlNConfig) -> RoundPlan:
         UnsafeError: delta is not below 1/units.
     """
     units = declared_units(config.data)
-    return make_plan(config.privacy, config.training, unit=config.data.unit, units=units)
+    return _plan(config, units)
+
+
+def _plan(config: PrivorlNConfig, units: UnitCount) -> RoundPlan:
+    """Return the plan of the rounds, for what is left of epsilon."""
+    return make_plan(
+        config.privacy,
+        config.training,
+        unit=config.data.unit,
+        units=units,
+        spent=config.data.charged_epsilon,
+    )
 
 
 def run_transitions(config: PrivorlNConfig, context: RunContext) -> MethodResult:
     """Run PrivORL-n and return what it releases.
 
-    Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts; the
-    number of units declared or counted with noise; sensitive rows touch the parameters through
-    private rounds alone (event ``poisson_gaussian``); the synthetic rows are post-processing.
-    Without ``privacy.epsilon`` nothing is protected, and the certificate says ``non_private``.
+    Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
+    quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
+    noise; beyond that, sensitive rows touch the parameters through private rounds alone (event
+    ``poisson_gaussian``); the synthetic rows are post-processing. Without ``privacy.epsilon``
+    nothing is protected, and the certificate says ``non_private``.
 
     Raises:
         ConfigError: configuration and datasets do not fit together.
         BudgetError: the ledger refuses; nothing has been drawn.
     """
     _check(config)
-    encoder = public_encoder(config, context.store)
+    ranges = search_ranges(config, context.store)
+    encoder = public_encoder(config, context.store, ranges)
+    check_budget(config.data, config.privacy, context)
     relation = Relation(config.privacy.relation)
     units, count_stage = count_units(config.data, context, relation=relation)
-    spent = config.data.units.epsilon if isinstance(config.data.units, NoisyCount) else 0.0
-    plan = make_plan(
-        config.privacy, config.training, unit=config.data.unit, units=units, spent=spent
-    )
+    plan = _plan(config, units)
+    stages = [] if count_stage is None else [count_stage]
+    if ranges is not None:
+        bounds, bounds_stage = find_bounds(
+            config.data, context, ranges, relation=relation, units=units
+        )
+        encoder = public_encoder(config, context.store, bounds)
+        stages.append(bounds_stage)
+    entries = [f"{context.run_id}/{stage.name}" for stage in stages]
     open_charge(config.data, context, plan)
     _pretrain(config, context, encoder)
     _fine_tune(config, context, encoder, plan)
-    stages: list[Stage] = []
-    entries: list[str] = []
     spare_rounds = 0
-    if count_stage is not None:
-        stages.append(count_stage)
-        entries.append(f"{context.run_id}/count")
     if plan.mechanism is not None:
         stage, spare_rounds = settle_charge("fine-tune", config.data, context, plan)
         stages.append(stage)
@@ -86,7 +100,7 @@ def run_transitions(config: PrivorlNConfig, context: RunContext) -> MethodResult
         stages=tuple(stages),
         spare_rounds=spare_rounds,
         ledger_entries=tuple(entries),
-        transitions=partial(_decoded_rows, config, context, encoder),
+        release=SyntheticTransitions(chunks=partial(_decoded_rows, config, context, encoder)),
     )
 
 
@@ -96,8 +110,12 @@ def _check(config: PrivorlNConfig) -> None:
             "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
             " steps to 0"
         )
-    if config.privacy.epsilon is None and isinstance(config.data.units, NoisyCount):
-        raise ConfigError("data.units must be a number when privacy.epsilon is null")
+    if config.privacy.epsilon is not None:
+        left_for_rounds(config.privacy.epsilon, config.data.charged_epsilon)
+    elif config.data.charged_epsilon:
+        raise ConfigError(
+            "data.units must be a number and data.bounds public when privacy.epsilon is null"
+        )
 
 
 def _pretrain(config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder) -> None:

@@ -1,0 +1,213 @@
+"""Bounds of the columns where no public ones are known: private quantiles, found once and charged.
+
+Reference: PRIVACY.md section 5 (normalisation from private data is forbidden or charged).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.config import DataConfig, NoisyBounds
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.choosing import Chooser, SecureChooser, SeededChooser
+from distributed_privrl.privacy.quantiles import (
+    CellWeights,
+    ColumnGrid,
+    QuantileRelease,
+    bounds_between,
+    row_weights,
+)
+from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
+from distributed_privrl.rounds.context import RunContext
+
+NARROWEST = 1 / 256
+"""The least width of released bounds, as a share of the range that was searched.
+
+So that no value in that range is more than 1000 scales out, where its row would count as null.
+"""
+
+
+def find_bounds(
+    data: DataConfig,
+    context: RunContext,
+    ranges: Bounds,
+    *,
+    relation: Relation,
+    units: UnitCount,
+) -> tuple[Bounds, Stage]:
+    """Return quantiles of each column as its bounds, found with noise and charged.
+
+    Args:
+        data: ``bounds`` says at what cost, which quantiles and of which parts.
+        context: ledger, store and noise of the run.
+        ranges: public; where the quantiles are searched, and the bounds of all other columns.
+        relation: of the run.
+        units: how many there are, for the certificate.
+
+    Returns:
+        The bounds, at least `NARROWEST` of the range wide, and the certificate's stage.
+
+    Raises:
+        ConfigError: ``data.bounds`` asks for no such thing, a range is empty, or the units are so
+            few that the answer would be noise.
+        BudgetError: the quantiles do not fit into the budget.
+
+    Privacy: unit ``data.unit``, relation as given; a unit's rows weigh as much as another's one
+    row, and move the rank of a cell by 1 at most (`rank_sensitivity`); values that are not finite
+    are left out, silently; event ``pure_dp``, charged under the nonce ``<run>/bounds``, so that a
+    resume draws no second time. Weights of cells stay in this process and are written nowhere.
+    """
+    asked = _asked(data)
+    searched = searched_columns(asked, ranges)
+    grid = ColumnGrid(lower=ranges.low[searched], upper=ranges.high[searched])
+    release = bounds_release(asked, ranges, relation=relation)
+    _check_units(release, units)
+
+    def draw() -> list[list[float]]:
+        cells = _cell_weights(data, context, ranges.columns, searched, grid)
+        found: list[list[float]] = bounds_between(
+            grid, release.release(cells, _chooser(context))
+        ).tolist()
+        return found
+
+    answer, entry = context.ledger.release_once(
+        nonce=f"{context.run_id}/bounds",
+        dataset=data.sensitive,
+        fingerprint=context.fingerprint,
+        unit=data.unit,
+        relation=relation,
+        epsilon=asked.epsilon,
+        delta=0.0,
+        event=release.event.model_dump(),
+        draw=draw,
+    )
+    found = np.array(answer, np.float64)
+    if found.shape != (len(searched), 2):
+        raise ConfigError(f"the ledger's answer for {entry.id} is not of {len(searched)} columns")
+    stage = _stage(data, release, relation, units)
+    return _widened(ranges, searched, found), stage
+
+
+def bounds_release(asked: NoisyBounds, ranges: Bounds, *, relation: Relation) -> QuantileRelease:
+    """Return the release that finds the bounds.
+
+    Raises:
+        ConfigError: a value is out of range, or there is no column to search.
+    """
+    return QuantileRelease(
+        epsilon=asked.epsilon,
+        quantiles=asked.quantiles,
+        columns=len(searched_columns(asked, ranges)),
+        relation=relation,
+    )
+
+
+def searched_columns(asked: NoisyBounds, ranges: Bounds) -> NDArray[np.int64]:
+    """Return the positions, among the columns of ``ranges``, of those whose bounds are searched.
+
+    Raises:
+        ConfigError: there is none, or a range to search in is empty.
+    """
+    parts = [name.partition("_")[0] for name in ranges.columns]
+    searched = np.flatnonzero(np.isin(parts, asked.parts))
+    if not len(searched):
+        raise ConfigError(f"data.bounds.parts={list(asked.parts)} have no numeric columns")
+    empty = [ranges.columns[i] for i in searched if not ranges.low[i] < ranges.high[i]]
+    if empty:
+        raise ConfigError(f"{ranges.source} leaves nothing to search in for {', '.join(empty)}")
+    return searched
+
+
+def _check_units(release: QuantileRelease, units: UnitCount) -> None:
+    if units.value < release.units_needed():
+        raise ConfigError(
+            f"bounds from {units.value} units would be mostly noise, {release.units_needed()} are"
+            " needed: raise data.bounds.epsilon, name fewer data.bounds.parts, or take quantiles"
+            " nearer to the middle"
+        )
+
+
+def _stage(
+    data: DataConfig, release: QuantileRelease, relation: Relation, units: UnitCount
+) -> Stage:
+    return Stage(
+        name="bounds",
+        dataset=data.sensitive,
+        unit=data.unit,
+        relation=relation,
+        units=units.value,
+        units_source=units.source,
+        accountant="pure",
+        delta=0.0,
+        events=(release.event,),
+    )
+
+
+def _asked(data: DataConfig) -> NoisyBounds:
+    if not isinstance(data.bounds, NoisyBounds):
+        raise ConfigError(f"data.bounds={data.bounds} are public: there is nothing to find")
+    return data.bounds
+
+
+def _chooser(context: RunContext) -> Chooser:
+    key = context.insecure_key
+    return SecureChooser() if key is None else SeededChooser(key)
+
+
+def _cell_weights(
+    data: DataConfig,
+    context: RunContext,
+    columns: tuple[str, ...],
+    searched: NDArray[np.int64],
+    grid: ColumnGrid,
+) -> CellWeights:
+    """Return the units' weight in each cell, read as a stream. Private: for the release alone."""
+
+    def chunks() -> Iterator[Transitions]:
+        yield from context.store.iter_transitions(data.sensitive, unit=data.unit)
+
+    info = context.store.info(data.sensitive)
+    layout = RowLayout(info.observation_space, info.action_space)
+    position = [layout.column_names.index(columns[i]) for i in searched]
+    weigh = _weights_of_rows(data.unit, chunks)
+    cells = CellWeights(grid)
+    for chunk in chunks():
+        weights = weigh(chunk.unit_ids)
+        for part in layout.slices(len(chunk)):
+            rows, _ = layout.to_rows(chunk.select(part))
+            cells.add(rows[:, position], weights[part])
+    return cells
+
+
+def _weights_of_rows(
+    unit: str, chunks: Callable[[], Iterator[Transitions]]
+) -> Callable[[NDArray[np.uint64]], NDArray[np.int64]]:
+    """Return what gives the weight of rows by their unit; counts each unit's rows if it has many.
+
+    Memory is that of one number a unit.
+    """
+    if unit == TRANSITION:
+        return lambda unit_ids: row_weights(np.ones(len(unit_ids), np.int64))
+    counted: Counter[int] = Counter()
+    for chunk in chunks():
+        units, rows = np.unique(chunk.unit_ids, return_counts=True)
+        counted.update(dict(zip(units.tolist(), rows.tolist(), strict=True)))
+    order = np.array(sorted(counted), np.uint64)
+    rows = np.array([counted[unit_id] for unit_id in order.tolist()], np.int64)
+    counted.clear()
+    return lambda unit_ids: row_weights(rows[np.searchsorted(order, unit_ids)])
+
+
+def _widened(ranges: Bounds, searched: NDArray[np.int64], found: NDArray[np.float64]) -> Bounds:
+    """Return ``ranges`` with the bounds ``found`` (B, 2), where too narrow widened evenly."""
+    least = NARROWEST * (ranges.high[searched] - ranges.low[searched])
+    missing = np.maximum(0.0, least - (found[:, 1] - found[:, 0])) / 2
+    low, high = ranges.low.copy(), ranges.high.copy()
+    low[searched], high[searched] = found[:, 0] - missing, found[:, 1] + missing
+    return Bounds(low=low, high=high, columns=ranges.columns, source="data.bounds")

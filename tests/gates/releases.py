@@ -1,0 +1,155 @@
+"""Gates on noisy statistics: the assembled way of DP-APVI, from trajectories to the ledger."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.methods.value_iteration.counts import CountLayout, CountSpec, CountWorker
+from distributed_privrl.methods.value_iteration.run import Programs
+from distributed_privrl.methods.value_iteration.tabular import TabularSettings
+from distributed_privrl.privacy.events import GaussianEvent, charged_rounds
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.mechanisms import GaussianRelease
+from distributed_privrl.privacy.noise import SecureNoise
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
+from tests.gates.bounds import assert_dispersion
+from tests.gates.system import System
+from tests.methods.value_iteration.tabular_data import MemoryShard, trajectories_of
+
+HORIZON, STATES, ACTIONS, Z = 3, 4, 2, 2.0
+LAYOUT = CountLayout(states=STATES, actions=ACTIONS, horizon=HORIZON, estimate_reward=True)
+ACCOUNT: dict[str, Any] = {"dataset": "gate/stays-v0", "fingerprint": "0" * 64}
+
+
+@dataclass
+class Drawn:
+    """What the noise source was given and gave, one entry a draw."""
+
+    raw: list[NDArray[np.float64]] = field(default_factory=list)
+    noisy: list[NDArray[np.float64]] = field(default_factory=list)
+    deviations: list[float] = field(default_factory=list)
+    reserved: list[int] = field(default_factory=list)
+
+
+def path(state: int, action: int, reward: float) -> tuple[Any, ...]:
+    """Return a trajectory that stays where it is."""
+    return [(state, action, reward)] * HORIZON, state, False
+
+
+def run(system: System, name: str, units: list[tuple[Any, ...]], *, workers: int = 2) -> Drawn:
+    """Run DP-APVI on ``units`` and return its draws."""
+    folder = Path(system.folder) / name
+    folder.mkdir()
+    release = GaussianRelease(
+        sensitivity=LAYOUT.sensitivities(Relation.REPLACE_ONE).l2, noise_multiplier=Z
+    )
+    ledger = Ledger(f"sqlite:///{folder / 'ledger.sqlite'}")
+    budget = PrivacyBudget(
+        epsilon=50.0, delta=1e-3, unit="trajectory", relation=Relation.REPLACE_ONE
+    )
+    ledger.set_budget(**ACCOUNT, budget=budget)
+    ledger.open_run(
+        run_id="run",
+        **ACCOUNT,
+        unit="trajectory",
+        relation=Relation.REPLACE_ONE,
+        epsilon=10.0,
+        delta=1e-4,
+        max_rounds=HORIZON,
+        event=charged_rounds([GaussianEvent(noise_multiplier=Z)]),
+    )
+    rows: Trajectories = trajectories_of(units)
+    specs = [
+        CountSpec(source=MemoryShard(trajectories=rows, index=i, count=workers), layout=LAYOUT)
+        for i in range(workers)
+    ]
+    group = LocalExecutor().start(CountWorker, specs)
+    with observed(ledger) as drawn:
+        server = ReleaseServer(
+            ReleaseServerSpec(
+                run_id="run",
+                checkpoint=folder / "steps.safetensors",
+                rounds=HORIZON,
+                max_rounds=HORIZON,
+                block_rounds=1,
+                ledger=ledger,
+                workers=group,
+                program=Programs(TabularSettings(layout=LAYOUT, release=release)),
+                private=True,
+            )
+        )
+        while not server.advance(1).finished:
+            pass
+    entry = ledger.reserved("run")
+    assert entry is not None
+    assert (entry.reserved_rounds, entry.committed_rounds) == (HORIZON, HORIZON)
+    ledger.close()
+    return drawn
+
+
+@contextmanager
+def observed(ledger: Ledger) -> Iterator[Drawn]:
+    """Record every Gaussian draw of this process."""
+    drawn, right = Drawn(), SecureNoise.add_gaussian
+
+    def spy(self: SecureNoise, values: Any, **arguments: Any) -> Any:
+        entry = ledger.reserved("run")
+        drawn.raw.append(np.array(values))
+        drawn.reserved.append(entry.reserved_rounds if entry is not None else 0)
+        noisy = right(self, values, **arguments)
+        drawn.noisy.append(np.array(noisy))
+        drawn.deviations.append(float(arguments["standard_deviation"]))
+        return noisy
+
+    SecureNoise.add_gaussian = spy  # type: ignore[method-assign]
+    try:
+        yield drawn
+    finally:
+        SecureNoise.add_gaussian = right  # type: ignore[method-assign]
+
+
+def gate_release_sensitivity(system: System) -> None:
+    """The worst pair of neighbours moves each released vector by at most what z pays for."""
+    common = [path(0, 0, 0.5)] * 3
+    datasets = {
+        f"{state}{action}{reward:g}": [*common, path(state, action, reward)]
+        for state, action, reward in ((0, 0, 1.0), (1, 1, 1.0), (2, 0, 0.0), (3, 1, 1.0))
+    }
+    draws = {name: run(system, name, units) for name, units in datasets.items()}
+    worst = max(
+        float(np.linalg.norm(a - b) / deviation)
+        for one in draws.values()
+        for two in draws.values()
+        for a, b, deviation in zip(one.raw, two.raw, one.deviations, strict=True)
+    )
+    assert worst <= 1 / Z * (1 + 1e-9), f"a unit moves a release by {worst:.4f} deviations"
+    assert worst >= 0.99 / Z, f"the noise is {1 / Z / worst:.3f} times what the worst pair needs"
+
+
+def gate_every_cell(system: System) -> None:
+    """Every cell gets noise of the stated deviation, visited or not, once a step."""
+    drawn = run(system, "cells", [path(0, 0, 0.5)] * 5)
+    assert len(drawn.raw) == HORIZON, f"{HORIZON} steps made {len(drawn.raw)} draws"
+    steps = zip(drawn.noisy, drawn.raw, drawn.deviations, strict=True)
+    noise = np.array([(noisy - raw) / deviation for noisy, raw, deviation in steps])
+    sizes = {len(step) for step in drawn.raw}
+    assert sizes == {LAYOUT.dimension}, f"{sizes} cells of {LAYOUT.dimension} are released"
+    silent = int((noise == 0).sum())
+    assert silent == 0, f"{silent} cells got no noise"
+    assert_dispersion(float(noise.ravel() @ noise.ravel()), noise.size, "variance of the noise")
+
+
+def gate_charged_releases(system: System) -> None:
+    """Each step is reserved before its noise is drawn, and drawn once."""
+    drawn = run(system, "charged", [path(1, 0, 0.0)] * 4)
+    for draws, reserved in enumerate(drawn.reserved):
+        assert draws < reserved, "a draw is not covered by a reservation"
+    assert len(drawn.raw) == HORIZON, f"{HORIZON} steps made {len(drawn.raw)} draws"
