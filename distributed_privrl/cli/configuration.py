@@ -39,8 +39,13 @@ def show(config: ConfigFile, overrides: Overrides = None) -> None:
 
 @app.command("validate", epilog=examples("privrl config validate stays.yaml"))
 def validate(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Check a configuration; opens no data."""
+    """Check a configuration, and that a plan can be made of it; opens no data."""
+    from distributed_privrl.core.config import NoisyCount
+    from distributed_privrl.experiments.registry import plan_run
+
     loaded = _load(config, overrides)
+    if not isinstance(loaded.data.units, NoisyCount):
+        plan_run(loaded)
     typer.echo(f"{config} is a valid configuration of {loaded.method}")
 
 

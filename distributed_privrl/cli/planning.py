@@ -11,7 +11,7 @@ from distributed_privrl.cli.text import show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
-    from distributed_privrl.rounds.plan import RoundPlan
+    from distributed_privrl.rounds.plan import Plan
 
 NOT_PRIVATE = (
     "*** NOT PRIVATE *** privacy.epsilon is null: what this run makes reveals the sensitive rows."
@@ -49,43 +49,40 @@ def plan(
         typer.echo(NOT_PRIVATE, err=True)
 
 
-def plan_facts(config: "RunConfig", plan: "RoundPlan") -> dict[str, Any]:
+def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     """Return what ``plan --json`` writes; public facts only.
 
     Args:
         config: of the run.
         plan: its plan.
     """
+    from distributed_privrl.core.config import NoisyBounds
     from distributed_privrl.privacy.ledger.budgets import budget_line
     from distributed_privrl.privacy.units import Relation
 
-    training, privacy = plan.config, config.privacy
+    privacy = config.privacy
     facts: dict[str, Any] = {
         "method": config.method,
-        "private": plan.mechanism is not None,
+        "private": plan.budget is not None,
         "sensitive": config.data.sensitive,
         "public": list(config.data.public),
         "unit": config.data.unit,
         "units": plan.units.value,
-        "rounds": training.rounds,
-        "spare_rounds": training.spare_rounds,
-        "block_rounds": training.block,
-        "expected_batch_size": training.expected_batch_size,
-        "sampling_probability": plan.sampling_probability,
-        "unit_gradients": (
-            training.rounds * training.expected_batch_size * training.noise_multiplicity
-        ),
-        "output": {"dataset": config.output.dataset, "size": config.output.size},
+        "rounds": plan.rounds,
+        "spare_rounds": plan.max_rounds - plan.rounds,
+        "block_rounds": plan.block_rounds,
+        **plan.facts(),
+        "output": config.output.model_dump(mode="json"),
     }
-    if plan.mechanism is None or privacy.epsilon is None:
+    if plan.budget is None or privacy.epsilon is None:
         return facts
+    if isinstance(config.data.bounds, NoisyBounds):
+        facts["bounds"] = config.data.bounds.model_dump(mode="json")
     return facts | {
         "relation": privacy.relation,
         "accountant": plan.accountant,
         "delta": privacy.delta,
-        "clip_norm": training.clip_norm,
-        "noise_multiplier": plan.mechanism.noise_multiplier,
-        "epsilon": plan.epsilon(training.rounds, certified=True),
+        "epsilon": plan.epsilon(plan.rounds, certified=True),
         "epsilon_with_spare": plan.epsilon(plan.max_rounds, certified=True),
         "epsilon_limit": privacy.epsilon,
         "budget_command": budget_line(
@@ -97,7 +94,7 @@ def plan_facts(config: "RunConfig", plan: "RoundPlan") -> dict[str, Any]:
     }
 
 
-def summary_line(config: "RunConfig", plan: "RoundPlan | None") -> str:
+def summary_line(config: "RunConfig", plan: "Plan | None") -> str:
     """Return the plan in one line, for the start of a run.
 
     Args:
@@ -113,36 +110,36 @@ def summary_line(config: "RunConfig", plan: "RoundPlan | None") -> str:
     )
     if plan is None:
         return f"plan: units ({config.data.unit}) are counted with noise first; {guarantee}"
-    rounds = plan.config
-    noise = (
-        ""
-        if plan.mechanism is None
-        else f", noise multiplier {plan.mechanism.noise_multiplier:.4g}"
-    )
+    spare = plan.max_rounds - plan.rounds
     return (
-        f"plan: {rounds.rounds} rounds (+{rounds.spare_rounds} spare), on average"
-        f" {rounds.expected_batch_size} of {plan.units.value} units ({config.data.unit}) a round"
-        f"{noise}; {guarantee}"
+        f"plan: {plan.rounds} rounds (+{spare} spare) over {plan.units.value} units"
+        f" ({config.data.unit}), {plan.summary()}; {guarantee}"
     )
 
 
 def _readable(facts: dict[str, Any]) -> dict[str, str]:
     public = ", ".join(facts["public"]) or "none"
+    output = facts["output"]
     lines = {
         "method": facts["method"],
         "data": f"{facts['sensitive']} (public: {public})",
         "units": f"{facts['units']} (each {facts['unit']})",
         "rounds": f"{facts['rounds']} + {facts['spare_rounds']} spare, reserved"
         f" {facts['block_rounds']} at a time",
-        "batch": f"{facts['expected_batch_size']} units on average, each with probability"
-        f" {facts['sampling_probability']:.4g}",
-        "cost": f"{facts['unit_gradients']:.3g} gradients of units",
-        "output": f"{facts['output']['dataset']} ({facts['output']['size']} rows)",
+        **_work(facts),
+        "output": f"{output['dataset']} ({output['size']} rows)"
+        if "dataset" in output
+        else output["policy"],
     }
     if not facts["private"]:
         return lines | {"guarantee": "none"}
+    if "bounds" in facts:
+        low, high = facts["bounds"]["quantiles"]
+        lines["bounds"] = (
+            f"epsilon {facts['bounds']['epsilon']:g} beside that of the rounds, for quantiles"
+            f" {low:g} and {high:g} of {', '.join(facts['bounds']['parts'])}"
+        )
     return lines | {
-        "noise": f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})",
         "epsilon": f"{facts['epsilon']:.4f} after {facts['rounds']} rounds,"
         f" {facts['epsilon_with_spare']:.4f} if all spare ones are needed,"
         f" {facts['epsilon_limit']:g} is held meanwhile",
@@ -150,3 +147,18 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         f" {facts['accountant']}",
         "budget": facts["budget_command"],
     }
+
+
+def _work(facts: dict[str, Any]) -> dict[str, str]:
+    """Return the lines on what a round does: private rounds, or noisy statistics."""
+    if "unit_gradients" not in facts:
+        return {"noise": facts["noise"]} if "noise" in facts else {}
+    lines = {
+        "batch": f"{facts['expected_batch_size']} units on average, each with probability"
+        f" {facts['sampling_probability']:.4g}",
+        "cost": f"{facts['unit_gradients']:.3g} gradients of units",
+    }
+    if "noise_multiplier" in facts:
+        noise = f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})"
+        lines["noise"] = noise
+    return lines

@@ -164,7 +164,7 @@ def _outcome(result: "RunResult") -> dict[str, str]:
             "relation": ", ".join(dict.fromkeys(stage.relation for stage in stages)),
         }
     return {
-        "dataset": result.dataset,
+        "released": result.released,
         **guarantee,
         "certificate": f"{directory.certificate} ({certificate.status})",
         "report": str(directory.report),

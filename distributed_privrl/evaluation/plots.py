@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.environments import MazeLayout
+from distributed_privrl.evaluation.embedding import Embedding
 from distributed_privrl.evaluation.fidelity import correlations
+from distributed_privrl.evaluation.membership import Roc
 from distributed_privrl.evaluation.returns import LearningCurve
 
 ImageFormat = Literal["svg", "png"]
@@ -162,6 +164,128 @@ def correlation_difference(
     axes.set_xticks(places, names, rotation=90, fontsize=7)
     axes.set_yticks(places, names, fontsize=7)
     figure.colorbar(image, ax=axes, shrink=0.8)
+    return _render(figure, image_format)
+
+
+def value_map(
+    values: NDArray[Any], *, ylabel: str = "time step", image_format: ImageFormat = "svg"
+) -> bytes:
+    """Return a heat map of the value of each state at each time step.
+
+    Args:
+        values: (T, S).
+        ylabel: what the rows are.
+        image_format: svg or png.
+
+    Raises:
+        ConfigError: not a table.
+    """
+    if values.ndim != 2 or not values.size:
+        raise ConfigError(f"values must be (T, S), got shape {values.shape}")
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(values, aspect="auto", cmap="viridis", interpolation="nearest")
+    axes.set_xlabel("state")
+    axes.set_ylabel(ylabel)
+    figure.colorbar(image, ax=axes, label="value")
+    return _render(figure, image_format)
+
+
+def lines_with_spread(
+    lines: Mapping[str, Mapping[float, Sequence[float]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    levels: Mapping[str, float] | None = None,
+    image_format: ImageFormat = "svg",
+) -> bytes:
+    """Return the mean and the range of several runs over a logarithmic axis.
+
+    Args:
+        lines: by the name in the legend: x to the figures of each run.
+        xlabel: what the horizontal axis shows.
+        ylabel: what the vertical axis shows.
+        levels: horizontal lines by name.
+        image_format: svg or png.
+
+    Raises:
+        ConfigError: nothing to draw.
+    """
+    if not lines or not all(lines.values()):
+        raise ConfigError("lines must hold at least one line of one point")
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for (label, points), colour in zip(lines.items(), _cycle(len(lines)), strict=True):
+        places = sorted(points)
+        runs = [np.asarray(points[place], dtype=np.float64) for place in places]
+        axes.plot(places, [run.mean() for run in runs], color=colour, label=label, marker=".")
+        axes.fill_between(
+            places,
+            [run.min() for run in runs],
+            [run.max() for run in runs],
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+    for style, (label, level) in zip(("--", ":", "-."), (levels or {}).items(), strict=False):
+        axes.axhline(level, linestyle=style, color="#555555", linewidth=1, label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.legend(fontsize=8)
+    return _render(figure, image_format)
+
+
+def embedded_points(embedding: Embedding, *, image_format: ImageFormat = "png") -> bytes:
+    """Return the points of each dataset in the plane, over each other.
+
+    Args:
+        embedding: the points; the first 4,000 of each dataset are drawn.
+        image_format: svg or png.
+    """
+    figure = Figure(figsize=(5.6, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for (label, points), colour in zip(
+        embedding.points.items(), _cycle(len(embedding.points)), strict=True
+    ):
+        shown = points[:_POINTS]
+        axes.scatter(
+            shown[:, 0], shown[:, 1], s=5, color=colour, alpha=0.4, linewidths=0, label=label
+        )
+    axes.set_xlabel(embedding.axes[0])
+    axes.set_ylabel(embedding.axes[1])
+    axes.legend(markerscale=3)
+    return _render(figure, image_format)
+
+
+def roc_curves(curves: Mapping[str, Roc], *, image_format: ImageFormat = "svg") -> bytes:
+    """Return receiver operating characteristics on logarithmic axes, guessing dashed.
+
+    Args:
+        curves: by the name in the legend.
+        image_format: svg or png.
+
+    Raises:
+        ConfigError: no curve.
+    """
+    if not curves:
+        raise ConfigError("curves must hold at least one ROC, got none")
+    figure = Figure(figsize=(4.8, 4.4), layout="constrained")
+    axes = figure.subplots()
+    lowest = 1e-3
+    axes.plot([lowest, 1], [lowest, 1], linestyle="--", color="#555555", label="guessing")
+    for (label, roc), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+        axes.step(
+            np.maximum(roc.false_positive_rates, lowest),
+            np.maximum(roc.true_positive_rates, lowest),
+            where="post",
+            color=colour,
+            label=label,
+        )
+    axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1))
+    axes.set_xlabel("false-positive rate")
+    axes.set_ylabel("true-positive rate")
+    axes.legend(loc="lower right")
     return _render(figure, image_format)
 
 

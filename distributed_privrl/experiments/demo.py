@@ -1,5 +1,6 @@
-"""The whole path on a small maze: collect, set a budget, run, train an agent, certify."""
+"""The whole path on a small problem: collect, set a budget, run, certify, say what it is worth."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_privrl.collection.recipes import collect
-from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import Progress, silent
@@ -15,11 +16,11 @@ from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation.returns import normalised
-from distributed_privrl.experiments.registry import METHODS, parse_config
+from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import RunResult, run
 from distributed_privrl.experiments.trials import learning_curve
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
 SENSITIVE = "demo/maze2d-umaze-sensitive-v0"
 PUBLIC = "demo/maze2d-medium-public-v0"
@@ -67,6 +68,73 @@ CONFIG: dict[str, Any] = {
 }
 
 
+WARD = "demo/gridworld-sensitive-v0"
+PANEL = "demo/linear-mdp-sensitive-v0"
+PATIENTS = 100_000
+
+
+def _value_iteration(method: str, **sections: Any) -> dict[str, Any]:
+    """Return the configuration of a demo on the gridworld; ``sections`` win."""
+    return {
+        "method": method,
+        "data": {
+            "sensitive": WARD,
+            "unit": "trajectory",
+            "units": PATIENTS,
+            "environment": "privrl/Gridworld-v0",
+        },
+        "privacy": {"epsilon": 1.0, "delta": 1e-6},
+        "evaluation": {"study_units": [1000, 10_000, 100_000], "study_epsilons": [1.0], "seeds": 2},
+        "runtime": {"workers": 2},
+        **sections,
+    }
+
+
+APVI = _value_iteration("apvi", model={"horizon": 20, "reward": "known", "pooled": True})
+VAPVI = _value_iteration(
+    "vapvi",
+    data={
+        "sensitive": PANEL,
+        "unit": "trajectory",
+        "units": PATIENTS,
+        "environment": "privrl/LinearMDP-a-v0",
+    },
+    model={"horizon": 20, "split": False, "early_termination": False},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """One method's demo.
+
+    Args:
+        config: of the run.
+        recipes: what is collected first: recipe, dataset, arguments of `collect`.
+    """
+
+    config: dict[str, Any]
+    recipes: tuple[tuple[str, str, dict[str, Any]], ...]
+
+
+DEMOS = {
+    "privorl_n": Demo(
+        config=CONFIG,
+        recipes=(
+            ("maze2d-umaze-dense", SENSITIVE, {"steps": SENSITIVE_STEPS, "seed": 1}),
+            ("maze2d-medium-dense", PUBLIC, {"steps": PUBLIC_STEPS, "seed": 2}),
+        ),
+    ),
+    "apvi": Demo(
+        config=APVI,
+        recipes=(("gridworld", WARD, {"seed": 1, "options": {"trajectories": PATIENTS}}),),
+    ),
+    "vapvi": Demo(
+        config=VAPVI,
+        recipes=(("linear-mdp", PANEL, {"seed": 1, "options": {"trajectories": PATIENTS}}),),
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DemoResult:
     """What the demo made.
@@ -87,7 +155,7 @@ def run_demo(
     progress: Progress = silent,
     executor_factory: Callable[[RunConfig], Executor],
 ) -> DemoResult:
-    """Make a sensitive and a public maze dataset, and turn the first into a private one.
+    """Make a sensitive dataset (and a public one), and turn it into a private one or a policy.
 
     Everything, the ledger too, lies under ``out``: the demo touches nothing else.
 
@@ -100,25 +168,16 @@ def run_demo(
     Raises:
         ConfigError: ``out`` is not empty, or the method has no demo.
     """
-    if method not in METHODS:
-        raise ConfigError(f"method {method!r} is unknown: choose one of {', '.join(METHODS)}")
+    if method not in DEMOS:
+        raise ConfigError(f"method {method!r} has no demo: choose one of {', '.join(DEMOS)}")
+    demo = DEMOS[method]
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: choose another --out, or remove it")
     store = DatasetStore(out / "datasets")
-    config = parse_config({**CONFIG, "method": method}, source="the demo's configuration")
-    for recipe, dataset, steps, seed in (
-        ("maze2d-umaze-dense", SENSITIVE, SENSITIVE_STEPS, 1),
-        ("maze2d-medium-dense", PUBLIC, PUBLIC_STEPS, 2),
-    ):
-        collect(
-            recipe,
-            dataset=dataset,
-            store=store,
-            steps=steps,
-            seed=seed,
-            options={},
-            progress=partial(progress, f"collecting {recipe}"),
-        )
+    config = parse_config(demo.config, source="the demo's configuration")
+    for recipe, dataset, arguments in demo.recipes:
+        shown = partial(progress, f"collecting {recipe}")
+        collect(recipe, dataset=dataset, store=store, progress=shown, **arguments)
     ledger_url = f"sqlite:///{(out / 'ledger.sqlite').absolute()}"
     set_budget(config, store, ledger_url)
     executor = executor_factory(config)
@@ -128,7 +187,7 @@ def run_demo(
         )
     finally:
         executor.close()
-    return DemoResult(run=result, summary=_summary(result, ledger_url))
+    return DemoResult(run=result, summary=_summary(config, result, ledger_url))
 
 
 def set_budget(config: RunConfig, store: DatasetStore, ledger_url: str) -> None:
@@ -142,23 +201,28 @@ def set_budget(config: RunConfig, store: DatasetStore, ledger_url: str) -> None:
             dataset=config.data.sensitive,
             fingerprint=fingerprint,
             budget=PrivacyBudget(
-                epsilon=config.privacy.epsilon, delta=config.privacy.delta, unit=config.data.unit
+                epsilon=config.privacy.epsilon,
+                delta=config.privacy.delta,
+                unit=config.data.unit,
+                relation=Relation(config.privacy.relation),
             ),
         )
     finally:
         ledger.close()
 
 
-def _summary(result: RunResult, ledger_url: str) -> dict[str, str]:
+def _summary(config: RunConfig, result: RunResult, ledger_url: str) -> dict[str, str]:
     certificate = result.certificate
     summary = {
-        "sensitive dataset": SENSITIVE,
-        "private dataset": result.dataset,
+        "sensitive dataset": config.data.sensitive,
+        "released": result.released,
         "epsilon": f"{certificate.epsilon:.3f} (delta {certificate.delta:g})",
         "certificate": str(result.directory.certificate),
         "report": str(result.directory.report),
         "ledger": ledger_url,
     }
+    if not isinstance(config.output, OutputConfig):
+        return summary | _exact_values(result)
     for trial in result.trials:
         score = learning_curve(dict(trial)).figure()
         share = normalised(score, reference_returns(ENVIRONMENT))
@@ -166,3 +230,14 @@ def _summary(result: RunResult, ledger_url: str) -> dict[str, str]:
             f"return {score:.1f}, normalised {share:.0f} (random 0, planner 100)"
         )
     return summary
+
+
+def _exact_values(result: RunResult) -> dict[str, str]:
+    """Return the values that the report found in the environment's own model."""
+    report = json.loads((result.directory.path / "report.json").read_text())
+    section = next(s for s in report["sections"] if s["title"].startswith("Exact value"))
+    return {
+        metric["name"]: f"{metric['value']:.3f}"
+        for metric in section["metrics"]
+        if metric["name"] != "suboptimality"
+    }

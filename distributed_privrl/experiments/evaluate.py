@@ -9,18 +9,23 @@ from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
 from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.evaluation.report import Section, write_report
 from distributed_privrl.evaluation.trainer import find_trainer
+from distributed_privrl.experiments.comparison import (
+    fidelity_section,
+    score_trajectories,
+    trajectory_section,
+)
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.publishing import CERTIFICATE_KEY
 from distributed_privrl.experiments.reports import (
     content_section,
-    fidelity_section,
     layout_of,
     returns_section,
     sampled_rows,
 )
-from distributed_privrl.experiments.run import CERTIFICATE_KEY
 from distributed_privrl.experiments.trials import TrialSpec, learning_curve, run_trials
 
 
@@ -29,6 +34,8 @@ def evaluate_datasets(
     synthetic: str,
     out: Path,
     reference: str | None = None,
+    public: str | None = None,
+    embedding: EmbeddingMethod = "pca",
     environment: str | None = None,
     trainers: tuple[str, ...] = ("iql",),
     seeds: int = 1,
@@ -45,6 +52,8 @@ def evaluate_datasets(
         synthetic: id of the dataset to evaluate.
         out: a new folder; what compares with the reference goes to its ``private/``.
         reference: id of the dataset it stands for.
+        public: id of a public dataset that TrajScore's autoencoder is trained on.
+        embedding: how rows of both are shown in the plane.
         environment: Gymnasium id (default: the dataset's own).
         trainers: names; none trains no agent.
         seeds: agents of each trainer.
@@ -59,8 +68,9 @@ def evaluate_datasets(
         the figures that may leave: mean return over the last evaluations of each trainer.
 
     Raises:
-        ConfigError: a dataset is missing, ``out`` is not empty, a trainer is unknown, or agents
-            are asked for without an environment.
+        ConfigError: a dataset is missing, ``out`` is not empty, a trainer is unknown, agents are
+            asked for without an environment, or ``public`` is given without a reference or is the
+            reference.
 
     Privacy: agents are post-processing of a dataset with a valid certificate. Without one (real
     rows, a run without privacy), and for whatever is computed from the reference, everything goes
@@ -71,6 +81,9 @@ def evaluate_datasets(
     environment = environment or info.environment
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: choose another --out")
+    check_available(embedding)
+    if public is not None:
+        _check_public(store, public, reference)
     for name in trainers:
         find_trainer(name)
     if trainers and environment is None:
@@ -114,12 +127,30 @@ def evaluate_datasets(
     if reference is not None:
         real = sampled_rows(store, reference)
         directory.write_private("scores.json", json.dumps(_scores(real, rows)))
-        private = [*private, fidelity_section(real, rows, names, environment)]
+        private = [
+            *private,
+            fidelity_section(real, rows, names, environment, embedding=embedding),
+        ]
+        if public is not None:
+            progress("TrajScore", 0, 1)
+            score = score_trajectories(store, real=reference, synthetic=synthetic, public=public)
+            private.append(trajectory_section(score, public))
+            progress("TrajScore", 1, 1)
     if private:
         directory.make_private()
         title = f"{synthetic} against {reference}" if reference else f"Evaluation of {synthetic}"
         _write(directory.private, "private", title, certificate, private)
     return figures
+
+
+def _check_public(store: DatasetStore, public: str, reference: str | None) -> None:
+    if reference is None:
+        raise ConfigError(
+            "--public is for TrajScore, which compares with real rows: add --reference"
+        )
+    if public == reference:
+        raise ConfigError(f"--public {public} is the reference: name a dataset that is public")
+    store.info(public)
 
 
 def _scores(real: Any, synthetic: Any) -> dict[str, float]:

@@ -7,8 +7,11 @@ from typing import Any
 
 from distributed_privrl.core.config import RunConfig, read_yaml, validate, with_overrides
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.progress import Progress
+from distributed_privrl.evaluation.membership import LossAttack
+from distributed_privrl.evaluation.report import Section
 from distributed_privrl.rounds.context import MethodResult, RunContext
-from distributed_privrl.rounds.plan import RoundPlan
+from distributed_privrl.rounds.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,15 +23,24 @@ class Method:
         plan: what a run would do and cost; opens no data.
         run: runs it.
         summary: one line for lists.
+        study: simulations in a public problem that the report shows; None: there are none.
+        policy_report: sections on a policy (configuration, its file, the ledger entry that paid,
+            what ``study`` found); None for methods that release datasets.
+        attack: opens a finished run's model to a membership attack; draws and charges nothing. None
+            where the method offers none.
     """
 
     config: type[RunConfig]
-    plan: Callable[[Any], RoundPlan]
+    plan: Callable[[Any], Plan]
     run: Callable[[Any, RunContext], MethodResult]
     summary: str
+    study: Callable[[Any, Progress], list[dict[str, Any]]] | None = None
+    policy_report: Callable[[Any, Path, str, Sequence[Any]], Sequence[Section]] | None = None
+    attack: Callable[[Any, RunContext], LossAttack] | None = None
 
 
 def _privorl_n() -> Method:
+    from distributed_privrl.methods.privorl.attack import open_attack
     from distributed_privrl.methods.privorl.config import PrivorlNConfig
     from distributed_privrl.methods.privorl.transitions import plan_transitions, run_transitions
 
@@ -37,10 +49,47 @@ def _privorl_n() -> Method:
         plan=plan_transitions,
         run=run_transitions,
         summary="private synthetic transitions from a diffusion model (PrivORL-n)",
+        attack=open_attack,
     )
 
 
-METHODS: Mapping[str, Callable[[], Method]] = {"privorl_n": _privorl_n}
+def _apvi() -> Method:
+    from distributed_privrl.methods.value_iteration.config import ApviConfig
+    from distributed_privrl.methods.value_iteration.planning import plan_tabular
+    from distributed_privrl.methods.value_iteration.report import policy_sections, study
+    from distributed_privrl.methods.value_iteration.run import run_tabular
+
+    return Method(
+        config=ApviConfig,
+        plan=plan_tabular,
+        run=run_tabular,
+        summary="private policy for finitely many states, from noisy counts (DP-APVI)",
+        study=study,
+        policy_report=policy_sections,
+    )
+
+
+def _vapvi() -> Method:
+    from distributed_privrl.methods.value_iteration.config import VapviConfig
+    from distributed_privrl.methods.value_iteration.planning import plan_linear
+    from distributed_privrl.methods.value_iteration.report import policy_sections, study
+    from distributed_privrl.methods.value_iteration.run import run_linear
+
+    return Method(
+        config=VapviConfig,
+        plan=plan_linear,
+        run=run_linear,
+        summary="private policy for linear features, from noisy regressions (DP-VAPVI)",
+        study=study,
+        policy_report=policy_sections,
+    )
+
+
+METHODS: Mapping[str, Callable[[], Method]] = {
+    "privorl_n": _privorl_n,
+    "apvi": _apvi,
+    "vapvi": _vapvi,
+}
 
 
 def method_named(name: object) -> Method:
@@ -81,7 +130,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
     return parse_config(read_yaml(Path(path)), source=str(path), overrides=overrides)
 
 
-def plan_run(config: RunConfig) -> RoundPlan:
+def plan_run(config: RunConfig) -> Plan:
     """Return the noise, rounds and cost of a run; opens no data.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.config import OutputConfig, PolicyOutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
@@ -22,17 +22,16 @@ from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout, reference_returns
 from distributed_privrl.evaluation import plots
-from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.evaluation.report import (
     Metric,
-    PrivateFigure,
     ReleasedFigure,
     Section,
     write_report,
 )
 from distributed_privrl.evaluation.returns import bootstrap_interval, normalised
+from distributed_privrl.experiments.comparison import fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.registry import load_config
+from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.trials import TrialSpec, learning_curve, run_trials
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.metrics import ReleasedValue
@@ -56,6 +55,8 @@ def evaluate_release(
     """
     path = directory.path / EVALUATION_FILE
     evaluation = config.evaluation
+    if not isinstance(config.output, OutputConfig):
+        return _study(config, path, progress)
     if not evaluation.trainers:
         return []
     if config.data.environment is None:
@@ -80,6 +81,14 @@ def evaluate_release(
     return _stored_trials(path)
 
 
+def _study(config: RunConfig, path: Path, progress: Progress) -> Trials:
+    """Run the method's simulations in the public problem, once."""
+    study = method_named(config.method).study
+    if study is not None and not path.exists() and (results := study(config, progress)):
+        write_atomically(path, json.dumps(results))
+    return _stored_trials(path)
+
+
 def _stored_trials(path: Path) -> Trials:
     try:
         return list(json.loads(path.read_text())) if path.exists() else []
@@ -96,12 +105,60 @@ def write_reports(
 ) -> None:
     """Write report.html and report.json, and the private pair beside them.
 
-    Privacy: the public pair shows rows of a valid release and of public datasets alone; what a run
-    without privacy made goes to ``private/`` like the real rows.
+    Privacy: the public pair shows a valid release and public datasets alone; what a run without
+    privacy made goes to ``private/`` like the real rows.
     """
-    synthetic = sampled_rows(store, config.output.dataset)
+    if isinstance(config.output, OutputConfig):
+        _write_dataset_reports(config, config.output, store, directory, certificate, trials)
+    else:
+        _write_policy_reports(config, config.output, directory, certificate, trials)
+
+
+def _write_policy_reports(
+    config: RunConfig,
+    output: PolicyOutputConfig,
+    directory: RunDirectory,
+    certificate: Certificate,
+    trials: Trials,
+) -> None:
+    """Write the report that the method makes of its policy; nothing reads a real row."""
+    make = method_named(config.method).policy_report
+    source = release_source(certificate)
+    path = directory.path / output.policy
+    sections = make(config, path, source, trials) if make is not None else []
+    releasable = certificate.status == "valid"
+    title = f"{config.method}: a policy learned from {config.data.sensitive}"
+    write_report(
+        directory.report,
+        directory.path / "report.json",
+        title=title,
+        certificate=certificate.to_dict(),
+        sections=sections if releasable else [],
+    )
+    if releasable:
+        return
+    directory.make_private()
+    write_report(
+        directory.private / "report.html",
+        directory.private / "report.json",
+        title=title,
+        certificate=certificate.to_dict(),
+        sections=sections,
+        audience="private",
+    )
+
+
+def _write_dataset_reports(
+    config: RunConfig,
+    output: OutputConfig,
+    store: DatasetStore,
+    directory: RunDirectory,
+    certificate: Certificate,
+    trials: Trials,
+) -> None:
+    synthetic = sampled_rows(store, output.dataset)
     public = {name: sampled_rows(store, name) for name in config.data.public}
-    names = layout_of(store, config.output.dataset).column_names
+    names = layout_of(store, output.dataset).column_names
     maze = config.data.environment
     source = release_source(certificate)
     sections = [content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
@@ -111,7 +168,7 @@ def write_reports(
     write_report(
         directory.report,
         directory.path / "report.json",
-        title=f"{config.output.dataset}: a synthetic dataset",
+        title=f"{output.dataset}: a synthetic dataset",
         certificate=certificate.to_dict(),
         sections=sections if releasable else [],
     )
@@ -121,7 +178,7 @@ def write_reports(
     write_report(
         directory.private / "report.html",
         directory.private / "report.json",
-        title=f"{config.output.dataset} against the real rows",
+        title=f"{output.dataset} against the real rows",
         certificate=certificate.to_dict(),
         sections=[fidelity_part] if releasable else [*sections, fidelity_part],
         audience="private",
@@ -155,10 +212,6 @@ def layout_of(store: DatasetStore, dataset: str) -> RowLayout:
     return RowLayout(info.observation_space, info.action_space, "absolute")
 
 
-def _is_maze(environment: str) -> bool:
-    return environment.startswith("privrl/Maze2D-")
-
-
 def content_section(
     rows: Mapping[str, NDArray[Any]], names: Sequence[str], maze: str | None, *, source: str
 ) -> Section:
@@ -177,7 +230,7 @@ def content_section(
             ledger_entry=source,
         )
     ]
-    if maze is not None and _is_maze(maze):
+    if maze is not None and is_maze(maze):
         positions = {name: values[:, :2] for name, values in rows.items()}
         walls = maze_layout(maze)
         image = plots.maze_positions({"synthetic": positions["synthetic"]}, walls)
@@ -232,7 +285,7 @@ def returns_section(trials: Trials, environment: str, *, source: str) -> Section
 
 
 def _normalised_metric(trainer: str, value: float, environment: str, source: str) -> list[Metric]:
-    if not _is_maze(environment):
+    if not is_maze(environment):
         return []
     return [
         Metric(
@@ -243,38 +296,6 @@ def _normalised_metric(trainer: str, value: float, environment: str, source: str
             explanation="0 is the random policy, 100 the planner",
         )
     ]
-
-
-def fidelity_section(
-    real: NDArray[Any], synthetic: NDArray[Any], names: Sequence[str], maze: str | None
-) -> Section:
-    """Return a section that compares synthetic with real rows; for private reports alone."""
-    scores = fidelity(real, synthetic)
-    figures = [
-        PrivateFigure(
-            image=plots.column_histograms({"real": real, "synthetic": synthetic}, names),
-            caption="Each column",
-        ),
-        PrivateFigure(
-            image=plots.correlation_difference(real, synthetic, names),
-            caption="Difference of correlations",
-        ),
-    ]
-    if maze is not None and _is_maze(maze):
-        positions = {"real": real[:, :2], "synthetic": synthetic[:, :2]}
-        image = plots.maze_positions(positions, maze_layout(maze))
-        figures.append(PrivateFigure(image=image, caption="Positions"))
-    return Section(
-        title="Fidelity against the real rows",
-        explanation="Computed from real rows without noise.",
-        metrics=[
-            Metric(name="marginal", value=scores.marginal, explanation="1: every column agrees"),
-            Metric(
-                name="correlation", value=scores.correlation, explanation="1: every pair agrees"
-            ),
-        ],
-        figures=figures,
-    )
 
 
 def rebuild_report(

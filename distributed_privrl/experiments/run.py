@@ -2,11 +2,10 @@
 
 import importlib.metadata
 import platform
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
@@ -14,13 +13,12 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.publishing import Publisher, publisher_of
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.reports import Trials, evaluate_release, write_reports
 from distributed_privrl.privacy.certificate import (
     Certificate,
-    Output,
     build_certificate,
-    hash_output,
     sign_certificate,
     with_outputs,
 )
@@ -28,8 +26,6 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 from distributed_privrl.rounds.context import MethodResult, RunContext
 
-CERTIFICATE_KEY = "privacy_certificate"
-RUN_KEY = "privrl_run"
 VERSIONED = ("distributed_privrl", "dp-accounting", "numpy", "torch", "opendp", "cryptography")
 
 
@@ -40,13 +36,13 @@ class RunResult:
     Args:
         certificate: what the release costs.
         directory: the run's folder.
-        dataset: id of the synthetic dataset.
+        released: id of the synthetic dataset, or the policy's file.
         trials: agents trained on it.
     """
 
     certificate: Certificate
     directory: RunDirectory
-    dataset: str
+    released: str
     trials: Trials
 
 
@@ -62,7 +58,7 @@ def run(
     sign_key: Path | None = None,
     insecure_key: int | None = None,
 ) -> RunResult:
-    """Turn a sensitive dataset into a private one, with a certificate.
+    """Turn a sensitive dataset into a private one, or into a policy, with a certificate.
 
     Args:
         config: of any method.
@@ -92,7 +88,8 @@ def run(
     ledger.accounts()  # a ledger that cannot be read is found before a folder is made
     directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
     try:
-        _check_output(config, store, directory)
+        publisher = publisher_of(config, store, directory)
+        publisher.check_free()
         context = RunContext(
             run_id=directory.run_id,
             folder=directory.checkpoint,
@@ -104,7 +101,7 @@ def run(
             insecure_key=insecure_key,
         )
         result = method_named(config.method).run(config, context)
-        certificate = _release(config, context, result, directory, sign_key)
+        certificate = _release(config, context, result, directory, publisher, sign_key)
         _log(directory, certificate)
         trials = evaluate_release(config, store, directory, executor, progress=progress)
         write_reports(config, store, directory, certificate, trials)
@@ -117,7 +114,7 @@ def run(
     return RunResult(
         certificate=certificate,
         directory=directory,
-        dataset=config.output.dataset,
+        released=publisher.name,
         trials=trials,
     )
 
@@ -143,28 +140,19 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             dataset is named twice.
     """
     named = (config.data.sensitive, *config.data.public)
-    if len(set(named)) < len(named) or config.output.dataset in named:
+    released = [config.output.dataset] if isinstance(config.output, OutputConfig) else []
+    if len({*named, *released}) < len(named) + len(released):
         raise ConfigError(
             "data.sensitive, data.public and output.dataset must all be different datasets, got"
-            f" {', '.join((*named, config.output.dataset))}"
+            f" {', '.join((*named, *released))}"
         )
     for dataset in named:
         store.info(dataset)
     store.check_unit(config.data.sensitive, config.data.unit)
-    if not may_exist and config.output.dataset in store.ids():
+    if not may_exist and set(released) & set(store.ids()):
         raise ConfigError(
-            f"output.dataset={config.output.dataset} exists: choose another id or a higher version"
+            f"output.dataset={released[0]} exists: choose another id or a higher version"
         )
-
-
-def _check_output(config: RunConfig, store: DatasetStore, directory: RunDirectory) -> None:
-    if config.output.dataset in store.ids():
-        owner = store.info(config.output.dataset).metadata.get(RUN_KEY)
-        if owner != directory.run_id:
-            raise ConfigError(
-                f"output.dataset={config.output.dataset} exists and is not this run's: choose"
-                " another id or a higher version"
-            )
 
 
 def _release(
@@ -172,37 +160,38 @@ def _release(
     context: RunContext,
     result: MethodResult,
     directory: RunDirectory,
+    publisher: Publisher,
     sign_key: Path | None,
 ) -> Certificate:
-    """Write the dataset and its certificate; a certificate that exists is checked, not replaced.
+    """Write the release and its certificate; a certificate that exists is checked, not replaced.
 
     Raises:
         VerificationError: the released files are no longer those that were certified.
     """
-    store, dataset = context.store, config.output.dataset
+    context.progress("writing release", 0, 1)
     if directory.certificate.exists():
         certificate = Certificate.model_validate_json(directory.certificate.read_text())
-        if certificate.outputs != _hashed_outputs(store, dataset):
+        if certificate.outputs != publisher.outputs():
             raise VerificationError(
-                f"the files of {dataset} are not those that {directory.certificate} certifies:"
-                " somebody changed them; do not release them"
+                f"the files of {publisher.name} are not those that {directory.certificate}"
+                " certifies: somebody changed them; do not release them"
             )
     else:
-        if dataset in store.ids():  # written by this run, but perhaps not as it is now
-            shutil.rmtree(store.root / dataset)
-        _write_dataset(config, context, result, directory)
-        certificate = _certified(config, context, result)
+        publisher.write(result)
+        certificate = _certified(config, context, result, publisher)
         if sign_key is not None:
             certificate = sign_certificate(certificate, sign_key)
         write_atomically(directory.certificate, certificate.to_json())
     for entry in certificate.ledger_entries:
         context.ledger.certify(entry, certificate.digest)
-    store.update_metadata(dataset, {CERTIFICATE_KEY: certificate.to_dict()})
-    context.progress("writing dataset", 1, 1)
+    publisher.attach(certificate)
+    context.progress("writing release", 1, 1)
     return certificate
 
 
-def _certified(config: RunConfig, context: RunContext, result: MethodResult) -> Certificate:
+def _certified(
+    config: RunConfig, context: RunContext, result: MethodResult, publisher: Publisher
+) -> Certificate:
     certificate = build_certificate(
         method=config.method,
         stages=result.stages,
@@ -212,35 +201,7 @@ def _certified(config: RunConfig, context: RunContext, result: MethodResult) -> 
         outputs=(),
         versions=_versions(),
     )
-    return with_outputs(certificate, _hashed_outputs(context.store, config.output.dataset))
-
-
-def _write_dataset(
-    config: RunConfig, context: RunContext, result: MethodResult, directory: RunDirectory
-) -> None:
-    """Write the synthetic rows; the spaces are declared facts of the sensitive dataset."""
-    spaces = context.store.info(config.data.sensitive)
-    context.progress("writing dataset", 0, 1)
-    context.store.write_transitions(
-        config.output.dataset,
-        result.transitions(),
-        layout=config.output.layout,
-        observation_space=spaces.observation_space,
-        action_space=spaces.action_space,
-        environment=config.data.environment,
-        metadata={RUN_KEY: directory.run_id},
-    )
-
-
-def _hashed_outputs(store: DatasetStore, dataset: str) -> tuple[Output, ...]:
-    """Return the hash of each data file; the metadata hold the certificate and are not hashed."""
-    outputs = []
-    for path in store.files(dataset):
-        if path.name == "metadata.json":
-            continue
-        name = path.relative_to(store.root).as_posix()
-        outputs.append(Output(id=name, sha256=hash_output(path)))
-    return tuple(outputs)
+    return with_outputs(certificate, publisher.outputs())
 
 
 def _versions() -> dict[str, str]:

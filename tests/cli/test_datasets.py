@@ -87,3 +87,18 @@ def test_collect_is_deterministic_in_its_seed(finished, workplace):
     finished.workplace.privrl(*export, workplace.folder / "there.csv")
     here, there = ((workplace.folder / name).read_text() for name in ("here.csv", "there.csv"))
     assert here == there
+
+
+def test_a_dataset_is_split_by_units(workplace):
+    made = workplace.privrl(
+        *("collect", "maze2d-umaze", "--dataset", "maze/all-v0", "--steps", 1200)
+    )
+    assert made.exit_code == 0, made.output
+    result = workplace.privrl("split", "maze/all-v0", "--held-out", 0.5)
+    assert result.exit_code == 0, result.output
+    first, second = result.stdout.splitlines()
+    assert first.startswith("maze/all-training-v0: ")
+    assert second.startswith("maze/all-held-out-v0: ")
+    refused = workplace.privrl("split", "maze/all-v0", "--held-out", 2)
+    assert refused.exit_code == 2
+    assert "held_out_share" in refused.stderr

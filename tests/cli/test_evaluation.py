@@ -41,6 +41,7 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     result = workplace.privrl(
         *("evaluate", "--synthetic", "a-v0", "--reference", "b-v0", "--env", "privrl/X-v0"),
+        *("--public", "c-v0", "--embedding", "tsne"),
         *("--trainers", "iql, other", "--seeds", 2, "--steps", 30, "--episodes", 4, "--out", "o"),
     )
     assert result.exit_code == 0, result.output
@@ -58,6 +59,8 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
     assert given == {
         "synthetic": "a-v0",
         "reference": "b-v0",
+        "public": "c-v0",
+        "embedding": "tsne",
         "environment": "privrl/X-v0",
         "trainers": ("iql", "other"),
         "seeds": 2,

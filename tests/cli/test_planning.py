@@ -59,3 +59,24 @@ def test_a_plan_of_counted_units_says_what_to_give(workplace, no_data):
     result = workplace.privrl("plan", workplace.config, "-o", "data.units={epsilon: 0.1}")
     assert result.exit_code == 2
     assert "-o data.units=" in result.stderr
+
+
+def test_a_plan_states_what_bounds_cost(workplace, no_data):
+    override = "data.bounds={epsilon: 1.5, search: wide.yaml, parts: [observation]}"
+    facts, without = (
+        json.loads(workplace.privrl("plan", workplace.config, *words, "--json").stdout)
+        for words in (("-o", override), ())
+    )
+    assert facts["bounds"]["epsilon"] == 1.5
+    assert "bounds" not in without
+    assert facts["epsilon_with_spare"] <= 8 - 1.5 < without["epsilon_with_spare"]
+    assert facts["epsilon_limit"] == 8
+    words = workplace.privrl("plan", workplace.config, "-o", override).stdout
+    lines = dict(line.split(None, 1) for line in words.splitlines())
+    assert lines["bounds"].startswith("epsilon 1.5 beside")
+    assert "0.05 and 0.95 of observation" in lines["bounds"]
+    refused = workplace.privrl(
+        "plan", workplace.config, "-o", "data.bounds={epsilon: 8, search: a}"
+    )
+    assert refused.exit_code == 2
+    assert "used up" in refused.stderr

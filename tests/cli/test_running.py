@@ -24,11 +24,11 @@ def test_no_budget_exits_3_with_a_line_that_sets_it(finished):
 
 def test_run_says_its_plan_first_and_what_it_made_last(finished):
     assert finished.resumed.exit_code == 0, finished.resumed.output
-    assert finished.resumed.stderr.startswith("plan: 3 rounds (+1 spare), on average 16 of 400")
+    assert finished.resumed.stderr.startswith("plan: 3 rounds (+1 spare) over 400 units")
     certificate = json.loads((finished.out / "certificate.json").read_text())
     lines = dict(line.split(None, 1) for line in finished.resumed.stdout.splitlines())
     assert lines == {
-        "dataset": "clinic/private-v0",
+        "released": "clinic/private-v0",
         "epsilon": f"{certificate['epsilon']:.4f}",
         "delta": "1e-05",
         "unit": "transition",
@@ -154,7 +154,7 @@ def test_a_run_without_privacy_is_loud(workplace, stubbed):
     certificate = types.SimpleNamespace(stages=(), status="non_private")
     stubbed(
         lambda *_, **__: RunResult(
-            certificate=certificate, directory=directory, dataset="d-v0", trials=[]
+            certificate=certificate, directory=directory, released="d-v0", trials=[]
         )
     )
     result = workplace.privrl(

@@ -18,8 +18,8 @@ from pydantic.fields import FieldInfo
 import distributed_privrl as pr
 from distributed_privrl.core.config import RunConfig, parse_yaml, validate
 from distributed_privrl.data.bounds import bounds_from_file
-from distributed_privrl.data.importing import ImportSchema
-from distributed_privrl.evaluation.trainer import TRAINERS
+from distributed_privrl.data.schema import ImportSchema
+from distributed_privrl.evaluation.trainer import TRAINERS, PlainTrainer
 from distributed_privrl.experiments.registry import METHODS, load_config, method_named, parse_config
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.privacy.certificate import Certificate, Stage
@@ -53,6 +53,8 @@ def test_every_configuration_is_valid(path: Path, workplace: Any) -> None:
 def test_configurations_are_the_variants_they_are_called() -> None:
     loaded: dict[str, Any] = {path.stem: load_config(path) for path in CONFIGURATIONS}
     assert set(loaded) == {
+        "apvi_icu_sepsis",
+        "vapvi_linear_mdp",
         "privorl_n_maze2d",
         "privorl_n_paper",
         "pdp_diffusion",
@@ -152,12 +154,19 @@ def test_public_names_are_public(page: Path) -> None:
 def test_method_tables_are_honest() -> None:
     rows = [line for line in README.read_text().splitlines() if line.endswith("| available |")]
     assert re.findall(r"^\| `(\w+)`", "\n".join(rows), re.MULTILINE) == list(METHODS)
-    assert list(TRAINERS) == ["iql"], "README and configuration.md say that IQL is the one trainer"
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    kinds = {
+        name: ", ".join(kind.__name__ for kind in trainer.algorithm.action_spaces)
+        for name, trainer in TRAINERS.items()
+        if isinstance(trainer, PlainTrainer)
+    }
+    assert dict(re.findall(r"\| `(\w+)` \| ((?:Box|Discrete).*?) \|$", page, re.MULTILINE)) == kinds
 
 
 def test_every_key_has_its_row() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    rows = set(re.findall(r"^\| `[a-z_.0-9]+` \| .+$", page, re.MULTILINE))
+    key = r"^\| `(?:method|seed|[a-z]+\.[a-z_.0-9]+)` \| .+$"
+    rows = set(re.findall(key, page, re.MULTILINE))
     assert rows == {row for name in METHODS for row in _rows(method_named(name).config)}, (
         "docs/configuration.md: the rows must be those of the configuration classes"
     )
@@ -199,7 +208,7 @@ def test_variants_that_the_page_names_are_keys() -> None:
     page = (ROOT / "docs" / "privorl_n.md").read_text()
     for override in re.findall(r"`((?:training|privacy)\.[\w.]+): (\w+)`", page):
         parse_config(
-            load_config(CONFIGURATIONS[0]).model_dump(mode="json"),
+            load_config(ROOT / "tune_configs" / "dpdm.yaml").model_dump(mode="json"),
             source="privorl_n.md",
             overrides=[f"{override[0]}={override[1]}"],
         )

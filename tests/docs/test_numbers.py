@@ -6,16 +6,19 @@ import re
 import numpy as np
 import pytest
 
+from distributed_privrl.core.config import NoisyBounds
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.data import encoding, store
+from distributed_privrl.data import encoding, writing
 from distributed_privrl.environments import mazes, reference_returns
 from distributed_privrl.experiments import demo
 from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.methods.privorl import pretraining
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.network import DiffusionUpdate
-from distributed_privrl.privacy import noise, verification
-from distributed_privrl.rounds import gradient, plan, training
+from distributed_privrl.privacy import noise, quantiles, verification
+from distributed_privrl.privacy.quantiles import QuantileRelease
+from distributed_privrl.privacy.units import Relation
+from distributed_privrl.rounds import bounding, gradient, plan, training
 from distributed_privrl.rounds.local_update import UnitBatch
 from tests.docs.pages import ROOT
 
@@ -38,14 +41,30 @@ def test_the_demo_is_the_one_described() -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert f"at most {store.MOST_EPISODES:,} rows" in page("docs/configuration.md")
-    assert f"at most {store.MOST_EPISODES:,} rows" in page("docs/data.md")
+    assert f"at most {writing.MOST_EPISODES:,} rows" in page("docs/configuration.md")
+    assert f"at most {writing.MOST_EPISODES:,} rows" in page("docs/data.md")
     assert f"more than {encoding._LARGEST:g} scales" in page("docs/data.md")
     assert f"more than {encoding._LARGEST:g} standard deviations" in page("docs/privacy.md")
     assert f"(every {pretraining.CHECKPOINT_EVERY:,} steps)" in page("docs/ray.md")
     assert (training.SERVER_RESTARTS, "up to three times" in page("docs/ray.md")) == (3, True)
     assert (plan.SPARE_BLOCKS, "two blocks by default" in page("docs/privorl_n.md")) == (2, True)
     assert f"more than {verification.TOLERANCE * 100:g} %" in page("docs/privacy.md")
+
+
+def test_what_bounds_need_is_computed() -> None:
+    def needed(pair: tuple[float, float]) -> float:
+        release = QuantileRelease(
+            epsilon=1.0, quantiles=pair, columns=50, relation=Relation.REPLACE_WITH_NULL
+        )
+        return release.units_needed() / release.choices
+
+    default = NoisyBounds.model_fields["quantiles"].default
+    said = page("docs/privacy.md")
+    assert f"with the default quantiles {math.ceil(needed(default))} k / E units are needed" in said
+    assert round(needed((0.01, 0.99)) / needed(default)) == 5
+    assert f"one of {quantiles.CELLS:,} cells" in said
+    assert f"widened to 1/{1 / bounding.NARROWEST:.0f} of the range" in said
+    assert quantiles.UNIT_WEIGHT == 2**20
 
 
 def test_what_epsilon_means_is_computed() -> None:

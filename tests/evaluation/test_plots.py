@@ -6,12 +6,18 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.environments import maze_layout
+from distributed_privrl.evaluation.embedding import embed
+from distributed_privrl.evaluation.membership import roc_curve
 from distributed_privrl.evaluation.plots import (
     ImageFormat,
     column_histograms,
     correlation_difference,
+    embedded_points,
     learning_curves,
+    lines_with_spread,
     maze_positions,
+    roc_curves,
+    value_map,
 )
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
 
@@ -43,7 +49,30 @@ def correlation(image_format: ImageFormat) -> bytes:
     return correlation_difference(ROWS, ROWS**2, NAMES, image_format=image_format)
 
 
-@pytest.mark.parametrize("plot", [histograms, positions, curves, correlation])
+def values(image_format: ImageFormat) -> bytes:
+    return value_map(ROWS, image_format=image_format)
+
+
+def lines(image_format: ImageFormat) -> bytes:
+    found = {"epsilon 1": {100: [0.5, 0.6], 1000: [0.2, 0.3]}, "no privacy": {100: [0.1]}}
+    levels = {"random": 0.9}
+    return lines_with_spread(
+        found, xlabel="units", ylabel="gap", levels=levels, image_format=image_format
+    )
+
+
+def plane(image_format: ImageFormat) -> bytes:
+    return embedded_points(embed({"real": ROWS, "synthetic": ROWS + 1}), image_format=image_format)
+
+
+def rocs(image_format: ImageFormat) -> bytes:
+    curve = roc_curve(ROWS[:, 0] + 1, ROWS[:, 1])
+    return roc_curves({"mean loss": curve}, image_format=image_format)
+
+
+@pytest.mark.parametrize(
+    "plot", [histograms, positions, curves, correlation, values, lines, plane, rocs]
+)
 def test_figures_are_whole_files_that_repeat(plot: Callable[[ImageFormat], bytes]) -> None:
     image = plot("svg")
     assert ElementTree.fromstring(image).tag.endswith("svg")
@@ -67,6 +96,8 @@ def test_wrong_inputs_are_named() -> None:
         learning_curves({"iql": [curve(1, 2), curve(1)]})
     with pytest.raises(ConfigError, match="share their steps"):
         learning_curves({"iql": []})
+    with pytest.raises(ConfigError, match=r"must be \(T, S\)"):
+        value_map(np.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +106,9 @@ def test_wrong_inputs_are_named() -> None:
         lambda: column_histograms({}, NAMES),
         lambda: maze_positions({}),
         lambda: learning_curves({}),
+        lambda: roc_curves({}),
+        lambda: lines_with_spread({}, xlabel="x", ylabel="y"),
+        lambda: lines_with_spread({"one": {}}, xlabel="x", ylabel="y"),
     ],
 )
 def test_nothing_to_plot_is_an_error(plot: Callable[[], bytes]) -> None:

@@ -25,14 +25,15 @@ from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.evaluate import evaluate_datasets
+from distributed_privrl.experiments.publishing import CERTIFICATE_KEY
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
-from distributed_privrl.experiments.run import CERTIFICATE_KEY, RunResult, run
+from distributed_privrl.experiments.run import RunResult, run
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds import server as server_module
-from tests.methods.tiny import SENSITIVE, config, tiny_store
+from tests.methods.tiny import SENSITIVE, config, config_values, tiny_store
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +134,11 @@ def test_the_dataset_loads_in_plain_minari_with_its_certificate(
     world.budget()
     result = world.run()
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(world.store.root))
-    dataset = minari.load_dataset(result.dataset)
+    dataset = minari.load_dataset(result.released)
     assert dataset.total_steps == 150
     assert dataset.storage.metadata[CERTIFICATE_KEY] == result.certificate.to_dict()
     assert "fingerprint" not in json.dumps(result.certificate.to_dict())
-    rows = world.store.read_transitions(result.dataset, unit="transition")
+    rows = world.store.read_transitions(result.released, unit="transition")
     assert rows.observations.shape == (150, 4)
     assert np.isfinite(rows.observations).all()
 
@@ -155,7 +156,7 @@ def test_altered_certificates_and_outputs_are_refused(world: World) -> None:
         path.write_text(json.dumps(content))
         with pytest.raises(VerificationError):
             verify_certificate(path)
-    parquet = next(p for p in world.store.files(result.dataset) if p.suffix == ".parquet")
+    parquet = next(p for p in world.store.files(result.released) if p.suffix == ".parquet")
     parquet.write_bytes(parquet.read_bytes() + b" ")
     with pytest.raises(VerificationError):
         verify_certificate(result.directory.certificate, outputs_root=world.store.root)
@@ -206,6 +207,72 @@ def test_units_can_be_counted_with_noise_and_the_count_is_charged(world: World) 
     verify_certificate(result.directory.certificate, ledger=world.ledger)
 
 
+SEARCH = """
+observation: {low: -50, high: 50}
+action: {low: -1, high: 1}
+reward: [0, 1]
+"""
+
+
+def noisy_bounds(folder: Path, **settings: Any) -> dict[str, Any]:
+    """Return settings of a run without public data whose bounds are found."""
+    (folder / "search.yaml").write_text(SEARCH)
+    asked = {"epsilon": 1.0, "search": str(folder / "search.yaml"), "parts": ["observation"]}
+    training = config_values()["training"]
+    return {
+        "data": config_values()["data"] | {"public": [], "bounds": asked | settings},
+        "training": training | {"pretraining": {"steps": 0}},
+    }
+
+
+@pytest.mark.parametrize("units", [3000, {"epsilon": 0.5}])
+def test_bounds_can_be_found_with_noise_and_are_charged(world: World, units: Any) -> None:
+    world.budget()
+    changes = noisy_bounds(world.folder)
+    changes["data"]["units"] = units
+    result = world.run(**changes)
+    names = ["bounds", "fine-tune"] if units == 3000 else ["count", "bounds", "fine-tune"]
+    assert [stage.name for stage in result.certificate.stages] == names
+    *_, bounds, rounds = result.certificate.stages
+    assert (bounds.accountant, bounds.delta, bounds.units) == ("pure", 0.0, rounds.units)
+    assert bounds.events[0].count == 8  # of four columns, two each
+    assert result.certificate.epsilon is not None
+    assert 3.0 < result.certificate.epsilon <= 5.0
+    verify_certificate(
+        result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
+    )
+    spent = world.ledger.accounts()[0].spent_epsilon
+    assert spent == pytest.approx(result.certificate.epsilon)
+    assert world.run(resume=True, **changes).certificate.stages == result.certificate.stages
+    assert world.ledger.accounts()[0].spent_epsilon == spent
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"bounds": {"epsilon": 6.0}},
+            ConfigError,
+            "used up by data.units.epsilon and data.bounds",
+        ),
+        ({"budget": 4.0}, BudgetError, "needs 5 and"),
+        ({"bounds": {"search": "absent.yaml"}}, ConfigError, "absent.yaml"),
+        ({"bounds": {"parts": ["action"], "search": "search.yaml"}}, ConfigError, "search.yaml"),
+        ({"privacy__epsilon": None}, ConfigError, "data.bounds public when privacy.epsilon"),
+    ],
+)
+def test_bounds_that_cannot_be_paid_or_searched_leave_nothing(
+    world: World, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    changes = {**changes}
+    world.budget(changes.pop("budget", 5.0))
+    settings = noisy_bounds(world.folder, **changes.pop("bounds", {}))
+    with pytest.raises(error, match=message):
+        world.run(**settings, **changes)
+    assert not (world.folder / "run").exists()
+    assert world.ledger.entries() == []
+
+
 def test_trajectories_as_units(world: World) -> None:
     world.budget(epsilon=30.0, delta=1e-3, unit="trajectory")
     result = world.run(
@@ -242,7 +309,7 @@ def test_poisoned_sensitive_rows_leave_no_trace(world: World) -> None:
     world.budget()
     result = world.run()
     assert result.certificate.status == "valid"
-    synthetic = world.store.read_transitions(result.dataset, unit="transition")
+    synthetic = world.store.read_transitions(result.released, unit="transition")
     assert np.isfinite(synthetic.observations).all()
 
 
@@ -512,7 +579,7 @@ def test_a_seeded_run_never_becomes_a_valid_one(world: World) -> None:
 def test_a_resume_does_not_certify_files_that_somebody_changed(world: World) -> None:
     world.budget()
     result = world.run()
-    hdf5 = next(p for p in world.store.files(result.dataset) if p.suffix == ".hdf5")
+    hdf5 = next(p for p in world.store.files(result.released) if p.suffix == ".hdf5")
     shutil.copy(next(p for p in world.store.files(SENSITIVE) if p.suffix == ".hdf5"), hdf5)
     with pytest.raises(VerificationError, match="not those that"):
         world.run(resume=True)

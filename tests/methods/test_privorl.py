@@ -16,7 +16,7 @@ from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
-from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
 from distributed_privrl.methods.privorl.transitions import plan_transitions
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.local_update import UnitBatch
@@ -227,6 +227,23 @@ def test_scaling_never_sees_sensitive_rows(
     environment = config(data__bounds="environment", data__public=[])
     public_encoder(environment, store)
     assert set(read) == {PUBLIC}
+
+
+def test_bounds_that_were_found_scale_the_rows(store: DatasetStore, tmp_path: Path) -> None:
+    search = tmp_path / "search.yaml"
+    search.write_text(
+        "observation: {low: -50, high: 50}\naction: {low: -1, high: 1}\nreward: [0, 1]"
+    )
+    asked = config(data__public=[], data__bounds={"epsilon": 1.0, "search": str(search)})
+    ranges = search_ranges(asked, store)
+    assert ranges is not None
+    assert ranges.high.tolist() == [50, 50, 50, 50, 1, 1, 1]
+    with pytest.raises(ConfigError, match="find and charge them first"):
+        public_encoder(asked, store)
+    half = replace(ranges, low=ranges.low / 2, high=ranges.high / 2)
+    wide, narrow = (public_encoder(asked, store, found).scaling for found in (ranges, half))
+    assert narrow.scale[0] == wide.scale[0] / 2
+    assert search_ranges(config(), store) is None
 
 
 def test_columns_without_bounds_are_refused(store: DatasetStore) -> None:

@@ -1,0 +1,154 @@
+"""What a run releases, on disk: a synthetic dataset in the store, or a policy in its folder."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from distributed_privrl.core.config import OutputConfig, RunConfig
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.privacy.certificate import Certificate, Output, hash_output
+from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, SyntheticTransitions
+
+CERTIFICATE_KEY = "privacy_certificate"
+RUN_KEY = "privrl_run"
+
+
+class Publisher(Protocol):
+    """Writes what a run releases, hashes it, and ties the certificate to it."""
+
+    @property
+    def name(self) -> str:
+        """What a reader calls the release."""
+        ...
+
+    def check_free(self) -> None:
+        """Check that nothing of another run lies where the release goes.
+
+        Raises:
+            ConfigError: something does.
+        """
+        ...
+
+    def write(self, result: MethodResult) -> None:
+        """Write the release; what this run left there before is replaced."""
+        ...
+
+    def outputs(self) -> tuple[Output, ...]:
+        """Return the hash of each released file."""
+        ...
+
+    def attach(self, certificate: Certificate) -> None:
+        """Tie the certificate to the release."""
+        ...
+
+
+def publisher_of(config: RunConfig, store: DatasetStore, directory: RunDirectory) -> Publisher:
+    """Return the publisher of a run's output."""
+    output = config.output
+    if isinstance(output, OutputConfig):
+        return DatasetPublisher(config=config, output=output, store=store, directory=directory)
+    return PolicyPublisher(path=directory.path / output.policy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetPublisher:
+    """A synthetic dataset, with the certificate in its metadata.
+
+    Args:
+        config: of the run.
+        output: its output section.
+        store: where the dataset goes.
+        directory: the run's folder.
+    """
+
+    config: RunConfig
+    output: OutputConfig
+    store: DatasetStore
+    directory: RunDirectory
+
+    @property
+    def name(self) -> str:
+        """Id of the dataset."""
+        return self.output.dataset
+
+    def check_free(self) -> None:
+        """Check that the dataset does not exist, or is this run's.
+
+        Raises:
+            ConfigError: it is another's.
+        """
+        if self.name in self.store.ids():
+            owner = self.store.info(self.name).metadata.get(RUN_KEY)
+            if owner != self.directory.run_id:
+                raise ConfigError(
+                    f"output.dataset={self.name} exists and is not this run's: choose another id"
+                    " or a higher version"
+                )
+
+    def write(self, result: MethodResult) -> None:
+        """Write the synthetic rows; the spaces are declared facts of the sensitive dataset."""
+        if not isinstance(result.release, SyntheticTransitions):
+            raise TypeError(f"{self.config.method} releases {type(result.release).__name__}")
+        if self.name in self.store.ids():  # written by this run, but perhaps not as it is now
+            shutil.rmtree(self.store.root / self.name)
+        spaces = self.store.info(self.config.data.sensitive)
+        self.store.write_transitions(
+            self.name,
+            result.release.chunks(),
+            layout=self.output.layout,
+            observation_space=spaces.observation_space,
+            action_space=spaces.action_space,
+            environment=self.config.data.environment,
+            metadata={RUN_KEY: self.directory.run_id},
+        )
+
+    def outputs(self) -> tuple[Output, ...]:
+        """Return the hash of each data file; the metadata hold the certificate, unhashed."""
+        files = [path for path in self.store.files(self.name) if path.name != "metadata.json"]
+        return tuple(
+            Output(id=path.relative_to(self.store.root).as_posix(), sha256=hash_output(path))
+            for path in files
+        )
+
+    def attach(self, certificate: Certificate) -> None:
+        """Put the certificate into the dataset's metadata."""
+        self.store.update_metadata(self.name, {CERTIFICATE_KEY: certificate.to_dict()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyPublisher:
+    """A policy in the run's folder, with ``certificate.json`` beside it.
+
+    Args:
+        path: the safetensors file.
+    """
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Path of the file."""
+        return str(self.path)
+
+    def check_free(self) -> None:
+        """The run's folder is its own: nothing to check."""
+
+    def write(self, result: MethodResult) -> None:
+        """Write the policy.
+
+        Raises:
+            StorageError: the disk is full or the folder cannot be written.
+        """
+        if not isinstance(result.release, LearnedPolicy):
+            raise TypeError(f"{self.path} is to hold a policy, not {type(result.release).__name__}")
+        result.release.save(self.path)
+
+    def outputs(self) -> tuple[Output, ...]:
+        """Return the hash of the file."""
+        return (Output(id=self.path.name, sha256=hash_output(self.path)),)
+
+    def attach(self, certificate: Certificate) -> None:
+        """The certificate lies beside the policy: nothing to do."""

@@ -1,0 +1,219 @@
+"""The worker of DP-APVI: it owns a shard of trajectories and counts transitions by time step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.methods.value_iteration.rows import StepRows, TrajectorySource, step_rows
+from distributed_privrl.methods.value_iteration.sensitivity import (
+    TabularSensitivities,
+    tabular_sensitivities,
+)
+from distributed_privrl.privacy.units import Relation
+
+REWARD_UNIT = 2.0**-30
+"""Scaled rewards are rounded to multiples of this, so that sums are exact in any order (up to 2^23
+rows a pair)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CountLayout:
+    """Which cells are counted: public facts that workers and server share.
+
+    Successors are the states. Where ``terminal`` is None nobody has said which states end an
+    episode; a further successor, the last, then stands for "ended", and a step flagged
+    ``terminated`` counts there whatever state it reached. Where ``terminal`` is given, every step
+    counts at the state it reached, whose continuation is worth 0 if it is terminal.
+
+    Args:
+        states: S.
+        actions: A.
+        horizon: H, time steps; later steps of a trajectory are cut.
+        reward_range: lowest and highest reward of one step; rewards are clipped to it.
+        terminal: ``(S,)`` bool, states in which episodes end, or None: not known.
+        clusters: ``(S,)`` int, public map from states to clusters 0 .. G-1, or None.
+        pooled: count all time steps together (a model that does not depend on time).
+        estimate_reward: sum rewards too.
+        max_trajectories_per_unit: m; a unit's further trajectories are left out.
+
+    Raises:
+        ConfigError: a value is out of range, or a cluster is empty or partly terminal.
+    """
+
+    states: int
+    actions: int
+    horizon: int
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    terminal: NDArray[np.bool_] | None = None
+    clusters: NDArray[np.int64] | None = None
+    pooled: bool = False
+    estimate_reward: bool = False
+    max_trajectories_per_unit: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions", "horizon", "max_trajectories_per_unit"):
+            check_positive(name, getattr(self, name))
+        low, high = self.reward_range
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise ConfigError(f"reward_range must be (low, high), finite, got {self.reward_range}")
+        terminal, clusters = self.terminal, self.clusters
+        if terminal is not None and (terminal.shape != (self.states,) or terminal.dtype != bool):
+            raise ConfigError(f"terminal must be bool ({self.states},), got {terminal.shape}")
+        if terminal is not None and terminal.all():
+            raise ConfigError("terminal must leave a state in which an episode goes on")
+        if clusters is None:
+            return
+        if clusters.shape != (self.states,) or clusters.dtype.kind not in "iu":
+            raise ConfigError(f"clusters must be integers ({self.states},), got {clusters.shape}")
+        if clusters.min() < 0 or not np.bincount(clusters).all():
+            raise ConfigError("clusters must be numbered 0, 1, ... with a state in each")
+        if terminal is not None and len(np.unique(2 * clusters + terminal)) > self.groups:
+            raise ConfigError("clusters must not join terminal states with others")
+
+    @property
+    def groups(self) -> int:
+        """States that are told apart, G: clusters, or all."""
+        return self.states if self.clusters is None else int(self.clusters.max()) + 1
+
+    @property
+    def successors(self) -> int:
+        """Successors that are told apart: G, and "ended" where ``terminal`` is None."""
+        return self.groups + (self.terminal is None)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of state and action, G A."""
+        return self.groups * self.actions
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector that one release covers: successors, pairs and reward sums."""
+        return self.pairs * (self.successors + 1 + self.estimate_reward)
+
+    @property
+    def releases(self) -> int:
+        """Vectors that a run releases: one a time step, or one."""
+        return 1 if self.pooled else self.horizon
+
+    def sensitivities(self, relation: Relation) -> TabularSensitivities:
+        """Return how far one unit moves a release; see `tabular_sensitivities`."""
+        return tabular_sensitivities(
+            relation,
+            horizon=self.horizon,
+            max_trajectories_per_unit=self.max_trajectories_per_unit,
+            estimate_reward=self.estimate_reward,
+            pooled=self.pooled,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CountSpec:
+    """What a count worker is built from: a reference and public facts.
+
+    Args:
+        source: where its trajectories are; picklable.
+        layout: which cells are counted.
+    """
+
+    source: TrajectorySource
+    layout: CountLayout
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepCounts:
+    """Raw sums of one time step over a worker's trajectories: for the server's process alone.
+
+    Args:
+        cells: ``(C,)`` int64, rising: (state A + action) successors + successor.
+        counts: ``(C,)`` int64.
+        pairs: ``(P,)`` int64, rising: state A + action; empty where rewards are known.
+        reward_sums: ``(P,)`` int64, of rewards scaled to [0, 1], in `REWARD_UNIT`.
+    """
+
+    cells: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    reward_sums: NDArray[np.int64]
+
+
+class CountWorker:
+    """Owns a shard of trajectories and answers with its counts of a time step.
+
+    Privacy: a unit adds at most ``max_trajectories_per_unit`` to one time step's counts of
+    successors, the same to the counts of pairs that follow from them, and at most that to the sums
+    of scaled rewards. A row that is malformed (a state or action out of range, a reward that is not
+    finite) adds nothing and leaves no trace. What is returned is raw: event ``gaussian`` or
+    ``laplace`` once the server has added its noise.
+    """
+
+    def __init__(self, spec: CountSpec) -> None:
+        layout = spec.layout
+        rows = step_rows(
+            spec.source(),
+            states=layout.states,
+            actions=layout.actions,
+            horizon=layout.horizon,
+            reward_range=layout.reward_range,
+            max_trajectories_per_unit=layout.max_trajectories_per_unit,
+        )
+        self._blocks = layout.releases
+        cells = _cells_of(rows, layout)
+        times = np.zeros_like(rows.times) if layout.pooled else rows.times
+        self._cells = _Sums(times, cells, np.ones_like(cells), layout.pairs * layout.successors)
+        used = slice(None) if layout.estimate_reward else slice(0)
+        units = np.rint(rows.rewards[used] / REWARD_UNIT).astype(np.int64)
+        self._rewards = _Sums(times[used], cells[used] // layout.successors, units, layout.pairs)
+
+    def counts(self, step: int) -> StepCounts:
+        """Return the counts of time ``step``, from 0; pooled counts are those of step 0.
+
+        Raises:
+            ConfigError: ``step`` is beyond the horizon.
+        """
+        if not 0 <= step < self._blocks:
+            raise ConfigError(f"step must lie in [0, {self._blocks}), got {step}")
+        cells, counts = self._cells.of(step)
+        pairs, reward_sums = self._rewards.of(step)
+        return StepCounts(cells=cells, counts=counts, pairs=pairs, reward_sums=reward_sums)
+
+
+class _Sums:
+    """Integers summed by (time, cell).
+
+    Args:
+        times: (N,).
+        cells: (N,), below ``size``.
+        weights: (N,) int64.
+        size: number of cells.
+    """
+
+    def __init__(
+        self,
+        times: NDArray[np.int64],
+        cells: NDArray[np.int64],
+        weights: NDArray[np.int64],
+        size: int,
+    ) -> None:
+        keys = times * size + cells
+        order = np.argsort(keys, kind="stable")
+        self._size = size
+        self._keys, first = np.unique(keys[order], return_index=True)
+        self._sums = np.add.reduceat(weights[order], first) if len(first) else weights[:0]
+
+    def of(self, time: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the cells of ``time`` that occur, rising, and their sums."""
+        begin, end = np.searchsorted(self._keys, [time * self._size, (time + 1) * self._size])
+        return self._keys[begin:end] - time * self._size, self._sums[begin:end]
+
+
+def _cells_of(rows: StepRows, layout: CountLayout) -> NDArray[np.int64]:
+    """Return the cell of each row, (N,)."""
+    states, reached = rows.states, rows.next_states
+    if layout.clusters is not None:
+        states, reached = layout.clusters[states], layout.clusters[reached]
+    if layout.terminal is None:
+        reached = np.where(rows.terminated, layout.groups, reached)
+    return np.asarray((states * layout.actions + rows.actions) * layout.successors + reached)

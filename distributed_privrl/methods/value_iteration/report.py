@@ -1,0 +1,141 @@
+"""What a report says of a learned policy: its values, and what they are in a known problem."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distributed_privrl.core.progress import Progress
+from distributed_privrl.environments import tabular_problem
+from distributed_privrl.environments.tabular import TabularMdp
+from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.report import Metric, PublicFigure, ReleasedFigure, Section
+from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
+from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
+from distributed_privrl.methods.value_iteration.study import (
+    exact_value,
+    reference_values,
+    run_study,
+)
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+
+Config = ApviConfig | VapviConfig
+NAMES = {
+    "optimal": "best policy there is",
+    "behaviour": "policy that collected the data",
+    "uniform": "actions at random",
+}
+
+
+def study(config: Config, progress: Progress) -> list[dict[str, Any]]:
+    """Return the simulated cells that ``evaluation`` asks for; none in an unknown environment.
+
+    Args:
+        config: of the run.
+        progress: told where it is.
+    """
+    problem = _problem(config)
+    if problem is None or not config.evaluation.study_units:
+        return []
+    return run_study(config, problem, progress=progress)
+
+
+def policy_sections(
+    config: Config, path: Path, source: str, results: Sequence[Any]
+) -> list[Section]:
+    """Return the sections on a policy.
+
+    Args:
+        config: of the run.
+        path: the policy's file.
+        source: the ledger entry that paid for it.
+        results: what `study` returned.
+
+    Privacy: post-processing of the released policy in a public problem; no event.
+    """
+    policy = GreedyPolicy.load(path)
+    sections = [_value_section(policy, source)]
+    problem = _problem(config)
+    if problem is not None:
+        sections.append(_exact_section(config, policy, problem, source))
+        if results:
+            sections.append(_study_section(config, problem, results))
+    return sections
+
+
+def _problem(config: Config) -> TabularMdp | None:
+    name = config.data.environment
+    return tabular_problem(name) if name is not None else None
+
+
+def _value_section(policy: GreedyPolicy, source: str) -> Section:
+    return Section(
+        title="What the policy expects",
+        explanation="A pessimistic estimate: what is uncertain counts as bad. States that hardly"
+        " anybody visited have values near the lowest possible.",
+        metrics=[
+            Metric(name="time steps", value=PublicValue(policy.horizon)),
+            Metric(name="states", value=PublicValue(policy.states)),
+        ],
+        figures=[
+            ReleasedFigure(
+                image=plots.value_map(policy.values[:-1], image_format="png"),
+                caption="Estimated value of each state at each time step",
+                ledger_entry=source,
+            )
+        ],
+    )
+
+
+def _exact_section(
+    config: Config, policy: GreedyPolicy, problem: TabularMdp, source: str
+) -> Section:
+    horizon = config.model.horizon
+    references = reference_values(problem, horizon)
+    value = exact_value(problem, policy.actions, horizon)
+    return Section(
+        title=f"Exact value in {config.data.environment}",
+        explanation="By dynamic programming in the environment's own model, which is public; no"
+        " episode was played.",
+        metrics=[
+            Metric(name="this policy", value=ReleasedValue(value, ledger_entry=source)),
+            Metric(
+                name="suboptimality",
+                value=ReleasedValue(references["optimal"] - value, ledger_entry=source),
+                explanation="what the best policy has more",
+            ),
+            *(
+                Metric(name=NAMES[name], value=PublicValue(figure))
+                for name, figure in references.items()
+            ),
+        ],
+    )
+
+
+def _study_section(config: Config, problem: TabularMdp, results: Sequence[Any]) -> Section:
+    references = reference_values(problem, config.model.horizon)
+    lines: dict[str, dict[float, list[float]]] = {}
+    for cell in results:
+        name = "no privacy" if cell["epsilon"] is None else f"epsilon {cell['epsilon']:g}"
+        gap = references["optimal"] - cell["value"]
+        lines.setdefault(name, {}).setdefault(cell["units"], []).append(gap)
+    levels = {
+        NAMES[name]: references["optimal"] - references[name] for name in ("behaviour", "uniform")
+    }
+    image = plots.lines_with_spread(
+        lines, xlabel=f"number of units ({config.data.unit})", ylabel="suboptimality", levels=levels
+    )
+    return Section(
+        title="The price of privacy",
+        explanation="The same algorithm on fresh trajectories of the public environment, mean and"
+        f" range of {config.evaluation.seeds} runs: how many units an epsilon asks for.",
+        figures=[PublicFigure(image=image, caption="Suboptimality by number of units")],
+        metrics=[
+            Metric(
+                name=f"{name}, {int(units)} units",
+                value=PublicValue(sum(gaps) / len(gaps)),
+                explanation="mean suboptimality",
+            )
+            for name, points in lines.items()
+            for units, gaps in points.items()
+        ],
+    )

@@ -1,0 +1,99 @@
+"""How far one unit moves the counts of DP-APVI, for each relation."""
+
+import math
+from dataclasses import dataclass
+
+from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.privacy.mechanisms import GaussianRelease, LaplaceRelease
+from distributed_privrl.privacy.units import Relation
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularSensitivities:
+    """Sensitivities of one release of counts, and how many releases a run makes.
+
+    Args:
+        l1: largest L1 distance between the vectors of neighbouring datasets.
+        l2: largest L2 distance.
+        releases: vectors released: one a time step, or one in all when steps are pooled.
+    """
+
+    l1: float
+    l2: float
+    releases: int
+
+    def gaussian(self, rho: float) -> GaussianRelease:
+        """Return releases that together satisfy ``rho``-zCDP: variance = releases l2^2 / (2 rho).
+
+        Raises:
+            ConfigError: ``rho`` is not above zero.
+
+        Reference: paper 002, lemma 2.6 and equation 2 (sigma^2 = 2 H / rho).
+        """
+        noise_multiplier = math.sqrt(self.releases / (2 * check_positive("rho", rho)))
+        return GaussianRelease(
+            sensitivity=self.l2, noise_multiplier=noise_multiplier, count=self.releases
+        )
+
+    def laplace(self, epsilon: float) -> LaplaceRelease:
+        """Return releases that together satisfy ``epsilon``-DP: scale = releases l1 / epsilon.
+
+        Raises:
+            ConfigError: ``epsilon`` is not above zero.
+
+        Reference: paper 002, section 3, "Apply Laplace Mechanism" (scale 4 H / epsilon).
+        """
+        noise_multiplier = self.releases / check_positive("epsilon", epsilon)
+        return LaplaceRelease(
+            sensitivity=self.l1, noise_multiplier=noise_multiplier, count=self.releases
+        )
+
+
+def tabular_sensitivities(
+    relation: Relation,
+    *,
+    horizon: int,
+    max_trajectories_per_unit: int = 1,
+    estimate_reward: bool = False,
+    pooled: bool = False,
+) -> TabularSensitivities:
+    """Return the sensitivities of (counts of pairs, counts of successors[, reward sums]).
+
+    A unit adds a non-negative vector u of L1 norm at most M to each family: at time step h one
+    cell a trajectory, so M = m; pooled over time steps, M = m H. Hence ``|u|_2 <= M``, reached when
+    all of it falls into one cell. Adding or removing the unit, or making it null, moves a family
+    by |u|: M in L1, M^2 in squared L2. Replacing u by v moves it by |u - v|, at most 2 M in L1 and
+    |u|^2 + |v|^2 <= 2 M^2 in squared L2 (u and v have no negative entries), reached by two units
+    in different cells. One pair of units reaches the bound in all families at once.
+
+    Args:
+        relation: ``replace_one``, ``add_or_remove`` or ``replace_with_null``.
+        horizon: H, time steps.
+        max_trajectories_per_unit: m.
+        estimate_reward: sums of rewards, scaled to [0, 1], are a third family.
+        pooled: counts are summed over time steps and released once.
+
+    Raises:
+        ConfigError: a number is not above zero.
+        UnsafeError: a relation for which nothing is derived.
+
+    Privacy:
+        Unit: whatever owns at most m trajectories. Sensitivity: as derived above. Event: none;
+        `TabularSensitivities.gaussian` and ``laplace`` make the releases.
+
+    Reference: paper 002, theorem 3.3: with two families, replace-one and m = 1 the H vectors of
+    one run have squared L2 sensitivity 4 H and L1 sensitivity 4 H in total.
+    """
+    check_positive("horizon", horizon)
+    check_positive("max_trajectories_per_unit", max_trajectories_per_unit)
+    if relation is Relation.POLICY_LEVEL:
+        raise UnsafeError(
+            "relation='policy_level' protects experts, not trajectories: use replace_one,"
+            " add_or_remove or replace_with_null"
+        )
+    mass = max_trajectories_per_unit * (horizon if pooled else 1)
+    moved = (2 if relation is Relation.REPLACE_ONE else 1) * (3 if estimate_reward else 2)
+    return TabularSensitivities(
+        l1=float(moved * mass), l2=mass * math.sqrt(moved), releases=1 if pooled else horizon
+    )

@@ -1,0 +1,307 @@
+"""DP-APVI: pessimistic value iteration backwards over noisy counts (algorithm 1)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.executor import WorkerGroup
+from distributed_privrl.methods.value_iteration.counts import REWARD_UNIT, CountLayout
+from distributed_privrl.methods.value_iteration.pessimism import Pessimism, Release, Uncertainty
+from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
+from distributed_privrl.methods.value_iteration.projection import (
+    project_counts,
+    transition_moments,
+)
+from distributed_privrl.privacy.mechanisms import GaussianRelease
+from distributed_privrl.privacy.noise import NoiseSource
+from distributed_privrl.privacy.units import Relation
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TabularSettings:
+    """What DP-APVI needs beside the data: public facts.
+
+    Rewards keep their own units: values lie between k low and k high with k steps to go, where
+    (low, high) is the declared range, widened to hold 0 where episodes can end (a finished one goes
+    on earning 0), and penalties are those of the paper times high - low. That equals mapping
+    rewards to [0, 1] by the affine map of that range, running the paper's algorithm and mapping
+    values back.
+
+    Args:
+        layout: which cells are counted.
+        rewards: known expected reward of each pair, ``(S, A)`` or ``(H, S, A)``; None: estimated
+            from noisy sums (``layout.estimate_reward``), clipped to the range.
+        arrival_rewards: known further reward for arriving in a state, ``(S,)``; needs
+            ``layout.terminal``. Clusters have the mean of their states' known rewards.
+        pessimism: penalties and their constants.
+        release: adds the noise; None: APVI, without privacy.
+        relation: what the release's sensitivity is for.
+
+    Raises:
+        ConfigError: shapes or values that do not fit together.
+        UnsafeError: the release's sensitivity is not that of these counts under the relation.
+    """
+
+    layout: CountLayout
+    rewards: NDArray[np.float64] | None = None
+    arrival_rewards: NDArray[np.float64] | None = None
+    pessimism: Pessimism = field(default_factory=Pessimism)
+    release: Release | None = None
+    relation: Relation = Relation.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        if (self.rewards is None) != layout.estimate_reward:
+            raise ConfigError("rewards must be given, or layout.estimate_reward set: one of them")
+        shape = (layout.states, layout.actions)
+        if self.rewards is not None and self.rewards.shape not in (shape, (layout.horizon, *shape)):
+            raise ConfigError(
+                f"rewards must be {shape} or {(layout.horizon, *shape)}, got {self.rewards.shape}"
+            )
+        if self.arrival_rewards is not None:
+            self._check_arrival(self.arrival_rewards)
+        self._check_range()
+        if self.release is not None:
+            self._check_release(self.release)
+
+    def _check_arrival(self, arrival: NDArray[np.float64]) -> None:
+        if arrival.shape != (self.layout.states,):
+            raise ConfigError(f"arrival_rewards must be ({self.layout.states},): {arrival.shape}")
+        if self.layout.estimate_reward:
+            raise ConfigError("arrival_rewards belong to known rewards, not to estimated ones")
+        if self.layout.terminal is None:
+            raise ConfigError(
+                "arrival_rewards need layout.terminal: say which states end an episode, or that"
+                " none does"
+            )
+
+    def _check_range(self) -> None:
+        if self.rewards is None:
+            return
+        low, high = self.layout.reward_range
+        arrival = np.zeros(1) if self.arrival_rewards is None else self.arrival_rewards
+        terminal = self.layout.terminal
+        states = np.ones(self.layout.states, np.bool_) if terminal is None else ~terminal
+        lows, highs = self.rewards[..., states, :].min(), self.rewards[..., states, :].max()
+        fits = low <= lows + arrival.max() and highs + arrival.min() <= high
+        fits &= bool(low <= highs + arrival.min() and lows + arrival.max() <= high)
+        if not (fits and np.isfinite(self.rewards).all() and np.isfinite(arrival).all()):
+            raise ConfigError(
+                f"rewards and arrival_rewards leave reward_range={self.layout.reward_range}:"
+                " declare the range of their sum"
+            )
+
+    def _check_release(self, release: Release) -> None:
+        sensitivities = self.layout.sensitivities(self.relation)
+        gaussian = isinstance(release, GaussianRelease)
+        needed = sensitivities.l2 if gaussian else sensitivities.l1
+        if release.sensitivity < needed * (1 - 1e-12):
+            raise UnsafeError(
+                f"release has sensitivity={release.sensitivity:g}, but one unit moves these counts"
+                f" by {needed:g} under {self.relation}: use layout.sensitivities(relation)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Model:
+    """Noisy estimate of one time step, or of all when they are pooled.
+
+    counts (N, successors), totals (N,), rewards (N,) or None, error E.
+    """
+
+    counts: NDArray[np.float64]
+    totals: NDArray[np.float64]
+    rewards: NDArray[np.float64] | None
+    error: float
+
+
+class TabularProgram:
+    """Learns a policy step by step, from the last time step to the first.
+
+    Every cell is released, visited or not: which cells are empty is as private as what is in the
+    others.
+
+    Privacy:
+        Unit: what owns at most ``layout.max_trajectories_per_unit`` trajectories. Relation:
+        ``settings.relation``. Sensitivity: ``layout.sensitivities(relation)`` for the vector
+        (counts of successors, counts of pairs[, sums of scaled rewards]) of one time step, or of
+        all when pooled. Event: one ``settings.release.event`` a call of `step`; everything kept or
+        returned is computed from released vectors.
+
+    Args:
+        settings: public facts.
+
+    Reference: paper 002, algorithm 1; without a release Yin and Wang 2021b, APVI.
+    """
+
+    def __init__(self, settings: TabularSettings) -> None:
+        layout = settings.layout
+        self.settings = settings
+        self.steps = layout.releases
+        self._done = 0
+        self._rewards = _grouped(settings.rewards, layout.clusters, axis=-2)
+        arrival = settings.arrival_rewards
+        self._arrival = _grouped(arrival, layout.clusters, axis=-1)
+        self._terminal = layout.terminal
+        if layout.terminal is not None and layout.clusters is not None:
+            self._terminal = np.zeros(layout.groups, np.bool_)
+            self._terminal[layout.clusters[layout.terminal]] = True
+        low, high = layout.reward_range
+        if layout.terminal is None or layout.terminal.any():
+            low, high = min(low, 0.0), max(high, 0.0)
+        self._low, self._high = low, high
+        self._size = Uncertainty(
+            horizon=layout.horizon,
+            states=layout.groups,
+            actions=layout.actions,
+            successors=layout.successors,
+            releases=layout.releases,
+            reward_width=high - low,
+            estimated_reward=layout.estimate_reward,
+            random_reward=arrival is not None,
+        )
+        self._actions = np.zeros((layout.horizon, layout.groups), np.int64)
+        self._values = np.zeros((layout.horizon + 1, layout.groups))
+        self._penalties = np.zeros((layout.horizon, layout.groups, layout.actions))
+
+    def step(self, index: int, workers: WorkerGroup, noise: NoiseSource | None) -> None:
+        """Release the counts of one time step (all, when pooled) and back values up through it.
+
+        Args:
+            index: 0 .. steps - 1; time step H - 1 - index, from 0.
+            workers: `CountWorker` group.
+            noise: draws the noise, once; None without a release.
+
+        Raises:
+            ConfigError: steps out of order.
+            UnsafeError: noise without a release or the other way round.
+        """
+        layout = self.settings.layout
+        if index != self._done or index >= self.steps:
+            raise ConfigError(f"index must be {self._done} of {self.steps} steps, got {index}")
+        if (noise is None) != (self.settings.release is None):
+            raise UnsafeError("noise and settings.release go together: give both or neither")
+        last = layout.horizon - 1 - index
+        model = self._released(0 if layout.pooled else last, workers, noise, tag=index)
+        for time in range(last, -1, -1) if layout.pooled else (last,):
+            self._back_up(time, model)
+        self._done += 1
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return what a resume needs: (H, G) actions, (H + 1, G) values, (H, G, A) penalties."""
+        arrays = {"actions": self._actions, "values": self._values, "penalties": self._penalties}
+        return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], steps_done: int) -> None:
+        """Go on after ``steps_done`` steps from what `tensors` returned.
+
+        Raises:
+            ConfigError: the tensors are those of another problem.
+        """
+        own = self.tensors()
+        if not 0 <= steps_done <= self.steps:
+            raise ConfigError(f"steps_done must lie in [0, {self.steps}], got {steps_done}")
+        for name, tensor in own.items():
+            if name not in tensors or tensors[name].shape != tensor.shape:
+                raise ConfigError(f"tensors must hold {name} of shape {tuple(tensor.shape)}")
+        self._actions = tensors["actions"].to(torch.int64).numpy().copy()
+        self._values = tensors["values"].to(torch.float64).numpy().copy()
+        self._penalties = tensors["penalties"].to(torch.float64).numpy().copy()
+        self._done = steps_done
+
+    def policy(self) -> GreedyPolicy:
+        """Return the learned policy over all states; clusters' actions are their states'.
+
+        Raises:
+            ConfigError: steps are left.
+        """
+        if self._done < self.steps:
+            raise ConfigError(f"{self.steps - self._done} steps are left: call step first")
+        layout = self.settings.layout
+        groups = np.arange(layout.states) if layout.clusters is None else layout.clusters
+        return GreedyPolicy(
+            actions=self._actions[:, groups],
+            values=self._values[:, groups],
+            penalties=self._penalties[:, groups],
+        )
+
+    def _released(
+        self, step: int, workers: WorkerGroup, noise: NoiseSource | None, *, tag: int
+    ) -> _Model:
+        """Return the estimate from the counts of ``step``, noisy where there is a release."""
+        layout, release = self.settings.layout, self.settings.release
+        pairs = layout.pairs
+        cells = pairs * layout.successors
+        vector = self._summed(step, workers)
+        error = 0.0
+        if release is not None and noise is not None:
+            error = self.settings.pessimism.count_error(release, self._size, layout.dimension)
+            vector = release.release(vector, noise, tag=tag)
+        np.maximum(vector, 0, out=vector)
+        noisy_next = vector[:cells].reshape(pairs, layout.successors)
+        noisy_pair = vector[cells : cells + pairs]
+        counts, totals = project_counts(noisy_next, noisy_pair, error, out=noisy_next)
+        rewards = None
+        if layout.estimate_reward:
+            low, high = layout.reward_range
+            scaled = vector[cells + pairs :] / np.where(totals > error, totals, np.inf)
+            rewards = low + (high - low) * np.minimum(scaled, 1)
+        return _Model(counts=counts, totals=totals, rewards=rewards, error=error)
+
+    def _summed(self, step: int, workers: WorkerGroup) -> NDArray[np.float64]:
+        """Return the exact sums over workers, one dense vector; raw private data."""
+        layout = self.settings.layout
+        cells = layout.pairs * layout.successors
+        vector = np.zeros(layout.dimension)
+        successors = vector[:cells]
+        rewards = vector[cells + layout.pairs :]
+        for answer in workers.call("counts", {"step": step}):
+            successors[answer.cells] += answer.counts
+            rewards[answer.pairs] += answer.reward_sums * REWARD_UNIT
+        table = successors.reshape(layout.pairs, layout.successors)
+        vector[cells : cells + layout.pairs] = table.sum(axis=1)
+        return vector
+
+    def _back_up(self, time: int, model: _Model) -> None:
+        """Write actions, values and penalties of ``time``: lines 4 to 8 of algorithm 1."""
+        layout, shape = self.settings.layout, self._penalties.shape[1:]
+        future = self._values[time + 1].copy()
+        if self._arrival is not None:
+            future += self._arrival
+        if layout.terminal is None:
+            future = np.append(future, 0.0)
+        means, variances = transition_moments(
+            model.counts, model.totals, future, threshold=model.error
+        )
+        steps_left = layout.horizon - 1 - time
+        penalties = self.settings.pessimism.penalties(
+            variances, model.totals, error=model.error, size=self._size, steps_left=steps_left
+        ).reshape(shape)
+        rewards = model.rewards
+        if self._rewards is not None:
+            rewards = self._rewards[time] if self._rewards.ndim == 3 else self._rewards
+        assert rewards is not None
+        pessimistic = rewards.reshape(shape) + means.reshape(shape) - penalties
+        bounded = np.clip(pessimistic, (steps_left + 1) * self._low, (steps_left + 1) * self._high)
+        self._actions[time] = bounded.argmax(axis=1)
+        self._values[time] = bounded.max(axis=1)
+        if self._terminal is not None:
+            self._values[time, self._terminal] = 0.0
+        self._penalties[time] = penalties
+
+
+def _grouped(
+    table: NDArray[np.float64] | None, clusters: NDArray[np.int64] | None, *, axis: int
+) -> NDArray[np.float64] | None:
+    """Return the means of ``table`` over the states of each cluster along ``axis``."""
+    if table is None or clusters is None:
+        return None if table is None else np.asarray(table, np.float64)
+    moved = np.moveaxis(np.asarray(table, np.float64), axis, 0)
+    sums = np.zeros((int(clusters.max()) + 1, *moved.shape[1:]))
+    np.add.at(sums, clusters, moved)
+    sizes = np.bincount(clusters).reshape(-1, *[1] * (moved.ndim - 1))
+    return np.moveaxis(sums / sizes, 0, axis)

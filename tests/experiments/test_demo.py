@@ -1,0 +1,44 @@
+"""Each method's demo: its configuration is a plan, and a small one runs to the end."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distributed_privrl.collection.recipes import RECIPES
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.experiments import demo
+from distributed_privrl.experiments.registry import METHODS, parse_config, plan_run
+from distributed_privrl.privacy.verification import verify_certificate
+
+
+def test_every_method_has_a_demo_that_can_be_planned() -> None:
+    assert set(demo.DEMOS) == set(METHODS)
+    for name, found in demo.DEMOS.items():
+        config = parse_config(found.config, source="test")
+        assert config.method == name
+        assert plan_run(config).epsilon(1) > 0
+        collected = {dataset for _, dataset, _ in found.recipes}
+        assert {config.data.sensitive, *config.data.public} == collected
+        assert all(recipe in RECIPES for recipe, _, _ in found.recipes)
+
+
+def test_a_small_demo_runs_to_its_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = demo.DEMOS["apvi"]
+    data = {**whole.config["data"], "units": 500}
+    small = replace(
+        whole,
+        config={**whole.config, "data": data, "evaluation": {}},
+        recipes=(("gridworld", demo.WARD, {"seed": 1, "options": {"trajectories": 500}}),),
+    )
+    monkeypatch.setitem(demo.DEMOS, "apvi", small)
+    out = tmp_path / "demo"
+    result = demo.run_demo(out, method="apvi", executor_factory=lambda _: LocalExecutor())
+    assert float(result.summary["best policy there is"]) > 0.9
+    assert set(result.summary) > {"epsilon", "certificate", "report", "ledger", "this policy"}
+    assert verify_certificate(out / "run" / "certificate.json").outputs_missing == ()
+    with pytest.raises(ConfigError, match="is not empty"):
+        demo.run_demo(out, method="apvi", executor_factory=lambda _: LocalExecutor())
+    with pytest.raises(ConfigError, match="has no demo"):
+        demo.run_demo(tmp_path / "x", method="none", executor_factory=lambda _: LocalExecutor())

@@ -1,0 +1,389 @@
+"""DP-APVI and DP-VAPVI through the whole program: charge, crash, resume, certificate, report."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from distributed_privrl.collection.sampling import sample_trajectories
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.environments import tabular_problem
+from distributed_privrl.environments.tabular import TabularMdp, optimal_policy
+from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.run import RunResult, run
+from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
+from distributed_privrl.methods.value_iteration.problem import sizes
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.rounds.round_server import RoundServer
+
+GRID, HORIZON, UNITS = "privrl/Gridworld-v0", 20, 400
+DATASET = "ward/stays-v0"
+
+
+def problem() -> TabularMdp:
+    found = tabular_problem(GRID)
+    assert found is not None
+    return found
+
+
+class World:
+    """A dataset of the gridworld, a ledger, and a place for runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = DatasetStore(folder / "datasets")
+        mdp = problem()
+        self.store.write_trajectories(
+            DATASET,
+            sample_trajectories(mdp, trajectories=UNITS, streams=Streams(3)),
+            observation_space=Discrete(mdp.states),
+            action_space=Discrete(mdp.actions),
+            environment=GRID,
+            layout="packed",
+        )
+        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
+        self.ledger = Ledger(self.url)
+
+    def budget(self, epsilon: float = 50.0, delta: float = 1e-3) -> None:
+        self.ledger.set_budget(
+            dataset=DATASET,
+            fingerprint=inspect(self.store, DATASET).fingerprint,
+            budget=PrivacyBudget(
+                epsilon=epsilon, delta=delta, unit="trajectory", relation=Relation.REPLACE_ONE
+            ),
+        )
+
+    def run(
+        self, values: Mapping[str, Any], name: str = "run", *, resume: bool = False, key: int = 7
+    ) -> RunResult:
+        return run(
+            parse_config(values, source="test"),
+            LocalExecutor(),
+            out=self.folder / name,
+            ledger_url=self.url,
+            store=self.store,
+            resume=resume,
+            insecure_key=key or None,
+        )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def values(method: str = "apvi", **changes: Any) -> dict[str, Any]:
+    sections: dict[str, dict[str, Any]] = {
+        "data": {
+            "sensitive": DATASET,
+            "unit": "trajectory",
+            "units": UNITS,
+            "environment": GRID,
+        },
+        "privacy": {"epsilon": 5.0, "delta": 1e-4},
+        "model": {"horizon": HORIZON},
+        "training": {},
+        "runtime": {"workers": 2, "executor": "local"},
+        "evaluation": {},
+    }
+    if method == "vapvi":
+        sections["model"]["features"] = "one_hot"
+    for name, section in changes.items():
+        sections[name] = {**sections[name], **section}
+    return {"method": method, **sections}
+
+
+CASES = {
+    "counts a step": values(),
+    "known reward": values(model={"reward": "known"}),
+    "pooled": values(model={"pooled": True}),
+    "laplace": values(privacy={"delta": 0.0}, training={"mechanism": "laplace"}),
+    "null units": values(privacy={"relation": "replace_with_null"}),
+    "halves": values("vapvi", model={"centre_values": False}),
+    "centred halves": values("vapvi"),
+    "unsplit": values("vapvi", model={"split": False}),
+    "pevi": values("vapvi", model={"regression": "pevi"}),
+}
+
+
+@pytest.mark.parametrize("case", ["counts a step", "laplace", "halves", "pevi"])
+def test_a_policy_is_released_with_a_certificate_that_verifies(world: World, case: str) -> None:
+    config = CASES[case]
+    world.budget()
+    result = world.run(config, key=0)
+    checked = verify_certificate(result.directory.certificate, ledger=world.ledger)
+    certificate = checked.certificate
+    assert checked.outputs_checked == ("policy.safetensors",)
+    assert certificate.epsilon is not None
+    assert certificate.epsilon <= 5.0
+    (stage,) = certificate.stages
+    assert (stage.relation, stage.unit, stage.units) == ("replace_one", "trajectory", UNITS)
+    policy = GreedyPolicy.load(Path(result.released))
+    assert policy.actions.shape == (HORIZON, problem().states)
+    entry = world.ledger.reserved(result.directory.run_id)
+    assert entry is not None
+    assert (entry.reserved_rounds, entry.committed_rounds) == (HORIZON, HORIZON)
+    titles = [
+        s["title"]
+        for s in json.loads(result.directory.report.with_suffix(".json").read_text())["sections"]
+    ]
+    assert titles == ["What the policy expects", f"Exact value in {GRID}"]
+    assert not result.directory.private.exists()
+    Path(result.released).write_bytes(Path(result.released).read_bytes()[:-1] + b"x")
+    with pytest.raises(VerificationError, match="was changed"):
+        verify_certificate(result.directory.certificate)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_plan_prices_what_is_reserved_and_no_more_than_asked(case: str) -> None:
+    plan = plan_run(parse_config(CASES[case], source="test"))
+    assert plan.rounds == (1 if case == "pooled" else HORIZON)
+    assert plan.max_rounds == (1 if case == "pooled" else HORIZON + 1)
+    assert 0.98 * 5 < plan.epsilon(plan.max_rounds, certified=True) <= 5
+    assert plan.epsilon(plan.rounds) < 5 or case == "pooled"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_charged_step_draws_what_it_states(
+    world: World, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise multipliers of all draws of a unit's branch compose to the charged one, each step."""
+    draws: list[tuple[float, int]] = []
+    for mechanism, method in (("GaussianRelease", "release"), ("LaplaceRelease", "release")):
+        from distributed_privrl.privacy import mechanisms
+
+        cls = getattr(mechanisms, mechanism)
+        right = getattr(cls, method)
+
+        def spy(self: Any, vector: Any, source: Any, *, tag: int = 0, _right: Any = right) -> Any:
+            draws.append((self.noise_multiplier, len(vector)))
+            return _right(self, vector, source, tag=tag)
+
+        monkeypatch.setattr(cls, method, spy)
+    world.budget()
+    config = CASES[case]
+    if case == "null units":
+        config = CASES["counts a step"]
+    result = world.run(config)
+    (stage,) = result.certificate.stages
+    (event,) = stage.events
+    if event.kind == "parallel":
+        (first,), (second,) = event.branches
+        assert first == second
+        count, z = first.count, first.noise_multiplier
+        branches = 2
+    else:
+        count, z, branches = event.count, event.noise_multiplier, 1
+    assert count == (1 if case == "pooled" else HORIZON)
+    if config["method"] == "apvi":
+        assert [draw[0] for draw in draws] == pytest.approx([z] * count)
+        return
+    total = sum(1 / multiplier**2 for multiplier, _ in draws)
+    if branches == 1:
+        assert total == pytest.approx(count / z**2)
+        return
+    # The variance half draws nothing where the variance is known: at the last time step, at least.
+    variance_steps = total * z**2 - count
+    assert variance_steps == pytest.approx(round(variance_steps), abs=1e-6)
+    known = config["model"].get("centre_values", True)  # values within 1 of one another
+    assert round(variance_steps) == (0 if known else count - 1)
+
+
+def test_without_privacy_the_policy_is_that_of_the_exact_algorithm(world: World) -> None:
+    config = values(privacy={"epsilon": None}, model={"reward": "known"})
+    config["training"] = {"pessimism": {"preset": "none"}}
+    result = world.run(config, key=0)
+    assert result.certificate.status == "non_private"
+    with pytest.raises(VerificationError, match="non_private"):
+        verify_certificate(result.directory.certificate)
+    assert result.directory.private.exists()  # a report on a policy that protects nobody
+    report = json.loads((result.directory.path / "report.json").read_text())
+    assert report["sections"] == []
+    learned = GreedyPolicy.load(Path(result.released))
+    _, best = optimal_policy(problem())
+    assert learned.values[0] @ problem().initial == pytest.approx(
+        best[0] @ problem().initial, abs=0.2
+    )
+
+
+@pytest.mark.parametrize("method", ["apvi", "vapvi"])
+def test_workers_do_not_change_the_policy(world: World, method: str) -> None:
+    world.budget()
+    found = []
+    for workers in (1, 2, 4):
+        result = world.run(values(method, runtime={"workers": workers}), f"run-{workers}")
+        assert result.certificate.status == "invalid"  # seeded noise
+        found.append(GreedyPolicy.load(Path(result.released)))
+    for other in found[1:]:
+        assert np.array_equal(found[0].actions, other.actions)
+        assert np.abs(found[0].values - other.values).max() <= 1e-6
+
+
+def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.budget()
+    right = TabularProgram.step
+
+    def dies(self: TabularProgram, index: int, *rest: Any) -> None:
+        right(self, index, *rest)
+        if index == 7:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TabularProgram, "step", dies)
+        # A process that ends without a word writes no checkpoint.
+        patch.setattr(RoundServer, "suspend", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            world.run(values())
+    result = world.run(values(), resume=True)
+    entry = world.ledger.reserved(result.directory.run_id)
+    assert entry is not None
+    assert (entry.reserved_rounds, entry.drawn_rounds, entry.committed_rounds) == (21, 21, 20)
+    (event,) = result.certificate.stages[0].events
+    assert event.count == 21
+    assert result.certificate.spare_rounds == 0
+    again = world.run(values(), resume=True)
+    assert again.certificate == result.certificate
+
+
+def test_more_crashes_than_spare_steps_end_the_run_in_words(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.budget()
+    right = TabularProgram.step
+
+    def dies(self: TabularProgram, index: int, *rest: Any) -> None:
+        right(self, index, *rest)
+        if index == 3:
+            raise KeyboardInterrupt
+
+    config = values(training={"spare": 0})
+    with monkeypatch.context() as patch:
+        patch.setattr(TabularProgram, "step", dies)
+        patch.setattr(RoundServer, "suspend", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            world.run(config)
+    with pytest.raises(BudgetError, match=r"19 of 20 are done.*training.spare"):
+        world.run(config, resume=True)
+
+
+WRONG = {
+    "transition": (values(data={"unit": "transition"}), ConfigError, "protects whole trajectories"),
+    "delta": (values(privacy={"delta": 0.01}), UnsafeError, "1/units"),
+    "no delta": (values(privacy={"delta": 0.0}), ConfigError, "laplace delta 0"),
+    "delta for laplace": (values(training={"mechanism": "laplace"}), ConfigError, "laplace"),
+    "vapvi without delta": (values("vapvi", privacy={"delta": 0.0}), ConfigError, "Gaussian"),
+    "units": (values(data={"units": None}), ConfigError, "not declared"),
+    "rdp": (values(privacy={"accountant": "rdp"}), ConfigError, "exactly"),
+    "range": (values(model={"reward_range": [1, 0]}), ConfigError, "low < high"),
+    "no range": (values(data={"environment": None}), ConfigError, "reward_range is missing"),
+    "no reward": (
+        values(data={"environment": None}, model={"reward": "known", "reward_range": [0, 1]}),
+        ConfigError,
+        "model.reward=known needs",
+    ),
+    "no features": (
+        values("vapvi", model={"features": "environment"}),
+        ConfigError,
+        "has no features",
+    ),
+    "facts": (values(model={"facts": "/nowhere.npz"}), ConfigError, "no file at"),
+    "unknown": (values(model={"horizons": 3}), ConfigError, "unknown key"),
+    "column": (values(data={"unit": "patient_id"}), ConfigError, "has no unit"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_refused_before_anything_is_charged(world: World, case: str) -> None:
+    config, error, message = WRONG[case]
+    world.budget()
+    with pytest.raises(error, match=message):
+        world.run(config)
+    assert world.ledger.entries() == []
+    assert not (world.folder / "run").exists()
+
+
+def test_no_budget_and_another_relation_are_refused(world: World) -> None:
+    with pytest.raises(BudgetError, match="--relation replace_one"):
+        world.run(values())
+    world.budget()
+    with pytest.raises(UnsafeError, match="relation"):
+        world.run(CASES["null units"])
+
+
+def test_counted_units_are_paid_from_the_same_epsilon(world: World) -> None:
+    world.budget()
+    result = world.run(values(data={"units": {"epsilon": 0.5}}))
+    count, statistics = result.certificate.stages
+    assert count.name == "count"
+    assert statistics.units_source == "dp"
+    assert result.certificate.epsilon is not None
+    assert result.certificate.epsilon <= 5.0
+
+
+def test_continuous_spaces_are_refused(world: World, tmp_path: Path) -> None:
+    part = Trajectories(
+        observations=np.zeros((3, 2), np.float32),
+        actions=np.zeros(2, np.int64),
+        rewards=np.zeros(2, np.float32),
+        terminated=np.array([False, True]),
+        truncated=np.zeros(2, bool),
+        offsets=np.array([0, 2]),
+        unit_ids=np.zeros(1, np.uint64),
+    )
+    world.store.write_trajectories(
+        "ward/box-v0", part, observation_space=Box(-1, 1, (2,)), action_space=Discrete(2)
+    )
+    config = parse_config(values(data={"sensitive": "ward/box-v0"}), source="test")
+    with pytest.raises(ConfigError, match=r"Discrete\(n\) states"):
+        sizes(config.data, world.store)
+
+
+def test_public_facts_come_from_a_file(world: World) -> None:
+    mdp = problem()
+    path = world.folder / "facts.npz"
+    np.savez(
+        path, rewards=mdp.rewards[0], arrival_rewards=mdp.arrival_rewards, terminal=mdp.terminal
+    )
+    world.budget()
+    low, high = mdp.reward_range
+    model = {"reward": "known", "reward_range": [low, high], "facts": str(path)}
+    from_file = world.run(values(data={"environment": None}, model=model), "file")
+    from_environment = world.run(values(model={"reward": "known"}), "environment")
+    policies = [GreedyPolicy.load(Path(r.released)) for r in (from_file, from_environment)]
+    assert np.array_equal(policies[0].actions, policies[1].actions)
+    np.savez(path, price=np.zeros(3))
+    with pytest.raises(ConfigError, match="holds price"):
+        world.run(values(model=model), "wrong")
+
+
+@pytest.mark.parametrize("method", ["apvi", "vapvi"])
+def test_the_report_shows_the_price_of_privacy_by_simulation(world: World, method: str) -> None:
+    world.budget()
+    model = {"pooled": True} if method == "apvi" else {}
+    evaluation = {"study_units": [50, 500], "study_epsilons": [1.0], "seeds": 2}
+    result = world.run(values(method, model=model, evaluation=evaluation), key=0)
+    report = json.loads((result.directory.path / "report.json").read_text())
+    study = report["sections"][-1]
+    assert study["title"] == "The price of privacy"
+    named = {metric["name"] for metric in study["metrics"]}
+    assert named == {
+        f"{name}, {units} units" for name in ("no privacy", "epsilon 1") for units in (50, 500)
+    }
+    cells = json.loads((result.directory.path / "evaluation.json").read_text())
+    assert len(cells) == 8
+    best = optimal_policy(problem(), horizon=500)[1][0] @ problem().initial
+    assert all(0 <= cell["value"] <= best + 1e-9 for cell in cells)

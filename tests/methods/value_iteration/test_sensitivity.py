@@ -1,0 +1,156 @@
+"""Sensitivities equal the worst neighbouring pair found by enumeration; noise is made for them."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.methods.value_iteration.counts import (
+    REWARD_UNIT,
+    CountLayout,
+    CountSpec,
+    CountWorker,
+)
+from distributed_privrl.methods.value_iteration.sensitivity import tabular_sensitivities
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
+from distributed_privrl.privacy.units import Relation
+from tests.methods.value_iteration.tabular_data import (
+    MemoryShard,
+    SpyNoise,
+    start,
+    trajectories_of,
+)
+
+STATES = ACTIONS = HORIZON = 2
+RELATIONS = [Relation.REPLACE_ONE, Relation.ADD_OR_REMOVE, Relation.REPLACE_WITH_NULL]
+
+
+def layout(**changed) -> CountLayout:
+    return CountLayout(states=STATES, actions=ACTIONS, horizon=HORIZON, **changed)
+
+
+def every_trajectory(rewards):
+    step = list(itertools.product(range(STATES), range(ACTIONS), rewards))
+    for length in range(HORIZON + 1):
+        for steps in itertools.product(step, repeat=length):
+            for final in range(STATES):
+                yield list(steps), final, False
+                if length:
+                    yield list(steps), final, True
+
+
+def vector(trajectories, of: CountLayout, step: int) -> np.ndarray:
+    """Return the vector that the server would release, from the real worker's answers."""
+    worker = CountWorker(CountSpec(source=MemoryShard(trajectories=trajectories), layout=of))
+    answer = worker.counts(step)
+    cells = np.zeros((of.pairs, of.successors))
+    cells.ravel()[answer.cells] = answer.counts
+    rewards = np.zeros(of.pairs if of.estimate_reward else 0)
+    rewards[answer.pairs] = answer.reward_sums * REWARD_UNIT
+    return np.concatenate([cells.ravel(), cells.sum(axis=1), rewards])
+
+
+def worst(relation: Relation, of: CountLayout, units: int, step: int) -> tuple[float, float]:
+    """Return the largest L1 and L2 distance over all pairs of neighbouring units."""
+    paths = every_trajectory([0.0, 1.0] if of.estimate_reward else [0.0])
+    single = np.unique([vector(trajectories_of([p]), of, step) for p in paths], axis=0)
+    sums = single
+    for _ in range(units - 1):
+        sums = np.unique((sums[:, None] + single).reshape(-1, single.shape[1]), axis=0)
+    others = sums if relation is Relation.REPLACE_ONE else np.zeros((1, sums.shape[1]))
+    return float(cdist(sums, others, "cityblock").max()), float(cdist(sums, others).max())
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize(
+    ("estimate_reward", "pooled"), [(False, False), (True, False), (False, True)]
+)
+def test_sensitivities_are_those_of_the_worst_pair(relation, most, estimate_reward, pooled):
+    of = layout(max_trajectories_per_unit=most, estimate_reward=estimate_reward, pooled=pooled)
+    stated = of.sensitivities(relation)
+    for step in range(of.releases):
+        l1, l2 = worst(relation, of, most, step)
+        assert l1 == pytest.approx(stated.l1, rel=1e-12)
+        assert l2 == pytest.approx(stated.l2, rel=1e-12)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_pooled_rewards_too(relation):
+    of = layout(estimate_reward=True, pooled=True)
+    l1, l2 = worst(relation, of, 1, 0)
+    stated = of.sensitivities(relation)
+    assert (l1, l2) == (pytest.approx(stated.l1), pytest.approx(stated.l2))
+
+
+def test_a_unit_with_more_trajectories_than_it_may_have_adds_no_more():
+    of = layout(max_trajectories_per_unit=2, estimate_reward=True)
+    paths = [([(0, 0, 1.0)], 1, False)] * 5
+    many = vector(trajectories_of(paths, unit_ids=[7] * 5), of, 0)
+    two = vector(trajectories_of(paths[:2], unit_ids=[7] * 2), of, 0)
+    assert np.array_equal(many, two)
+    assert np.abs(many).sum() == of.sensitivities(Relation.ADD_OR_REMOVE).l1
+
+
+def test_the_papers_figures():
+    stated = tabular_sensitivities(Relation.REPLACE_ONE, horizon=20)
+    assert stated.releases * stated.l2**2 == pytest.approx(4 * 20)
+    assert stated.releases * stated.l1 == pytest.approx(4 * 20)
+    rho, epsilon = 0.3, 2.0
+    release = stated.gaussian(rho)
+    spread = release.noise_multiplier * release.sensitivity
+    assert spread**2 == pytest.approx(2 * 20 / rho, rel=1e-12)
+    assert release.event.count == 20
+    laplace = stated.laplace(epsilon)
+    assert laplace.noise_multiplier * laplace.sensitivity == pytest.approx(4 * 20 / epsilon)
+    pooled = tabular_sensitivities(Relation.REPLACE_ONE, horizon=20, pooled=True)
+    assert (pooled.l1, pooled.l2**2) == (80, pytest.approx(4 * 20**2))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_the_noise_that_is_drawn_fits_the_worst_pair(relation, pooled, kind):
+    of, budget = layout(pooled=pooled, max_trajectories_per_unit=2), 0.7
+    sensitivities = of.sensitivities(relation)
+    release = getattr(sensitivities, kind)(budget)
+    program = TabularProgram(
+        TabularSettings(
+            layout=of, rewards=np.zeros((STATES, ACTIONS)), release=release, relation=relation
+        )
+    )
+    spy, group = SpyNoise(), start(trajectories_of([([(0, 0, 0.0)], 1, False)]), of)
+    for index in range(program.steps):
+        program.step(index, group, spy)
+    # One draw a release that is charged, over the whole vector.
+    assert len(spy.calls) == release.event.count == program.steps
+    assert {call["dimension"] for call in spy.calls} == {of.dimension}
+    l1, l2 = worst(relation, of, 2, 0)
+    share = budget / program.steps
+    for call in spy.calls:
+        if kind == "gaussian":
+            assert call["standard_deviation"] ** 2 == pytest.approx(l2**2 / (2 * share), rel=3e-6)
+        else:
+            assert call["scale"] == pytest.approx(l1 / share, rel=3e-6)
+
+
+def test_impossible_sensitivities_are_refused():
+    with pytest.raises(UnsafeError, match="policy_level"):
+        tabular_sensitivities(Relation.POLICY_LEVEL, horizon=2)
+    with pytest.raises(ConfigError, match="horizon"):
+        tabular_sensitivities(Relation.REPLACE_ONE, horizon=0)
+    with pytest.raises(ConfigError, match="rho"):
+        tabular_sensitivities(Relation.REPLACE_ONE, horizon=1).gaussian(0.0)
+    with pytest.raises(ConfigError, match="epsilon"):
+        tabular_sensitivities(Relation.REPLACE_ONE, horizon=1).laplace(-1.0)
+
+
+def test_a_release_made_for_less_is_refused():
+    of = layout()
+    release = of.sensitivities(Relation.ADD_OR_REMOVE).gaussian(1.0)
+    settings = {"layout": of, "rewards": np.zeros((2, 2)), "release": release}
+    TabularSettings(**settings, relation=Relation.ADD_OR_REMOVE)
+    with pytest.raises(UnsafeError, match="sensitivity"):
+        TabularSettings(**settings, relation=Relation.REPLACE_ONE)
