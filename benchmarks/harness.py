@@ -102,12 +102,14 @@ class Result:
         ratios: what is compared with the targets; None where this machine cannot say.
         notes: lines to read with the table.
         facts: what else belongs into the last line.
+        figures: files saved beside the table, by their suffix.
     """
 
     cells: Sequence[Mapping[str, Any]]
     ratios: Mapping[str, float | None]
     notes: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def main(
@@ -207,3 +209,5 @@ def _save(folder: Path, name: str, text: str, result: Result, about: Mapping[str
     lines = [f"# {name}", "", text, "", "## Ratios", *found]
     lines += ["", "## Machine", *facts, f"* versions: {versions}", ""]
     (folder / f"{name}.md").write_text("\n".join(lines))
+    for suffix, figure in result.figures.items():
+        (folder / f"{name}.{suffix}").write_bytes(figure)

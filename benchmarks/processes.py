@@ -24,11 +24,17 @@ def family() -> dict[int, str]:
 
 def cpu_seconds() -> float:
     """Return the CPU seconds that the living family has used."""
-    ticks = 0
-    for member in family():
-        fields = _fields(member)
-        ticks += int(fields[11]) + int(fields[12]) if fields else 0
-    return ticks / _TICKS
+    return sum(cpu_by_process().values())
+
+
+def cpu_by_process() -> dict[int, float]:
+    """Return the CPU seconds of each living member of the family by process id."""
+    stats = {member: _fields(member) for member in family()}
+    return {
+        member: (int(fields[11]) + int(fields[12])) / _TICKS
+        for member, fields in stats.items()
+        if fields
+    }
 
 
 def memory_bytes(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Implicit Q-learning (IQL): three losses on one batch, and a plain training loop.
+"""Implicit Q-learning (IQL): three losses on one batch.
 
 Reference: Kostrikov, Nair, Levine, "Offline reinforcement learning with implicit Q-learning"
 (2021); hyper-parameters of CORL, which paper 000 uses (section VIII-A).
@@ -6,34 +6,23 @@ Reference: Kostrikov, Nair, Levine, "Offline reinforcement learning with implici
 
 import copy
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig
+from distributed_privrl.agents.bc import gaussian_imitation_loss
 from distributed_privrl.agents.networks import TwinCritic, polyak_update
-from distributed_privrl.agents.policy import (
-    ActionScale,
-    Policy,
-    encode_observations,
-    fit_observations,
-)
+from distributed_privrl.agents.policy import Acting
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.random import Streams
-from distributed_privrl.data.spaces import Space, part_width
-from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.models.layers import mlp
-
-_LOG_STD_RANGE = (-20.0, 2.0)
-_BATCHES_DRAWN_TOGETHER = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class IQLConfig:
+class IQLConfig(ValueConfig):
     """Hyper-parameters; the defaults are CORL's for Maze2D.
 
     Args:
@@ -41,9 +30,9 @@ class IQLConfig:
         batch_size: rows of a batch (N).
         learning_rate: of Adam; the actor's falls to 0 along a cosine.
         discount: of future rewards.
+        polyak: step of the target critic towards the critic.
         expectile: of the state value; .5 is the mean, 1 the maximum.
         beta: inverse temperature of the advantage weights; 0 is behaviour cloning.
-        polyak: step of the target critic towards the critic.
         maximum_weight: cap of the advantage weights.
         actor: ``gaussian`` has a standard deviation that does not depend on the state.
 
@@ -51,43 +40,19 @@ class IQLConfig:
         ConfigError: a value is out of range.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
-    batch_size: int = 256
-    learning_rate: float = 3e-4
-    discount: float = 0.99
     expectile: float = 0.7
     beta: float = 3.0
-    polyak: float = 0.005
     maximum_weight: float = 100.0
     actor: Literal["gaussian", "deterministic"] = "gaussian"
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "learning_rate", "maximum_weight"):
-            check_positive(name, getattr(self, name))
-        for name in ("expectile", "polyak"):
-            check_probability(name, getattr(self, name))
-        check_probability("discount", self.discount, zero_allowed=True)
+        super().__post_init__()
+        check_positive("maximum_weight", self.maximum_weight)
+        check_probability("expectile", self.expectile)
         if not self.beta >= 0:
             raise ConfigError(f"beta must be >= 0, got {self.beta!r}")
         if self.actor not in ("gaussian", "deterministic"):
             raise ConfigError(f"actor must be gaussian or deterministic, got {self.actor!r}")
-
-
-class Batch(NamedTuple):
-    """Encoded transitions: observations normalised, actions in [-1, 1]."""
-
-    pairs: Tensor
-    """(N, O + A): observation and action."""
-    observations: Tensor
-    """(N, O)."""
-    actions: Tensor
-    """(N, A)."""
-    rewards: Tensor
-    """(N,)."""
-    next_observations: Tensor
-    """(N, O)."""
-    continues: Tensor
-    """(N,): 0 after a terminal step, else 1."""
 
 
 class IQLNetworks(nn.Module):
@@ -136,20 +101,6 @@ def expectile_loss(difference: Tensor, expectile: float) -> Tensor:
     return weight * difference.square()
 
 
-def gaussian_imitation_loss(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
-    """Return the negative log-likelihood of each action ``(N,)``.
-
-    Args:
-        mean: (N, A).
-        log_std: (A,).
-        actions: (N, A).
-    """
-    log_std = log_std.clamp(*_LOG_STD_RANGE)
-    squares = ((actions - mean) * torch.exp(-log_std)).square()
-    constant = log_std.sum() + 0.5 * actions.shape[1] * math.log(2 * math.pi)
-    return 0.5 * squares.sum(dim=1) + constant
-
-
 def advantage_weights(advantage: Tensor, *, beta: float, maximum: float) -> Tensor:
     """Return min(exp(beta advantage), maximum), without a gradient.
 
@@ -193,107 +144,40 @@ def cosine_rate(initial: float, step: int, steps: int) -> float:
     return initial * (1 + math.cos(math.pi * step / steps)) / 2
 
 
-def train_iql(
-    transitions: Transitions,
-    *,
-    observation_space: Space,
-    action_space: Space,
-    steps: int,
-    streams: Streams,
-    config: IQLConfig | None = None,
-    on_evaluation: Callable[[int, Policy], None] | None = None,
-    evaluate_every: int = 5000,
-    progress: Callable[[int], None] | None = None,
-) -> Policy:
-    """Train IQL on ``transitions`` and return its policy.
-
-    Observations are normalised by these transitions alone.
+@dataclass(frozen=True)
+class IQL(Algorithm[IQLConfig, IQLNetworks]):
+    """Implicit Q-learning.
 
     Args:
-        transitions: the training data.
-        observation_space: Box, or Discrete (one-hot).
-        action_space: Box with finite bounds.
-        steps: gradient steps.
-        streams: public random streams; the same streams give the same policy.
-        config: hyper-parameters; default `IQLConfig`.
-        on_evaluation: called with the step and the policy (which goes on learning) every
-            ``evaluate_every`` steps.
-        evaluate_every: gradient steps between calls of ``on_evaluation``.
-        progress: called with the step after every step.
-
-    Raises:
-        ConfigError: no transitions, or spaces that IQL cannot use.
+        config: hyper-parameters.
     """
-    config = config or IQLConfig()
-    check_positive("steps", steps)
-    check_positive("evaluate_every", evaluate_every)
-    if not len(transitions):
-        raise ConfigError("transitions is empty: there is nothing to train on")
-    normalisation = fit_observations(observation_space, transitions.observations)
-    widths = part_width(observation_space), part_width(action_space)
-    generator = torch.Generator().manual_seed(streams.integer("initial weights"))
-    networks = IQLNetworks(*widths, config=config, generator=generator)
-    policy = Policy(
-        networks.actor,
-        normalisation=normalisation,
-        observation_space=observation_space,
-        action_space=action_space,
-    )
-    batches = _batches(_packed(transitions, policy), widths, config.batch_size, streams)
-    optimiser = _optimiser(networks, config)
-    for step in range(1, steps + 1):
-        losses = iql_losses(networks, next(batches), config)
-        optimiser.zero_grad()
-        torch.autograd.backward((losses.value + losses.critic + losses.actor).mean())
-        optimiser.step()
-        optimiser.param_groups[1]["lr"] = cosine_rate(config.learning_rate, step, steps)
-        polyak_update(networks.target_critic, networks.critic, config.polyak)
-        if on_evaluation is not None and step % evaluate_every == 0:
-            on_evaluation(step, policy)
-        if progress is not None:
-            progress(step)
-    return policy
 
+    config: IQLConfig = field(default_factory=IQLConfig)
+    name: ClassVar[str] = "iql"
 
-def _optimiser(networks: IQLNetworks, config: IQLConfig) -> torch.optim.Optimizer:
-    values = [*networks.value.parameters(), *networks.critic.parameters()]
-    actor = [*networks.actor.parameters()]
-    if config.actor == "gaussian":
-        actor.append(networks.log_std)
-    return torch.optim.Adam(
-        [{"params": values}, {"params": actor}], lr=config.learning_rate, fused=True
-    )
+    def networks(self, sizes: Sizes, generator: torch.Generator) -> IQLNetworks:
+        """Return new networks; see `Algorithm.networks`."""
+        return IQLNetworks(sizes.observation, sizes.action, config=self.config, generator=generator)
 
+    def losses(self, networks: IQLNetworks, batch: Batch, *, step: int) -> IQLLosses:
+        """Return all three losses; see `Algorithm.losses`."""
+        return iql_losses(networks, batch, self.config)
 
-def _packed(transitions: Transitions, policy: Policy) -> Tensor:
-    """Return all transitions as rows (observation, action, next observation, reward, continues)."""
-    space, normalisation = policy.observation_space, policy.normalisation
-    columns = (
-        encode_observations(space, transitions.observations, normalisation),
-        ActionScale.of(policy.action_space).to_unit(transitions.actions),
-        encode_observations(space, transitions.next_observations, normalisation),
-        transitions.rewards[:, None],
-        1 - transitions.terminated[:, None].astype(np.float32),
-    )
-    return torch.from_numpy(np.concatenate(columns, axis=1, dtype=np.float32))
+    def parameter_groups(self, networks: IQLNetworks) -> list[dict[str, Any]]:
+        """Return values, and the actor, whose learning rate falls."""
+        values = [*networks.value.parameters(), *networks.critic.parameters()]
+        actor = [*networks.actor.parameters()]
+        if self.config.actor == "gaussian":
+            actor.append(networks.log_std)
+        return [{"params": values}, {"params": actor}]
 
+    def after_step(
+        self, networks: IQLNetworks, optimiser: torch.optim.Optimizer, *, step: int, steps: int
+    ) -> None:
+        """Lower the actor's learning rate, move the target critic."""
+        optimiser.param_groups[1]["lr"] = cosine_rate(self.config.learning_rate, step, steps)
+        polyak_update(networks.target_critic, networks.critic, self.config.polyak)
 
-def _batches(
-    rows: Tensor, widths: tuple[int, int], batch_size: int, streams: Streams
-) -> Iterator[Batch]:
-    """Yield batches drawn with replacement, one gather each."""
-    observation_width, action_width = widths
-    pair = observation_width + action_width
-    generator = torch.Generator().manual_seed(streams.integer("batches"))
-    while True:
-        shape = (_BATCHES_DRAWN_TOGETHER, batch_size)
-        for indices in torch.randint(len(rows), shape, generator=generator):
-            batch = rows.index_select(0, indices)
-            yield Batch(
-                pairs=batch[:, :pair],
-                observations=batch[:, :observation_width],
-                actions=batch[:, observation_width:pair],
-                rewards=batch[:, -2],
-                next_observations=batch[:, pair:-2],
-                continues=batch[:, -1],
-            )
+    def acting(self, networks: IQLNetworks) -> Acting:
+        """Return the actor; see `Algorithm.acting`."""
+        return Acting(networks.actor)

@@ -1,6 +1,7 @@
 """Plain networks of the agents: an actor's mean, twin critics, a state value."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,12 @@ class TwinCritic(nn.Module):
     def forward(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
         """Return both values, ``(N,)`` each, of (observation, action) rows ``(N, O + A)``."""
         return self.first(pairs).squeeze(-1), self.second(pairs).squeeze(-1)
+
+
+def without_weights(network: nn.Module, inputs: Tensor) -> Any:
+    """Return ``network(inputs)``, whose gradient reaches ``inputs`` but not the weights."""
+    weights = {name: value.detach() for name, value in network.named_parameters()}
+    return torch.func.functional_call(network, weights, (inputs,))
 
 
 @torch.no_grad()

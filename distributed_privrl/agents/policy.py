@@ -97,6 +97,22 @@ def likely_scores(scores: Tensor, behaviour_logits: Tensor, threshold: float) ->
     return scores.masked_fill(relative <= threshold, -torch.inf)
 
 
+def decide(acting: Acting, inputs: Tensor, action_space: Space) -> Tensor:
+    """Return what is done: ``(N, A)`` in [-1, 1], or positions of discrete actions ``(N,)``.
+
+    Args:
+        acting: what decides.
+        inputs: (N, O), encoded.
+        action_space: Box or Discrete.
+    """
+    output: Tensor = acting.network(inputs)
+    if not isinstance(action_space, Discrete):
+        return output[:, : part_width(action_space)].tanh()
+    if acting.behaviour is not None:
+        output = likely_scores(output, acting.behaviour(inputs), acting.threshold)
+    return output.argmax(dim=1)
+
+
 class Policy:
     """Acts by MLPs of normalised observations: a hyperbolic tangent, or the best discrete action.
 
@@ -141,13 +157,12 @@ class Policy:
         inputs = torch.from_numpy(
             encode_observations(self.observation_space, observations, self.normalisation)
         )
+        acting = Acting(self.network, self.behaviour, self.threshold)
         with torch.inference_mode():
-            output = self.network(inputs)
-            if self._scale is not None:
-                return self._scale.from_unit(output[:, : len(self._scale.low)].tanh().numpy())
-            if self.behaviour is not None:
-                output = likely_scores(output, self.behaviour(inputs), self.threshold)
-            actions: NDArray[Any] = output.argmax(dim=1).numpy() + self._start
+            decided = decide(acting, inputs, self.action_space).numpy()
+        if self._scale is not None:
+            return self._scale.from_unit(decided)
+        actions: NDArray[Any] = decided + self._start
         return actions
 
     def save(self, path: Path) -> None:

@@ -4,11 +4,19 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
-from distributed_privrl.agents.iql import IQLConfig, train_iql
+from distributed_privrl.agents.algorithm import Algorithm
+from distributed_privrl.agents.bc import BC
+from distributed_privrl.agents.cql import CQL
+from distributed_privrl.agents.discrete_bcq import DiscreteBCQ
+from distributed_privrl.agents.discrete_cql import DiscreteCQL
+from distributed_privrl.agents.edac import EDAC
+from distributed_privrl.agents.iql import IQL
 from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.td3bc import TD3BC
+from distributed_privrl.agents.training import train_agent
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
@@ -68,17 +76,20 @@ class Trainer(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class IQLTrainer:
-    """Implicit Q-learning as a plain loop in this process.
+@dataclass(frozen=True)
+class PlainTrainer:
+    """Any agent of ours as a plain loop in this process.
 
     Args:
-        config: hyper-parameters.
-        name: what a configuration calls it.
+        algorithm: losses and update rule, with their hyper-parameters.
     """
 
-    config: IQLConfig = field(default_factory=IQLConfig)
-    name: str = "iql"
+    algorithm: Algorithm[Any, Any]
+
+    @property
+    def name(self) -> str:
+        """What a configuration calls it."""
+        return self.algorithm.name
 
     def train(
         self,
@@ -90,20 +101,63 @@ class IQLTrainer:
         evaluate_every: int,
         on_evaluation: OnEvaluation,
     ) -> Policy:
-        """Train IQL; see `Trainer.train`."""
-        return train_iql(
+        """Train the agent; see `Trainer.train`."""
+        return train_agent(
+            self.algorithm,
             transitions,
             observation_space=spaces.observation,
             action_space=spaces.action,
             steps=steps,
             streams=Streams(seed),
-            config=self.config,
             on_evaluation=on_evaluation,
             evaluate_every=evaluate_every,
         )
 
+    def with_options(self, options: Mapping[str, Any]) -> "PlainTrainer":
+        """Return the trainer with some hyper-parameters changed.
 
-TRAINERS: Mapping[str, Trainer] = {"iql": IQLTrainer()}
+        Raises:
+            ConfigError: an option is unknown (the message lists the names) or out of range.
+        """
+        return PlainTrainer(configured(self.algorithm, options))
+
+
+def configured(algorithm: Algorithm[Any, Any], options: Mapping[str, Any]) -> Algorithm[Any, Any]:
+    """Return ``algorithm`` with some hyper-parameters changed.
+
+    Raises:
+        ConfigError: an option is unknown (the message lists the names) or out of range.
+    """
+    config = algorithm.config
+    settings = {item.name for item in fields(config)}
+    if unknown := sorted(set(options) - settings):
+        raise ConfigError(
+            f"trainer {algorithm.name!r} has no option {', '.join(unknown)}: choose from"
+            f" {', '.join(sorted(settings))}"
+        )
+    values = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
+    }
+    try:
+        return replace(algorithm, config=replace(config, **values))
+    except TypeError as error:
+        raise ConfigError(f"trainer {algorithm.name!r} got a wrong option: {error}") from error
+
+
+_ALGORITHMS: tuple[Algorithm[Any, Any], ...] = (
+    BC(),
+    IQL(),
+    TD3BC(),
+    EDAC(),
+    CQL(),
+    DiscreteCQL(),
+    DiscreteBCQ(),
+)
+
+ALGORITHMS: Mapping[str, Algorithm[Any, Any]] = {one.name: one for one in _ALGORITHMS}
+"""The agents with their default hyper-parameters, by name."""
+
+TRAINERS: Mapping[str, Trainer] = {name: PlainTrainer(one) for name, one in ALGORITHMS.items()}
 """The plain loops, by name."""
 
 
@@ -117,11 +171,11 @@ def find_trainer(
 
     Args:
         name: as in the configuration.
-        options: settings of a plain loop that differ from its defaults.
+        options: hyper-parameters of a plain loop that differ from its defaults.
         more: trainers beside the plain loops; they win over a loop of the same name.
 
     Raises:
-        ConfigError: nobody is called that; the message lists the names.
+        ConfigError: nobody is called that (the message lists the names), or an option is wrong.
     """
     known = {**TRAINERS, **(more or {})}
     if name not in known:
@@ -129,18 +183,9 @@ def find_trainer(
     trainer = known[name]
     if not options:
         return trainer
-    if not isinstance(trainer, IQLTrainer):
+    if not isinstance(trainer, PlainTrainer):
         raise ConfigError(f"trainer {name!r} takes no options, got {', '.join(options)}")
-    settings = {item.name for item in fields(trainer.config)}
-    if unknown := sorted(set(options) - settings):
-        raise ConfigError(
-            f"trainer {name!r} has no option {', '.join(unknown)}: choose from"
-            f" {', '.join(sorted(settings))}"
-        )
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
-    }
-    return replace(trainer, config=replace(trainer.config, **values))
+    return trainer.with_options(options)
 
 
 def train_and_evaluate(

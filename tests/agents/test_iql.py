@@ -6,18 +6,19 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
+from distributed_privrl.agents.algorithm import Batch
+from distributed_privrl.agents.bc import gaussian_imitation_loss
 from distributed_privrl.agents.iql import (
-    Batch,
+    IQL,
     IQLConfig,
     IQLNetworks,
     advantage_weights,
     cosine_rate,
     expectile_loss,
-    gaussian_imitation_loss,
     iql_losses,
-    train_iql,
 )
 from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.training import train_agent
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Transitions
@@ -70,10 +71,10 @@ def train(transitions: Transitions, **options: Any) -> Policy:
         "action_space": ACTIONS,
         "steps": 20,
         "streams": Streams(0),
-        "config": SMALL,
         **options,
     }
-    return train_iql(transitions, **settings)
+    config = settings.pop("config", SMALL)
+    return train_agent(IQL(config), transitions, **settings)
 
 
 def test_expectile_loss_by_hand() -> None:

@@ -1,6 +1,11 @@
 import torch
 
-from distributed_privrl.agents.networks import TwinCritic, actor_widths, polyak_update
+from distributed_privrl.agents.networks import (
+    TwinCritic,
+    actor_widths,
+    polyak_update,
+    without_weights,
+)
 from distributed_privrl.models.layers import mlp
 
 
@@ -24,3 +29,12 @@ def test_polyak_update_moves_by_the_rate() -> None:
 
 def test_widths_can_be_read_back() -> None:
     assert actor_widths(mlp((4, 7, 5, 2), generator())) == [4, 7, 5, 2]
+
+
+def test_a_network_without_weights_passes_gradients_to_its_inputs_alone() -> None:
+    critic, pairs = TwinCritic(3, (8,), generator()), torch.ones(4, 3, requires_grad=True)
+    first, second = without_weights(critic, pairs)
+    torch.testing.assert_close((first, second), critic(pairs))
+    torch.autograd.backward((first + second).sum())
+    assert pairs.grad is not None
+    assert all(one.grad is None and one.requires_grad for one in critic.parameters())

@@ -65,6 +65,56 @@ def test_a_saved_policy_acts_the_same(tmp_path: Path, space: Space) -> None:
     assert loaded.action_space == ACTIONS
 
 
+def discrete_policy(behaviour: bool) -> Policy:
+    source = torch.Generator().manual_seed(0)
+    return Policy(
+        mlp((3, 8, 4), source),
+        mlp((3, 5, 4), source) if behaviour else None,
+        0.9 if behaviour else 0.0,
+        normalisation=Normalisation(mean=np.ones(3, np.float32), spread=np.ones(3, np.float32)),
+        observation_space=OBSERVATIONS,
+        action_space=Discrete(4, start=10),
+    )
+
+
+def test_discrete_actions_are_the_best_among_likely_ones() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    inputs = torch.from_numpy(rows - 1)
+    free, bound = discrete_policy(False), discrete_policy(True)
+    scores = free.network(inputs).detach()
+    np.testing.assert_array_equal(free.act(rows), scores.argmax(dim=1) + 10)
+    assert bound.behaviour is not None
+    likelihood = bound.behaviour(inputs).detach().softmax(dim=1)
+    allowed = likelihood > 0.9 * likelihood.amax(dim=1, keepdim=True)
+    expected = np.where(allowed, scores, -np.inf).argmax(axis=1) + 10
+    np.testing.assert_array_equal(bound.act(rows), expected)
+    assert not np.array_equal(bound.act(rows), free.act(rows))
+
+
+@pytest.mark.parametrize("behaviour", [False, True])
+def test_a_saved_discrete_policy_acts_the_same(tmp_path: Path, behaviour: bool) -> None:
+    agent = discrete_policy(behaviour)
+    agent.save(tmp_path / "policy.safetensors")
+    loaded = Policy.load(tmp_path / "policy.safetensors")
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    np.testing.assert_array_equal(loaded.act(rows), agent.act(rows))
+    assert (loaded.threshold, loaded.behaviour is not None) == (agent.threshold, behaviour)
+    assert loaded.action_space == agent.action_space
+
+
+def test_further_columns_of_an_actor_are_ignored() -> None:
+    network = mlp((3, 8, 4), torch.Generator().manual_seed(0))
+    agent = Policy(
+        network,
+        normalisation=Normalisation.identity(3),
+        observation_space=OBSERVATIONS,
+        action_space=ACTIONS,
+    )
+    rows = np.ones((1, 3), np.float32)
+    mean = network(torch.from_numpy(rows))[:, :2].tanh().detach().numpy()
+    np.testing.assert_allclose(agent.act(rows), mean * [2, 5] + [0, 5], rtol=1e-5)
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x02\0\0\0\0\0\0\0{}"])
 def test_a_file_that_is_no_policy_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "policy.safetensors"

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -5,14 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.iql import IQLConfig
+from distributed_privrl.agents.iql import IQL, IQLConfig
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import (
     TRAINERS,
-    IQLTrainer,
     OnEvaluation,
+    PlainTrainer,
     Spaces,
     Trainer,
     find_trainer,
@@ -64,7 +65,8 @@ def test_plain_loops_are_found_by_name() -> None:
     assert all(trainer.name == name for name, trainer in TRAINERS.items())
     fake: Trainer = FakeTrainer()
     assert find_trainer("fake", more={"fake": fake}) is fake
-    with pytest.raises(ConfigError, match="choose from fake, iql"):
+    names = "bc, cql, discrete_bcq, discrete_cql, edac, fake, iql, td3bc"
+    with pytest.raises(ConfigError, match=f"choose from {names}"):
         find_trainer("sarsa", more={"fake": fake})
 
 
@@ -85,7 +87,7 @@ def test_curve_has_an_evaluation_at_even_steps_and_at_the_end() -> None:
 
 
 def test_iql_goes_through_the_port_and_repeats() -> None:
-    trainer = IQLTrainer(config=IQLConfig(hidden=(16,), batch_size=32))
+    trainer = PlainTrainer(IQL(IQLConfig(hidden=(16,), batch_size=32)))
     settings: dict[str, Any] = {
         "environment_id": "Pendulum-v1",
         "seed": 1,
@@ -114,9 +116,57 @@ def test_uneven_evaluations_are_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["bc", "iql", "td3bc", "edac", "cql"])
+def test_every_box_agent_goes_through_the_port(name: str) -> None:
+    trainer = find_trainer(name, {"hidden": [8], "batch_size": 16})
+    policy, curve = train_and_evaluate(
+        trainer,
+        transitions(),
+        SPACES,
+        environment_id="Pendulum-v1",
+        seed=0,
+        steps=4,
+        evaluations=2,
+        episodes=1,
+    )
+    assert isinstance(policy, Policy)
+    assert curve.steps == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["bc", "discrete_cql", "discrete_bcq"])
+def test_every_discrete_agent_goes_through_the_port(name: str) -> None:
+    cartpole = gymnasium.make("CartPole-v1")
+    rows = transitions()
+    source = np.random.default_rng(1)
+    rows = replace(
+        rows,
+        observations=source.normal(size=(len(rows), 4)),
+        next_observations=source.normal(size=(len(rows), 4)),
+        actions=source.integers(0, 2, size=len(rows)),
+    )
+    _, curve = train_and_evaluate(
+        find_trainer(name, {"hidden": [8], "batch_size": 16}),
+        rows,
+        Spaces(observation=cartpole.observation_space, action=cartpole.action_space),  # type: ignore[arg-type]
+        environment_id="CartPole-v1",
+        seed=0,
+        steps=4,
+        evaluations=1,
+        episodes=2,
+    )
+    assert curve.figure() > 5
+
+
 def test_options_change_a_plain_loop_and_unknown_ones_are_named() -> None:
     trainer = find_trainer("iql", {"beta": 10.0, "hidden": [64, 64]})
-    assert isinstance(trainer, IQLTrainer)
-    assert (trainer.config.beta, trainer.config.hidden) == (10.0, (64, 64))
+    assert isinstance(trainer, PlainTrainer)
+    config = trainer.algorithm.config
+    assert isinstance(config, IQLConfig)
+    assert (config.beta, config.hidden) == (10.0, (64, 64))
     with pytest.raises(ConfigError, match="no option temperature"):
         find_trainer("iql", {"temperature": 1})
+    for options in ({"polyak": 3}, {"learning_rate": "fast"}, {"hidden": 64}):
+        with pytest.raises(ConfigError):
+            find_trainer("td3bc", options)
+    with pytest.raises(ConfigError, match="takes no options"):
+        find_trainer("fake", {"beta": 1}, more={"fake": FakeTrainer()})

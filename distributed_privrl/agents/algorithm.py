@@ -1,0 +1,173 @@
+"""What every agent shares: a batch, hyper-parameters, and what an algorithm has to say.
+
+All losses of a step are taken at the same weights, and one optimiser steps once: gradients of one
+loss never reach what another trains, and parameters without a gradient stay where they are.
+"""
+
+import abc
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor, nn
+
+from distributed_privrl.agents.policy import Acting
+from distributed_privrl.core.checks import check_positive, check_probability
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.spaces import Space
+
+AGENTS_FOR = {
+    "Box": ("bc", "cql", "edac", "iql", "td3bc"),
+    "Discrete": ("bc", "discrete_bcq", "discrete_cql"),
+}
+"""Names of the algorithms that know an action space."""
+
+
+class Batch(NamedTuple):
+    """Encoded transitions: observations normalised, actions in [-1, 1] or one-hot."""
+
+    pairs: Tensor
+    """(N, O + A): observation and action."""
+    observations: Tensor
+    """(N, O)."""
+    actions: Tensor
+    """(N, A)."""
+    rewards: Tensor
+    """(N,)."""
+    next_observations: Tensor
+    """(N, O)."""
+    continues: Tensor
+    """(N,): 0 after a terminal step, else 1."""
+    noise: Tensor = torch.empty(0)
+    """(N, Z): standard normal draws of each row, as many as the losses need."""
+
+
+class Sizes(NamedTuple):
+    """What the networks are made for."""
+
+    observation: int
+    """O, numbers of an encoded observation."""
+    action: int
+    """A, numbers of an encoded action."""
+    discrete: bool = False
+    """Whether actions are one-hot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Hyper-parameters of every agent.
+
+    Args:
+        hidden: widths of the hidden layers of every network.
+        batch_size: rows of a batch (N).
+        learning_rate: of Adam.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+
+    def __post_init__(self) -> None:
+        numbers = [(one.name, getattr(self, one.name)) for one in fields(self) if one.type is int]
+        for name, value in [*numbers, *(("hidden", width) for width in self.hidden)]:
+            if not isinstance(value, int):
+                raise ConfigError(f"{name} must be a whole number, got {value!r}")
+            check_positive(name, value)
+        check_positive("learning_rate", self.learning_rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueConfig(AgentConfig):
+    """Hyper-parameters of agents that learn action values.
+
+    Args:
+        hidden: widths of the hidden layers of every network.
+        batch_size: rows of a batch (N).
+        learning_rate: of Adam.
+        discount: of future rewards.
+        polyak: step of a target network towards its network.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    discount: float = 0.99
+    polyak: float = 0.005
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probability("discount", self.discount, zero_allowed=True)
+        check_probability("polyak", self.polyak)
+
+
+ConfigT = TypeVar("ConfigT", bound=AgentConfig)
+NetworksT = TypeVar("NetworksT", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Algorithm(abc.ABC, Generic[ConfigT, NetworksT]):
+    """An agent's networks, losses and update rule; a training loop supplies the rest.
+
+    Args:
+        config: hyper-parameters.
+    """
+
+    config: ConfigT
+
+    name: ClassVar[str]
+    """What a configuration calls it."""
+    action_spaces: ClassVar[tuple[type, ...]] = (Box,)
+    """The kinds of action space that it knows."""
+
+    @abc.abstractmethod
+    def networks(self, sizes: Sizes, generator: torch.Generator) -> NetworksT:
+        """Return new networks.
+
+        Args:
+            sizes: what they are made for.
+            generator: source of the initial weights.
+        """
+
+    def noise_width(self, sizes: Sizes) -> int:
+        """Return Z, the normal draws that the losses of a row need."""
+        return 0
+
+    @abc.abstractmethod
+    def losses(self, networks: NetworksT, batch: Batch, *, step: int) -> tuple[Tensor, ...]:
+        """Return the losses that move weights at ``step`` (from 1), one number a row ``(N,)``.
+
+        Each moves its own network only, so their sum may go backward.
+        """
+
+    def parameter_groups(self, networks: NetworksT) -> list[dict[str, Any]]:
+        """Return Adam's parameter groups."""
+        return [{"params": [one for one in networks.parameters() if one.requires_grad]}]
+
+    def after_step(
+        self, networks: NetworksT, optimiser: torch.optim.Optimizer, *, step: int, steps: int
+    ) -> None:
+        """Move target networks and learning rates after ``step`` of ``steps`` minibatches."""
+        return
+
+    @abc.abstractmethod
+    def acting(self, networks: NetworksT) -> Acting:
+        """Return those of ``networks`` that a policy acts by; they may go on learning."""
+
+    def check_actions(self, space: Space) -> None:
+        """Do nothing if ``space`` is one that the algorithm knows.
+
+        Raises:
+            ConfigError: another kind of action space; the message names who knows it.
+        """
+        if isinstance(space, self.action_spaces):
+            return
+        kinds = " or ".join(kind.__name__ for kind in self.action_spaces)
+        others = AGENTS_FOR.get(type(space).__name__)
+        advice = f"train {', '.join(others)} instead" if others else "no agent knows such actions"
+        raise ConfigError(
+            f"action space must be a {kinds} for this agent ({self.name}), got {space}: {advice}"
+        )

@@ -1,0 +1,143 @@
+"""Batch-constrained Q-learning (BCQ) for Discrete actions.
+
+Reference: Fujimoto, Conti, Ghavamzadeh, Pineau, "Benchmarking batch deep reinforcement learning
+algorithms" (2019), algorithm 1, and its authors' code; paper 004, section 6, uses it.
+"""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor, nn
+
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
+from distributed_privrl.agents.bc import discrete_imitation_loss
+from distributed_privrl.agents.discrete_values import DiscreteValueConfig, double_q_loss
+from distributed_privrl.agents.policy import Acting, likely_scores
+from distributed_privrl.core.checks import check_delta
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.models.layers import mlp
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteBCQConfig(DiscreteValueConfig):
+    """Hyper-parameters; the defaults are the authors' for small observations.
+
+    Args:
+        hidden: widths of the hidden layers of every network.
+        batch_size: rows of a batch (N).
+        learning_rate: of Adam.
+        discount: of future rewards.
+        polyak: step of the target network towards its network; 1 copies it.
+        target_interval: the target network moves every so many steps.
+        threshold: actions must be more than this times as likely as the likeliest; 0 is Q-learning.
+        logit_penalty: weight of the behaviour network's mean squared logit.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    threshold: float = 0.3
+    logit_penalty: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_delta("threshold", self.threshold)
+        if not self.logit_penalty >= 0:
+            raise ConfigError(f"logit_penalty must be >= 0, got {self.logit_penalty!r}")
+
+
+class DiscreteBCQNetworks(nn.Module):
+    """The networks of discrete BCQ.
+
+    Args:
+        sizes: what they are made for.
+        config: sizes.
+        generator: source of the initial weights.
+    """
+
+    def __init__(
+        self, sizes: Sizes, *, config: DiscreteBCQConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        widths = (sizes.observation, *config.hidden, sizes.action)
+        self.values = mlp(widths, generator)
+        self.behaviour = mlp(widths, generator)
+        self.target_values = copy.deepcopy(self.values).requires_grad_(False)
+
+
+class DiscreteBCQLosses(NamedTuple):
+    """One number a row; each loss moves its own network only, so their sum may go backward."""
+
+    values: Tensor
+    """(N,): Huber loss of the Bellman error."""
+    behaviour: Tensor
+    """(N,): cross entropy, and the penalty of the logits."""
+
+
+def discrete_bcq_losses(
+    networks: DiscreteBCQNetworks, batch: Batch, config: DiscreteBCQConfig
+) -> DiscreteBCQLosses:
+    """Return both losses of each row, neither of which couples rows.
+
+    Args:
+        networks: action values, their target, behaviour policy.
+        batch: N encoded transitions.
+        config: hyper-parameters.
+
+    Reference: Fujimoto et al., algorithm 1.
+    """
+    taken = (networks.values(batch.observations) * batch.actions).sum(dim=1)
+    with torch.no_grad():
+        next_scores = likely_scores(
+            networks.values(batch.next_observations),
+            networks.behaviour(batch.next_observations),
+            config.threshold,
+        )
+        next_values = networks.target_values(batch.next_observations)
+    logits = networks.behaviour(batch.observations)
+    penalty = config.logit_penalty * logits.square().mean(dim=1)
+    return DiscreteBCQLosses(
+        values=double_q_loss(taken, next_scores, next_values, batch, config.discount),
+        behaviour=discrete_imitation_loss(logits, batch.actions) + penalty,
+    )
+
+
+@dataclass(frozen=True)
+class DiscreteBCQ(Algorithm[DiscreteBCQConfig, DiscreteBCQNetworks]):
+    """Batch-constrained Q-learning for Discrete actions.
+
+    Args:
+        config: hyper-parameters.
+    """
+
+    config: DiscreteBCQConfig = field(default_factory=DiscreteBCQConfig)
+    name: ClassVar[str] = "discrete_bcq"
+    action_spaces: ClassVar[tuple[type[Any], ...]] = (Discrete,)
+
+    def networks(self, sizes: Sizes, generator: torch.Generator) -> DiscreteBCQNetworks:
+        """Return new networks; see `Algorithm.networks`."""
+        return DiscreteBCQNetworks(sizes, config=self.config, generator=generator)
+
+    def losses(
+        self, networks: DiscreteBCQNetworks, batch: Batch, *, step: int
+    ) -> DiscreteBCQLosses:
+        """Return both losses; see `Algorithm.losses`."""
+        return discrete_bcq_losses(networks, batch, self.config)
+
+    def after_step(
+        self,
+        networks: DiscreteBCQNetworks,
+        optimiser: torch.optim.Optimizer,
+        *,
+        step: int,
+        steps: int,
+    ) -> None:
+        """Move the target network."""
+        self.config.move_target(networks.target_values, networks.values, step=step)
+
+    def acting(self, networks: DiscreteBCQNetworks) -> Acting:
+        """Return action values among likely actions; see `Algorithm.acting`."""
+        return Acting(networks.values, networks.behaviour, self.config.threshold)

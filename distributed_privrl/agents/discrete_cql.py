@@ -1,0 +1,121 @@
+"""Conservative Q-learning (CQL) for Discrete actions, on double Q-learning.
+
+Reference: Kumar, Zhou, Tucker, Levine, "Conservative Q-learning for offline reinforcement learning"
+(2020), equation 4 and appendix F; paper 004, section 6, uses it.
+"""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor, nn
+
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
+from distributed_privrl.agents.discrete_values import DiscreteValueConfig, double_q_loss
+from distributed_privrl.agents.policy import Acting
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.models.layers import mlp
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteCQLConfig(DiscreteValueConfig):
+    """Hyper-parameters.
+
+    Args:
+        hidden: widths of the hidden layers of every network.
+        batch_size: rows of a batch (N).
+        learning_rate: of Adam.
+        discount: of future rewards.
+        polyak: step of the target network towards its network; 1 copies it.
+        target_interval: the target network moves every so many steps.
+        alpha: weight of the conservative term; the paper has 4 where data are scarce.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    alpha: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.alpha >= 0:
+            raise ConfigError(f"alpha must be >= 0, got {self.alpha!r}")
+
+
+class DiscreteCQLNetworks(nn.Module):
+    """The networks of discrete CQL.
+
+    Args:
+        sizes: what they are made for.
+        config: sizes.
+        generator: source of the initial weights.
+    """
+
+    def __init__(
+        self, sizes: Sizes, *, config: DiscreteCQLConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.values = mlp((sizes.observation, *config.hidden, sizes.action), generator)
+        self.target_values = copy.deepcopy(self.values).requires_grad_(False)
+
+
+def discrete_cql_loss(
+    networks: DiscreteCQLNetworks, batch: Batch, config: DiscreteCQLConfig
+) -> Tensor:
+    """Return the loss of each row ``(N,)``, which couples no rows.
+
+    Args:
+        networks: action values and their target.
+        batch: N encoded transitions.
+        config: hyper-parameters.
+
+    Reference: Kumar et al., equation 4: the Bellman error, and alpha times (log-sum-exp of all
+    action values - the value of the data's action).
+    """
+    values: Tensor = networks.values(batch.observations)
+    taken = (values * batch.actions).sum(dim=1)
+    with torch.no_grad():
+        next_scores = networks.values(batch.next_observations)
+        next_values = networks.target_values(batch.next_observations)
+    error = double_q_loss(taken, next_scores, next_values, batch, config.discount)
+    return error + config.alpha * (values.logsumexp(dim=1) - taken)
+
+
+@dataclass(frozen=True)
+class DiscreteCQL(Algorithm[DiscreteCQLConfig, DiscreteCQLNetworks]):
+    """Conservative Q-learning for Discrete actions.
+
+    Args:
+        config: hyper-parameters.
+    """
+
+    config: DiscreteCQLConfig = field(default_factory=DiscreteCQLConfig)
+    name: ClassVar[str] = "discrete_cql"
+    action_spaces: ClassVar[tuple[type[Any], ...]] = (Discrete,)
+
+    def networks(self, sizes: Sizes, generator: torch.Generator) -> DiscreteCQLNetworks:
+        """Return new networks; see `Algorithm.networks`."""
+        return DiscreteCQLNetworks(sizes, config=self.config, generator=generator)
+
+    def losses(
+        self, networks: DiscreteCQLNetworks, batch: Batch, *, step: int
+    ) -> tuple[Tensor, ...]:
+        """Return the one loss; see `Algorithm.losses`."""
+        return (discrete_cql_loss(networks, batch, self.config),)
+
+    def after_step(
+        self,
+        networks: DiscreteCQLNetworks,
+        optimiser: torch.optim.Optimizer,
+        *,
+        step: int,
+        steps: int,
+    ) -> None:
+        """Move the target network."""
+        self.config.move_target(networks.target_values, networks.values, step=step)
+
+    def acting(self, networks: DiscreteCQLNetworks) -> Acting:
+        """Return the action values; see `Algorithm.acting`."""
+        return Acting(networks.values)

@@ -1,0 +1,56 @@
+"""Action values of Discrete actions: what discrete CQL and BCQ share.
+
+Reference: van Hasselt, Guez, Silver, "Deep reinforcement learning with double Q-learning" (2016).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import smooth_l1_loss
+
+from distributed_privrl.agents.algorithm import Batch, ValueConfig
+from distributed_privrl.agents.networks import polyak_update
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteValueConfig(ValueConfig):
+    """Hyper-parameters of both.
+
+    Args:
+        hidden: widths of the hidden layers of every network.
+        batch_size: rows of a batch (N).
+        learning_rate: of Adam.
+        discount: of future rewards.
+        polyak: step of the target network towards its network; 1 copies it.
+        target_interval: the target network moves every so many steps.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    target_interval: int = 1
+
+    def move_target(self, target: nn.Module, network: nn.Module, *, step: int) -> None:
+        """Move ``target`` towards ``network`` if ``step`` is one at which it moves."""
+        if step % self.target_interval == 0:
+            polyak_update(target, network, self.polyak)
+
+
+def double_q_loss(
+    values: Tensor, next_scores: Tensor, next_values: Tensor, batch: Batch, discount: float
+) -> Tensor:
+    """Return the Huber loss of the Bellman error of each row ``(N,)``.
+
+    Args:
+        values: (N,), of the data's actions.
+        next_scores: (N, A), which choose the next action.
+        next_values: (N, A), of the target network, which value it.
+        batch: N encoded transitions.
+        discount: of future rewards.
+    """
+    with torch.no_grad():
+        chosen = next_scores.argmax(dim=1, keepdim=True)
+        next_value = next_values.gather(1, chosen).squeeze(1)
+        bellman_target = batch.rewards + discount * batch.continues * next_value
+    return smooth_l1_loss(values, bellman_target, reduction="none")
