@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from distributed_privrl.cli import (
+    auditing,
     certificate,
     configuration,
     datasets,
@@ -118,6 +119,7 @@ datasets.add_to(app)
 planning.add_to(app)
 running.add_run(app)
 evaluation.add_to(app)
+auditing.add_to(app)
 app.add_typer(ledger.app)
 app.add_typer(certificate.app)
 app.add_typer(configuration.app)

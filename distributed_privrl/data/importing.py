@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.schema import ColumnsSchema, ImportSchema, declared_space
 from distributed_privrl.data.sources import read_source
 from distributed_privrl.data.store import DatasetStore
@@ -41,6 +42,7 @@ def import_file(path: Path, schema: ImportSchema, store: DatasetStore, dataset: 
         "action_space": action,
         "environment": schema.environment,
         "unit_column": columns.unit,
+        "metadata": {PUBLIC_KEY: True} if schema.public else {},
     }
     table = Table(path=path, frame=frame, observation=observation, action=action)
     if schema.has_trajectories:

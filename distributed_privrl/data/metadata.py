@@ -14,6 +14,10 @@ from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
 FILE_NAME = "metadata.json"
+CERTIFICATE_KEY = "privacy_certificate"
+"""Where a released dataset keeps its certificate."""
+PUBLIC_KEY = "declared_public"
+"""True where who made the dataset said that its rows are nobody's secret; never inferred."""
 Kind = Literal["trajectories", "transitions"]
 Layout = Literal["transitions", "episodes", "packed"]
 
@@ -68,6 +72,18 @@ class DatasetInfo:
     def has_table(self) -> bool:
         """Whether the rows lie in a Parquet table, and the Minari file repeats them."""
         return self.kind == "transitions" or self.layout == "packed"
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """The certificate that the dataset was released with; empty if there is none."""
+        found = self.metadata.get(CERTIFICATE_KEY)
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether its rows may go anywhere: released under a valid certificate, or public."""
+        declared = self.metadata.get(PUBLIC_KEY) is True
+        return declared or self.certificate.get("status") == "valid"
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,9 @@ class ImportSchema(StrictModel):
     layout: Literal["episodes", "packed"] = Field(
         default="episodes", description="of trajectories; packed for very many short ones"
     )
+    public: bool = Field(
+        default=False, description="declare that the rows are nobody's secret and may go anywhere"
+    )
 
     @property
     def has_trajectories(self) -> bool:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.hashing import mix
-from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories, Transitions
 
@@ -67,6 +67,7 @@ def _write(
     def keep(ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
         return np.isin(ids, units)
 
+    declared = {PUBLIC_KEY: True} if info.metadata.get(PUBLIC_KEY) is True else {}
     if info.kind == "trajectories":
         store.write_trajectories(
             target,
@@ -76,6 +77,7 @@ def _write(
             layout="packed" if info.layout == "packed" else "episodes",
             environment=info.environment,
             unit_column=info.unit_column,
+            metadata=declared,
         )
         return
     store.write_transitions(
@@ -86,6 +88,7 @@ def _write(
         action_space=info.action_space,
         environment=info.environment,
         unit_column=info.unit_column,
+        metadata=declared,
     )
 
 

@@ -8,6 +8,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
 from distributed_privrl.evaluation.fidelity import fidelity
@@ -19,7 +20,6 @@ from distributed_privrl.experiments.comparison import (
     trajectory_section,
 )
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.publishing import CERTIFICATE_KEY
 from distributed_privrl.experiments.reports import (
     content_section,
     layout_of,
@@ -127,10 +127,8 @@ def evaluate_datasets(
     if reference is not None:
         real = sampled_rows(store, reference)
         directory.write_private("scores.json", json.dumps(_scores(real, rows)))
-        private = [
-            *private,
-            fidelity_section(real, rows, names, environment, embedding=embedding),
-        ]
+        fidelity_part = fidelity_section(real, rows, names, environment, embedding=embedding)
+        private = [*private, fidelity_part]
         if public is not None:
             progress("TrajScore", 0, 1)
             score = score_trajectories(store, real=reference, synthetic=synthetic, public=public)

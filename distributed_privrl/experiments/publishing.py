@@ -7,12 +7,12 @@ from typing import Protocol
 
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.privacy.certificate import Certificate, Output, hash_output
 from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, SyntheticTransitions
 
-CERTIFICATE_KEY = "privacy_certificate"
 RUN_KEY = "privrl_run"
 
 
@@ -50,6 +50,8 @@ def publisher_of(config: RunConfig, store: DatasetStore, directory: RunDirectory
     output = config.output
     if isinstance(output, OutputConfig):
         return DatasetPublisher(config=config, output=output, store=store, directory=directory)
+    if config.privacy.epsilon is None:
+        return PolicyPublisher(path=directory.private / output.policy, directory=directory)
     return PolicyPublisher(path=directory.path / output.policy)
 
 
@@ -122,11 +124,16 @@ class DatasetPublisher:
 class PolicyPublisher:
     """A policy in the run's folder, with ``certificate.json`` beside it.
 
+    Privacy: a policy that was learned without privacy is as private as the rows: it goes to
+    ``private/``, for its owner alone, and no certificate lists it.
+
     Args:
         path: the safetensors file.
+        directory: the run's folder, if the file goes to its ``private/``.
     """
 
     path: Path
+    directory: RunDirectory | None = None
 
     @property
     def name(self) -> str:
@@ -144,10 +151,17 @@ class PolicyPublisher:
         """
         if not isinstance(result.release, LearnedPolicy):
             raise TypeError(f"{self.path} is to hold a policy, not {type(result.release).__name__}")
+        if self.directory is None:
+            result.release.save(self.path)
+            return
+        self.directory.make_private()
         result.release.save(self.path)
+        self.path.chmod(0o600)
 
     def outputs(self) -> tuple[Output, ...]:
-        """Return the hash of the file."""
+        """Return the hash of the file, if it may leave."""
+        if self.directory is not None:
+            return ()
         return (Output(id=self.path.name, sha256=hash_output(self.path)),)
 
     def attach(self, certificate: Certificate) -> None:

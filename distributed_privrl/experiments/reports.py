@@ -124,7 +124,8 @@ def _write_policy_reports(
     """Write the report that the method makes of its policy; nothing reads a real row."""
     make = method_named(config.method).policy_report
     source = release_source(certificate)
-    path = directory.path / output.policy
+    folder = directory.path if config.privacy.epsilon is not None else directory.private
+    path = folder / output.policy
     sections = make(config, path, source, trials) if make is not None else []
     releasable = certificate.status == "valid"
     title = f"{config.method}: a policy learned from {config.data.sensitive}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.executor import Executor
-from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
@@ -22,6 +22,7 @@ from distributed_privrl.privacy.certificate import (
     sign_certificate,
     with_outputs,
 )
+from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 from distributed_privrl.rounds.context import MethodResult, RunContext
@@ -92,7 +93,7 @@ def run(
         publisher.check_free()
         context = RunContext(
             run_id=directory.run_id,
-            folder=directory.checkpoint,
+            folder=_working_folder(config, directory),
             executor=executor,
             store=store,
             ledger=ledger,
@@ -106,8 +107,9 @@ def run(
         trials = evaluate_release(config, store, directory, executor, progress=progress)
         write_reports(config, store, directory, certificate, trials)
     except (ConfigError, BudgetError, UnsafeError):
-        if fresh and not any(e.id.startswith(directory.run_id) for e in ledger.entries()):
-            directory.discard()  # refused before anything was charged
+        charged = any(e.id.startswith(directory.run_id) for e in ledger.entries())
+        if fresh and not charged and not directory.certificate.exists():
+            directory.discard()  # refused before anything was charged or made
         raise
     finally:
         ledger.close()
@@ -117,6 +119,16 @@ def run(
         released=publisher.name,
         trials=trials,
     )
+
+
+def _working_folder(config: RunConfig, directory: RunDirectory) -> Path:
+    """Return where checkpoints go: a policy's own, learned without privacy, to ``private/``."""
+    if config.privacy.epsilon is not None or isinstance(config.output, OutputConfig):
+        return directory.checkpoint
+    folder = directory.make_private() / "checkpoint"
+    with storage_errors(f"make {folder}"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _inspected(config: RunConfig, store: DatasetStore, progress: Progress) -> str:
@@ -209,11 +221,18 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **versions}
 
 
+def _times(event: Event) -> int:
+    """Return how often an event happened; of parallel branches the longest counts."""
+    if isinstance(event, ParallelEvent):
+        return max(sum(_times(inner) for inner in branch) for branch in event.branches)
+    return 1 if isinstance(event, RepeatAndSelectEvent) else event.count
+
+
 def _log(directory: RunDirectory, certificate: Certificate) -> None:
     if directory.metrics.exists():
         return  # a resumed run that had finished
     for stage in certificate.stages:
-        rounds = sum(getattr(event, "count", 0) for event in stage.events)
+        rounds = sum(_times(event) for event in stage.events)
         directory.append_metrics(
             stage=PublicValue(stage.name),
             delta=PublicValue(stage.delta),

@@ -73,13 +73,26 @@ def atoms_of_every_choice(events: Sequence[Event], relation: Relation) -> Iterat
 
     Raises:
         ConfigError: too many choices, or failures inside a repeated run.
-        UnsafeError: Poisson-sampled rounds under ``replace_one``.
+        UnsafeError: Poisson-sampled rounds under ``replace_one``, or parallel branches of others
+            than Gaussian and Laplace releases.
     """
+    if relation is Relation.REPLACE_ONE:
+        _check_replaceable(events)
     for choice in _choices(events):
         atoms = Atoms()
         for event in choice:
             _add(atoms, event, relation)
         yield atoms
+
+
+def _check_replaceable(events: Sequence[Event]) -> None:
+    for event in events:
+        for inner in (e for branch in getattr(event, "branches", ()) for e in branch):
+            if not isinstance(inner, GaussianEvent | LaplaceEvent):
+                raise UnsafeError(
+                    f"relation='replace_one' has no parallel {inner.kind} events: a unit that is"
+                    " replaced may change branches; use replace_with_null, or one sequence"
+                )
 
 
 def _choices(events: Sequence[Event]) -> list[tuple[Event, ...]]:

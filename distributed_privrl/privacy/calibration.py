@@ -14,7 +14,12 @@ from scipy.optimize import brentq
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import Accountant, epsilon
-from distributed_privrl.privacy.events import Event, LaplaceEvent, PoissonGaussianEvent
+from distributed_privrl.privacy.events import (
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonGaussianEvent,
+)
 from distributed_privrl.privacy.mechanisms import GaussianRelease, LaplaceRelease
 from distributed_privrl.privacy.noise import FloatArray, NoiseSource, lattice_granularity
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
@@ -181,7 +186,11 @@ def calibrate_gaussian(
     if budget.delta == 0:
         raise ConfigError("Gaussian noise needs a budget with delta > 0")
     sigma = float(dp.get_sigma_gaussian(budget.epsilon, budget.delta))
-    noise_multiplier = sigma * math.sqrt(count) * (1 + 1e-9)
+
+    def events_of(noise_multiplier: float) -> list[Event]:
+        return [GaussianEvent(noise_multiplier=noise_multiplier, count=count)]
+
+    noise_multiplier = _rounded_up(sigma * math.sqrt(count), events_of, budget)
     return GaussianRelease(sensitivity=sensitivity, noise_multiplier=noise_multiplier, count=count)
 
 
@@ -207,7 +216,24 @@ def calibrate_laplace(
     noise_multiplier = pure
     if budget.delta > 0 and count > 1:
         noise_multiplier = min(pure, _least_multiplier(events_of, budget, "pld", ()))
+    noise_multiplier = _rounded_up(noise_multiplier, events_of, budget)
     return LaplaceRelease(sensitivity=sensitivity, noise_multiplier=noise_multiplier, count=count)
+
+
+def _rounded_up(
+    noise_multiplier: float, events_of: Callable[[float], list[Event]], budget: PrivacyBudget
+) -> float:
+    """Return the multiplier, enlarged by what rounding may have lost of it.
+
+    A run whose certified cost were above its budget by a unit in the last place could draw, and
+    never be settled.
+    """
+    for exponent in range(-52, 0):
+        cost = epsilon(events_of(noise_multiplier), delta=budget.delta, relation=budget.relation)
+        if cost <= budget.epsilon:
+            break
+        noise_multiplier *= 1 + 2.0**exponent
+    return noise_multiplier
 
 
 def _least_multiplier(

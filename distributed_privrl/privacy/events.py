@@ -98,7 +98,13 @@ class ApproximateDpEvent(_Event):
 
 
 class ParallelEvent(_Event):
-    """Branches that see disjoint sets of units: the cost is the largest branch's."""
+    """Branches that see disjoint sets of units: the cost is the largest branch's.
+
+    Under ``replace_one`` a unit of one branch may become a unit of another: one loses a unit and
+    one gains one. The largest branch still bounds the cost where a unit that is added or removed
+    moves a release by at most half of what one that is replaced does, squared (Gaussian), or half
+    (Laplace): true of sums. Other events have no parallel form under ``replace_one``.
+    """
 
     kind: Literal["parallel"] = "parallel"
     branches: Annotated[tuple[tuple["Event", ...], ...], Field(min_length=1)]

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.events import DiscreteLaplaceEvent, GaussianEvent, LaplaceEvent
-from distributed_privrl.privacy.noise import NoiseSource, lattice_granularity
+from distributed_privrl.privacy.noise import LARGEST_SPREAD, NoiseSource, lattice_granularity
+
+_MOST_ROUNDING = 2.0**-8
+"""Share of the sensitivity that rounding may add; the noise pays for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,16 @@ class LaplaceRelease:
 
     def _granularity(self, dimension: int) -> float:
         # N g, not sqrt(N) g, is what rounding can add to an L1 distance.
-        return lattice_granularity(self.sensitivity, dimension**2)
+        granularity = lattice_granularity(self.sensitivity, dimension**2)
+        # The noise of millions of values must still fit the lattice's 53 bits.
+        while 2 * self.noise_multiplier * self.sensitivity > LARGEST_SPREAD * granularity:
+            granularity *= 2
+        if dimension * granularity > _MOST_ROUNDING * self.sensitivity:
+            raise ConfigError(
+                f"{dimension} values with noise_multiplier={self.noise_multiplier:.4g} have no"
+                " lattice: release fewer at once, with less noise, or with Gaussian noise"
+            )
+        return granularity
 
     def release(
         self, values: NDArray[np.float64], source: NoiseSource, *, tag: int = 0

@@ -117,6 +117,10 @@ class NoiseSource(Protocol):
         ...
 
 
+LARGEST_SPREAD = 2.0**47
+"""Largest noise in lattice steps: 64 scales fit into the 53 bits of exact integers."""
+
+
 def lattice_granularity(sensitivity: float, dimension: int) -> float:
     """Return the largest power of two g with ``sqrt(dimension) * g <= 2**-20 * sensitivity``.
 
@@ -151,7 +155,7 @@ def _check_lattice(values: FloatArray, spread_name: str, spread: float, granular
         raise ConfigError(
             f"granularity must be a power of two, got {granularity!r}: use lattice_granularity"
         )
-    if spread / granularity > 2.0**47:  # 64 scales fit into the 53 bits of exact integers
+    if spread / granularity > LARGEST_SPREAD:
         raise ConfigError(
             f"{spread_name}={spread:g} is more than 2**47 times granularity={granularity:g}"
         )

@@ -27,14 +27,18 @@ class Relation(StrEnum):
     POLICY_LEVEL = "policy_level"
 
 
-def covers(account_unit: str, run_unit: str) -> bool:
+def covers(account_unit: str, run_unit: str, relation: Relation) -> bool:
     """Say whether a run that protects ``run_unit`` may be charged to an ``account_unit`` account.
 
-    The same unit, always. A run that protects whole trajectories covers each of their transitions,
-    so it may be charged to a transition account. Nothing else converts: a column's name says
-    nothing about what else it contains.
+    The same unit, always. Under ``replace_one`` a run that protects whole trajectories covers each
+    of their transitions, for a trajectory with another transition is another trajectory. Under the
+    other relations it does not: that trajectory is neither gone nor null. Nothing else converts: a
+    column's name says nothing about what else it contains.
     """
-    return account_unit == run_unit or (account_unit == TRANSITION and run_unit == TRAJECTORY)
+    if account_unit == run_unit:
+        return True
+    whole = account_unit == TRANSITION and run_unit == TRAJECTORY
+    return whole and relation is Relation.REPLACE_ONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,8 @@ def verify_certificate(
     Args:
         path: ``certificate.json``.
         ledger: compares what was reserved.
-        outputs_root: where outputs are looked for by id, then in the certificate's folder.
+        outputs_root: where outputs are looked for by id, and in the certificate's folder; all
+            that are found must match.
         public_key: Ed25519 key in hex that must have signed.
 
     Raises:
@@ -210,13 +211,11 @@ def _check_outputs(
         for root, target in zip(roots, targets, strict=True):
             if not target.is_relative_to(root.resolve()):
                 raise VerificationError(f"{path}: output {output.id!r} points outside {root}")
-        found = next((target for target in targets if target.exists()), None)
-        if found is None:
-            missing.append(output.id)
-        elif hash_output(found) != output.sha256:
-            raise VerificationError(f"{path}: output {output.id!r} at {found} was changed")
-        else:
-            checked.append(output.id)
+        found = [target for target in dict.fromkeys(targets) if target.exists()]
+        for target in found:
+            if hash_output(target) != output.sha256:
+                raise VerificationError(f"{path}: output {output.id!r} at {target} was changed")
+        (checked if found else missing).append(output.id)
     return tuple(checked), tuple(missing)
 
 
@@ -290,6 +289,11 @@ def _reserved_events(entry: LedgerEntry) -> list[tuple[str, int]]:
         events = EVENTS.validate_python(values["events"])
         done = [repeated(event, entry.reserved_rounds) for event in events]
         return [_without_count(event.model_dump(mode="json")) for event in done]
+    if entry.kind == ROUNDS:
+        raise VerificationError(
+            f"ledger entry {entry.id!r} does not say what its rounds release: it was written by an"
+            " earlier version; verify without --ledger, or with that version"
+        )
     return [_without_count(values)]
 
 

@@ -9,8 +9,20 @@ import typer
 from distributed_privrl.cli.app import app
 
 VERBS = {
-    *("demo", "collect", "import", "export", "plan", "run", "evaluate", "report", "doctor"),
-    *("ledger", "certificate", "config"),
+    "audit",
+    "certificate",
+    "collect",
+    "config",
+    "demo",
+    "doctor",
+    "evaluate",
+    "export",
+    "import",
+    "ledger",
+    "plan",
+    "report",
+    "run",
+    "split",
 }
 
 

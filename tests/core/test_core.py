@@ -81,6 +81,39 @@ def test_configurations_are_frozen() -> None:
     assert RunConfig.model_config["extra"] == "forbid"
 
 
+def test_what_is_charged_before_the_rounds_adds_up() -> None:
+    count, bounds = {"epsilon": 0.25}, {"epsilon": 0.5, "search": "wide.yaml"}
+    for units, found, charged in ((9, None, 0), (count, None, 0.25), (count, bounds, 0.75)):
+        values = {"sensitive": "a-v0", "unit": "transition", "units": units, "bounds": found}
+        data = validate(DataConfig, values, source="test")
+        assert data.charged_epsilon == charged
+        assert validate(DataConfig, data.model_dump(mode="json"), source="test") == data
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0},
+        {"search": None},
+        {"quantiles": [0.9, 0.1]},
+        {"quantiles": [0, 0.5]},
+        {"quantiles": [0.5, 1]},
+        {"quantiles": [0.12345, 0.9]},
+        {"quantiles": [0.5]},
+        {"quantiles": [float("nan"), 0.9]},
+        {"parts": []},
+        {"parts": ["patient"]},
+        {"surprise": 1},
+    ],
+)
+def test_noisy_bounds_that_make_no_sense_are_one_line(wrong: dict[str, object]) -> None:
+    bounds = {"epsilon": 0.5, "search": "wide.yaml", **wrong}
+    values = {"sensitive": "a-v0", "unit": "transition", "bounds": bounds}
+    with pytest.raises(ConfigError, match=next(iter(wrong))) as caught:
+        validate(DataConfig, values, source="test")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("good", ["a-v0", "clinic/stays-v12", "D4RL/door/human-v2", "a_b/c-d-v1"])
 def test_dataset_ids(good: str) -> None:
     assert check_dataset_id("dataset", good) == good

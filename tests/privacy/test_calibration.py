@@ -192,3 +192,17 @@ def test_laplace_calibration_is_pure_without_a_delta_and_less_noisy_with_one():
     assert composed.noise_multiplier < 0.8 * pure.noise_multiplier
     assert 0.99 < certified(composed.event) <= 1
     assert calibrate_laplace(budget=budget(), sensitivity=1.0).noise_multiplier == 1
+
+
+@pytest.mark.parametrize("count", [1, 3, 21])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_no_calibrated_release_is_a_rounding_error_above_its_budget(
+    count: int, delta: float
+) -> None:
+    """A run that were could draw its noise, and never be settled."""
+    for value in (5e-4, *(step / 100 for step in range(10, 800, 23)), 49.0):
+        budget = PrivacyBudget(epsilon=value, delta=delta, unit="trajectory")
+        calibrate = calibrate_laplace if delta == 0 else calibrate_gaussian
+        release = calibrate(budget=budget, sensitivity=1.0, count=count)
+        cost = epsilon([release.event], delta=delta, relation=budget.relation)
+        assert 0.999 * value < cost <= value

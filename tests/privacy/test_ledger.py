@@ -185,9 +185,9 @@ def test_a_run_that_the_account_does_not_cover_is_refused(ledger, changed, messa
 
 def test_a_coarser_run_may_be_charged_and_two_datasets_do_not_share(tmp_path) -> None:
     ledger = Ledger(url_of(tmp_path))
-    set_budget(ledger, unit="transition")
+    set_budget(ledger, unit="transition", relation=Relation.REPLACE_ONE)
     set_budget(ledger, dataset="other-v0", fingerprint="f9", relation=Relation.REPLACE_ONE)
-    assert open_run(ledger).unit == "trajectory"
+    assert open_run(ledger, relation=Relation.REPLACE_ONE).unit == "trajectory"
     assert [each.spent_epsilon for each in ledger.accounts()] == [4.0, 0.0]
     assert ledger.entries("other-v0") == []
     with pytest.raises(BudgetError, match="--relation replace_one`"):

@@ -15,19 +15,20 @@ from distributed_privrl.privacy.units import (
 
 
 @pytest.mark.parametrize(
-    ("account", "run", "expected"),
+    ("account", "run", "relations"),
     [
-        (TRANSITION, TRANSITION, True),
-        (TRAJECTORY, TRAJECTORY, True),
-        ("patient_id", "patient_id", True),
-        (TRANSITION, TRAJECTORY, True),
-        (TRAJECTORY, TRANSITION, False),
-        ("patient_id", TRAJECTORY, False),
-        (TRAJECTORY, "patient_id", False),
+        (TRANSITION, TRANSITION, set(Relation)),
+        (TRAJECTORY, TRAJECTORY, set(Relation)),
+        ("patient_id", "patient_id", set(Relation)),
+        (TRANSITION, TRAJECTORY, {Relation.REPLACE_ONE}),
+        (TRAJECTORY, TRANSITION, set()),
+        ("patient_id", TRAJECTORY, set()),
+        (TRAJECTORY, "patient_id", set()),
     ],
 )
-def test_a_finer_unit_is_never_charged_to_a_coarser_account(account, run, expected):
-    assert covers(account, run) is expected
+def test_a_run_is_charged_to_an_account_that_it_covers(account, run, relations):
+    """A trajectory with a transition less is another trajectory: neither gone nor null."""
+    assert {relation for relation in Relation if covers(account, run, relation)} == relations
 
 
 @pytest.mark.parametrize(

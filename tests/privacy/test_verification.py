@@ -173,6 +173,8 @@ class Entry:
     dataset: str = "clinic/stays-v0"
     unit: str = "trajectory"
     relation: Relation = Relation.REPLACE_WITH_NULL
+    id: str = "run-1"
+    kind: str = "rounds"
     reserved_rounds: int = 500
     epsilon: float = 5.0
     delta: float = 1e-6
@@ -187,7 +189,11 @@ class FakeLedger:
         self.entries = {
             "run-1": Entry(),
             "run-1/count": Entry(
-                reserved_rounds=0, epsilon=0.05, delta=0.0, event=COUNT.model_dump()
+                kind="release",
+                reserved_rounds=0,
+                epsilon=0.05,
+                delta=0.0,
+                event=COUNT.model_dump(),
             ),
             **{key.replace("_", "-"): value for key, value in entries.items()},
         }
@@ -211,7 +217,8 @@ def test_a_ledger_confirms_what_was_reserved(built, file):
         (Entry(reserved_rounds=400), "states 500 .* reserved 400"),
         (Entry(event=one_round(noise_multiplier=2.0)), "states"),
         (Entry(event=one_round(sampling_probability=0.02)), "0.0"),
-        (Entry(event=GaussianEvent(noise_multiplier=3.0).model_dump()), "states"),
+        (Entry(event=GaussianEvent(noise_multiplier=3.0).model_dump()), "an earlier version"),
+        (Entry(event=charged_rounds([GaussianEvent(noise_multiplier=3.0)])), "states"),
         (Entry(dataset="clinic/ward-v0"), "no stage is about"),
         (Entry(unit="transition"), "no stage is about"),
         (Entry(delta=2e-6), "at delta"),
@@ -261,7 +268,7 @@ def test_single_releases_add_up_to_the_stage_s_count(file):
     three = stage(events=(release.model_copy(update={"count": 3}),))
     names = ("a", "b", "c")
     built = certificate(three, ledger_entries=names)
-    entries = {n: Entry(epsilon=1.0, event=release.model_dump()) for n in names}
+    entries = {n: Entry(kind="release", epsilon=1.0, event=release.model_dump()) for n in names}
     ledger = FakeLedger(built, **entries)
     assert verify_certificate(write(file, built.to_json()), ledger=ledger).ledger_checked
     refused(file, certificate(three, ledger_entries=names[:2]).to_json(), "states 3", ledger=ledger)
@@ -307,7 +314,7 @@ REWRITES = {
 def reserved(tmp_path):
     """A ledger with a run and a count that are not certified yet, and their certificate."""
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    budget = PrivacyBudget(epsilon=3.0, delta=1e-5, unit="transition")
+    budget = PrivacyBudget(epsilon=3.0, delta=1e-5, unit="trajectory")
     about = {"dataset": "clinic/stays-v0", "fingerprint": "f" * 64}
     account = {**about, "unit": "trajectory", "relation": budget.relation}
     ledger.set_budget(**about, budget=budget)

@@ -54,9 +54,22 @@ class TabularModelConfig(FiniteModelConfig):
         description="npz file of public arrays: rewards (S, A) or (H, S, A), arrival_rewards (S,),"
         " terminal (S,), clusters (S,), each optional",
     )
-    pooled: bool = Field(
-        default=False, description="one model for all time steps, released once (stationary)"
+    pooled: bool = Field(default=False, description="one model for all time steps, released once")
+    visits: Literal["every", "first"] = Field(
+        default="every",
+        description="first: of each trajectory only its first visit to each state and action, with"
+        " less noise; needs pooled: true",
     )
+    stationary: bool = Field(
+        default=False,
+        description="one rule for all time steps, that of the first; needs pooled: true",
+    )
+
+    @model_validator(mode="after")
+    def _pooled_where_needed(self) -> Self:
+        if not self.pooled and (self.visits == "first" or self.stationary):
+            raise ValueError("visits: first and stationary: true need pooled: true")
+        return self
 
 
 class PessimismConfig(StrictModel):

@@ -7,9 +7,15 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.methods.value_iteration.rows import StepRows, TrajectorySource, step_rows
+from distributed_privrl.methods.value_iteration.rows import (
+    StepRows,
+    TrajectorySource,
+    first_visits,
+    step_rows,
+)
 from distributed_privrl.methods.value_iteration.sensitivity import (
     TabularSensitivities,
+    Visits,
     tabular_sensitivities,
 )
 from distributed_privrl.privacy.units import Relation
@@ -36,11 +42,16 @@ class CountLayout:
         terminal: ``(S,)`` bool, states in which episodes end, or None: not known.
         clusters: ``(S,)`` int, public map from states to clusters 0 .. G-1, or None.
         pooled: count all time steps together (a model that does not depend on time).
+        visits: ``first``: of each trajectory only its first visit to each pair of (cluster of)
+            state and action; needs ``pooled``. ``every``: all.
         estimate_reward: sum rewards too.
         max_trajectories_per_unit: m; a unit's further trajectories are left out.
+        max_rows_per_unit: L; a unit's further rows, of all its trajectories, are left out; None: no
+            cap.
 
     Raises:
-        ConfigError: a value is out of range, or a cluster is empty or partly terminal.
+        ConfigError: a value is out of range, or a cluster is empty or partly terminal, or first
+            visits are asked for by time step.
     """
 
     states: int
@@ -50,12 +61,20 @@ class CountLayout:
     terminal: NDArray[np.bool_] | None = None
     clusters: NDArray[np.int64] | None = None
     pooled: bool = False
+    visits: Visits = "every"
     estimate_reward: bool = False
     max_trajectories_per_unit: int = 1
+    max_rows_per_unit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("states", "actions", "horizon", "max_trajectories_per_unit"):
             check_positive(name, getattr(self, name))
+        if self.max_rows_per_unit is not None:
+            check_positive("max_rows_per_unit", self.max_rows_per_unit)
+        if self.visits not in ("every", "first"):
+            raise ConfigError(f"visits must be every or first, got {self.visits!r}")
+        if self.visits == "first" and not self.pooled:
+            raise ConfigError("visits=first needs pooled=true: a time step has one visit anyway")
         low, high = self.reward_range
         if not (np.isfinite([low, high]).all() and low < high):
             raise ConfigError(f"reward_range must be (low, high), finite, got {self.reward_range}")
@@ -106,6 +125,8 @@ class CountLayout:
             max_trajectories_per_unit=self.max_trajectories_per_unit,
             estimate_reward=self.estimate_reward,
             pooled=self.pooled,
+            visits=self.visits,
+            max_rows_per_unit=self.max_rows_per_unit,
         )
 
 
@@ -144,7 +165,9 @@ class CountWorker:
 
     Privacy: a unit adds at most ``max_trajectories_per_unit`` to one time step's counts of
     successors, the same to the counts of pairs that follow from them, and at most that to the sums
-    of scaled rewards. A row that is malformed (a state or action out of range, a reward that is not
+    of scaled rewards; to pooled ones up to H times as much, and never more than
+    ``max_rows_per_unit``. With ``visits="first"`` it adds at most ``max_trajectories_per_unit`` to
+    each cell. A row that is malformed (a state or action out of range, a reward that is not
     finite) adds nothing and leaves no trace. What is returned is raw: event ``gaussian`` or
     ``laplace`` once the server has added its noise.
     """
@@ -158,13 +181,17 @@ class CountWorker:
             horizon=layout.horizon,
             reward_range=layout.reward_range,
             max_trajectories_per_unit=layout.max_trajectories_per_unit,
+            max_rows_per_unit=layout.max_rows_per_unit,
         )
         self._blocks = layout.releases
-        cells = _cells_of(rows, layout)
+        cells, rewards = _cells_of(rows, layout), rows.rewards
         times = np.zeros_like(rows.times) if layout.pooled else rows.times
+        if layout.visits == "first":
+            first = first_visits(rows, cells // layout.successors)
+            times, cells, rewards = times[first], cells[first], rewards[first]
         self._cells = _Sums(times, cells, np.ones_like(cells), layout.pairs * layout.successors)
         used = slice(None) if layout.estimate_reward else slice(0)
-        units = np.rint(rows.rewards[used] / REWARD_UNIT).astype(np.int64)
+        units = np.rint(rewards[used] / REWARD_UNIT).astype(np.int64)
         self._rewards = _Sums(times[used], cells[used] // layout.successors, units, layout.pairs)
 
     def counts(self, step: int) -> StepCounts:

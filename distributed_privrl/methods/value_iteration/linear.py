@@ -4,6 +4,7 @@ Reference: paper 002, algorithm 2; without noise and without a split VAPVI (Yin 
 PEVI (Jin et al. 2021).
 """
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -84,10 +85,12 @@ class LinearProgram:
         if index != self._steps_done or index >= self._settings.horizon:
             raise ConfigError(f"index must be {self._steps_done}, the step due, got {index}")
         step = _Step(self._settings, index, self._values[-1 - index], workers, noise)
-        learned = step.learn(self._pool)
+        pool = copy.deepcopy(self._pool)  # an interrupted step leaves nothing behind
+        learned = step.learn(pool)
         time_step = self._settings.horizon - 1 - index
         self._actions[time_step] = learned.argmax(axis=1)
         self._values[time_step] = learned.max(axis=1)
+        self._pool = pool
         self._steps_done = index + 1
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -3,11 +3,12 @@
 from typing import Any
 
 from distributed_privrl.core.config import ReleasePrivacyConfig
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig, rho_of
 from distributed_privrl.privacy.calibration import calibrate_gaussian, calibrate_laplace
 from distributed_privrl.privacy.events import Event, GaussianEvent, LaplaceEvent, ParallelEvent
 from distributed_privrl.privacy.units import (
+    TRAJECTORY,
     TRANSITION,
     PrivacyBudget,
     Relation,
@@ -59,7 +60,13 @@ def tabular_plan(config: ApviConfig, units: UnitCount, *, spent: float = 0.0) ->
         laplace=config.training.mechanism == "laplace",
         halves=False,
         assumed=(),
-        about={"horizon": model.horizon, "pooled": model.pooled, "reward": model.reward},
+        about={
+            "horizon": model.horizon,
+            "pooled": model.pooled,
+            "visits": model.visits,
+            "stationary": model.stationary,
+            "reward": model.reward,
+        },
     )
 
 
@@ -100,7 +107,7 @@ def _plan(
     about: dict[str, Any],
 ) -> ReleasePlan:
     privacy, spare = config.privacy, config.training.spare_steps(steps)
-    _check(config)
+    _check(config, halves=halves)
     if privacy.epsilon is None:
         return ReleasePlan(
             units=units, budget=None, accountant="pld", steps=steps, spare=spare, about=about
@@ -133,7 +140,14 @@ def _plan(
     )
 
 
-def _check(config: ApviConfig | VapviConfig) -> None:
+def _check(config: ApviConfig | VapviConfig, *, halves: bool) -> None:
+    numbered = config.data.unit == TRAJECTORY
+    if halves and numbered and Relation(config.privacy.relation) is Relation.ADD_OR_REMOVE:
+        raise UnsafeError(
+            "privacy.relation=add_or_remove with model.split and data.unit=trajectory: trajectories"
+            " are numbered, and removing one would move the others between the halves; set"
+            " model.split to false, the relation to replace_one, or the unit to a column"
+        )
     if config.data.unit == TRANSITION:
         raise ConfigError(
             "data.unit=transition: value iteration protects whole trajectories; set data.unit to"

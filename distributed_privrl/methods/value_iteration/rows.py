@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import ShardRef, load_trajectories
-from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.data.trajectories import Trajectories, offsets_of
 
 TrajectorySource: TypeAlias = Callable[[], Trajectories]
 """Loads a worker's trajectories in its own process; picklable, holds no arrays."""
@@ -37,6 +37,7 @@ class StepRows:
     """Columns of N steps; raw private data.
 
     Args:
+        trajectories: (N,) int64, which trajectory of the shard, rising.
         times: (N,) int64, time step of the row in its trajectory, from 0.
         states: (N,) int64.
         actions: (N,) int64.
@@ -46,6 +47,7 @@ class StepRows:
         unit_ids: (N,) uint64.
     """
 
+    trajectories: NDArray[np.int64]
     times: NDArray[np.int64]
     states: NDArray[np.int64]
     actions: NDArray[np.int64]
@@ -63,12 +65,13 @@ def step_rows(
     horizon: int,
     reward_range: tuple[float, float],
     max_trajectories_per_unit: int,
+    max_rows_per_unit: int | None = None,
 ) -> StepRows:
     """Return the rows that count, trajectory after trajectory.
 
-    A row counts if its trajectory is among the first ``max_trajectories_per_unit`` of its unit, its
-    time step is within the horizon, its state, action and next state exist and its reward is
-    finite. Others leave no trace.
+    A row counts if its trajectory is among the first ``max_trajectories_per_unit`` of its unit, it
+    is among the first ``max_rows_per_unit`` of its unit, its time step is within the horizon, its
+    state, action and next state exist and its reward is finite. Others leave no trace.
 
     Args:
         trajectories: with Discrete observations and actions.
@@ -77,13 +80,14 @@ def step_rows(
         horizon: H.
         reward_range: lowest and highest reward of a step.
         max_trajectories_per_unit: m.
+        max_rows_per_unit: L, of all its trajectories together; None: no cap.
 
     Raises:
         ConfigError: the spaces, which are public, are no Discrete ones.
 
     Privacy:
-        Which rows of a unit count depends on that unit alone; at each time step at most m do.
-        Nothing is released.
+        Which rows of a unit count depends on that unit alone; at each time step at most m do, and
+        at most L in all. Nothing is released.
     """
     if trajectories.observations.ndim != 1 or trajectories.actions.ndim != 1:
         raise ConfigError(
@@ -92,8 +96,8 @@ def step_rows(
         )
     rows, lengths = trajectories.transitions("trajectory"), trajectories.lengths
     times = np.arange(len(rows)) - np.repeat(trajectories.offsets[:-1], lengths)
-    first = _first_of_units(trajectories.unit_ids, max_trajectories_per_unit)
-    counts = np.repeat(first, lengths) & (times < horizon) & np.isfinite(rows.rewards)
+    steps = _steps_that_count(trajectories, max_trajectories_per_unit, max_rows_per_unit)
+    counts = (times < np.repeat(np.minimum(steps, horizon), lengths)) & np.isfinite(rows.rewards)
     for values, size in (
         (rows.observations, states),
         (rows.actions, actions),
@@ -104,6 +108,7 @@ def step_rows(
     # Clipped after scaling: rounding must not lead out of [0, 1].
     scaled = (kept.rewards.astype(np.float64) - low) / (reward_range[1] - low)
     return StepRows(
+        trajectories=np.repeat(np.arange(len(trajectories)), lengths)[counts],
         times=times[counts],
         states=kept.observations,
         actions=kept.actions,
@@ -114,10 +119,38 @@ def step_rows(
     )
 
 
-def _first_of_units(unit_ids: NDArray[np.uint64], most: int) -> NDArray[Any]:
-    """Say of each trajectory (K,) whether it is among the first ``most`` of its unit."""
-    order = np.argsort(unit_ids, kind="stable")
-    _, starts, sizes = np.unique(unit_ids[order], return_index=True, return_counts=True)
-    first = np.empty(len(order), np.bool_)
-    first[order] = np.arange(len(order)) - np.repeat(starts, sizes) < most
-    return first
+def first_visits(rows: StepRows, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions, (M,), of each trajectory's first row of each pair.
+
+    The successor of a first visit has the same distribution as that of any visit, because when a
+    pair is first visited is known before its successor is drawn: nothing is biased.
+
+    Args:
+        rows: of a shard.
+        pairs: (N,), what counts as one pair.
+
+    Privacy:
+        Which rows of a trajectory are taken depends on that trajectory alone, and no pair is taken
+        twice from it. Nothing is released.
+    """
+    keys = rows.trajectories * (pairs.max(initial=0) + 1) + pairs
+    return np.sort(np.unique(keys, return_index=True)[1])
+
+
+def _steps_that_count(
+    trajectories: Trajectories, most: int, most_rows: int | None
+) -> NDArray[np.int64]:
+    """Return how many steps of each trajectory (K,) are within its unit's caps; at least none."""
+    order = np.argsort(trajectories.unit_ids, kind="stable")
+    _, starts, sizes = np.unique(
+        trajectories.unit_ids[order], return_index=True, return_counts=True
+    )
+    lengths = trajectories.lengths[order]
+    left = lengths.copy()
+    if most_rows is not None:
+        before = offsets_of(lengths)[:-1]
+        left = most_rows - (before - np.repeat(before[starts], sizes))
+    left[np.arange(len(order)) - np.repeat(starts, sizes) >= most] = 0
+    steps = np.empty(len(order), np.int64)
+    steps[order] = np.maximum(left, 0)
+    return steps

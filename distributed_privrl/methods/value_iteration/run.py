@@ -39,9 +39,6 @@ from distributed_privrl.rounds.training import run_rounds
 
 CHECKPOINT = "steps.safetensors"
 STAGE = "value iteration"
-_UNPRICED = ReleasePlan(
-    units=UnitCount(value=1, source="declared"), budget=None, accountant="pld", steps=1, spare=0
-)
 Learner = TabularProgram | LinearProgram
 
 
@@ -110,14 +107,14 @@ def _run(
 ) -> MethodResult:
     if config.privacy.epsilon is None and isinstance(config.data.units, NoisyCount):
         raise ConfigError("data.units must be a number when privacy.epsilon is null")
-    relation = Relation(config.privacy.relation)
+    relation, spent = Relation(config.privacy.relation), config.data.charged_epsilon
     states, actions = sizes(config.data, context.store)
-    settings_of(
-        config, _UNPRICED, states=states, actions=actions
-    )  # refused before a count is drawn
+    one = UnitCount(value=1, source="declared")
+    # Whatever is refused is refused here, before units are counted with noise.
+    settings_of(config, plan_of(config, one, spent=spent), states=states, actions=actions)
     check_budget(config.data, config.privacy, context)
     units, count_stage = count_units(config.data, context, relation=relation)
-    plan = plan_of(config, units, spent=config.data.charged_epsilon)
+    plan = plan_of(config, units, spent=spent)
     settings = settings_of(config, plan, states=states, actions=actions)
     open_charge(config.data, context, plan)
     specs = [worker_spec(settings, ref) for ref in _refs(config, context)]

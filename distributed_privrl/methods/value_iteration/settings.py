@@ -38,6 +38,7 @@ def tabular_settings(
     layout = _layout(config, facts, states, actions)
     return TabularSettings(
         layout=layout,
+        stationary=config.model.stationary,
         rewards=facts.rewards,
         arrival_rewards=facts.arrival_rewards,
         pessimism=config.training.pessimism.build(),
@@ -99,8 +100,10 @@ def _layout(config: ApviConfig, facts: Facts, states: int, actions: int) -> Coun
         terminal=facts.terminal,
         clusters=facts.clusters,
         pooled=model.pooled,
+        visits=model.visits,
         estimate_reward=model.reward == "estimated",
         max_trajectories_per_unit=model.max_trajectories_per_unit,
+        max_rows_per_unit=config.data.max_length,
     )
 
 

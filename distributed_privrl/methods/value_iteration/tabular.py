@@ -33,6 +33,8 @@ class TabularSettings:
 
     Args:
         layout: which cells are counted.
+        stationary: the policy has one rule for all time steps, that of the first: what is best
+            with all of the horizon to go; needs ``layout.pooled``.
         rewards: known expected reward of each pair, ``(S, A)`` or ``(H, S, A)``; None: estimated
             from noisy sums (``layout.estimate_reward``), clipped to the range.
         arrival_rewards: known further reward for arriving in a state, ``(S,)``; needs
@@ -47,6 +49,7 @@ class TabularSettings:
     """
 
     layout: CountLayout
+    stationary: bool = False
     rewards: NDArray[np.float64] | None = None
     arrival_rewards: NDArray[np.float64] | None = None
     pessimism: Pessimism = field(default_factory=Pessimism)
@@ -55,6 +58,8 @@ class TabularSettings:
 
     def __post_init__(self) -> None:
         layout = self.layout
+        if self.stationary and not layout.pooled:
+            raise ConfigError("stationary needs layout.pooled: one model for all time steps")
         if (self.rewards is None) != layout.estimate_reward:
             raise ConfigError("rewards must be given, or layout.estimate_reward set: one of them")
         shape = (layout.states, layout.actions)
@@ -187,8 +192,13 @@ class TabularProgram:
             raise UnsafeError("noise and settings.release go together: give both or neither")
         last = layout.horizon - 1 - index
         model = self._released(0 if layout.pooled else last, workers, noise, tag=index)
-        for time in range(last, -1, -1) if layout.pooled else (last,):
+        times = range(last, -1, -1) if layout.pooled else (last,)
+        for time in times:
             self._back_up(time, model)
+        if self.settings.stationary:
+            rule = self._actions[0].copy()
+            for time in times:
+                self._back_up(time, model, rule)
         self._done += 1
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -266,8 +276,11 @@ class TabularProgram:
         vector[cells : cells + layout.pairs] = table.sum(axis=1)
         return vector
 
-    def _back_up(self, time: int, model: _Model) -> None:
-        """Write actions, values and penalties of ``time``: lines 4 to 8 of algorithm 1."""
+    def _back_up(self, time: int, model: _Model, rule: NDArray[np.int64] | None = None) -> None:
+        """Write actions, values and penalties of ``time``: lines 4 to 8 of algorithm 1.
+
+        With a ``rule`` (G,) its actions are taken, and its values are those of going on with it.
+        """
         layout, shape = self.settings.layout, self._penalties.shape[1:]
         future = self._values[time + 1].copy()
         if self._arrival is not None:
@@ -287,8 +300,8 @@ class TabularProgram:
         assert rewards is not None
         pessimistic = rewards.reshape(shape) + means.reshape(shape) - penalties
         bounded = np.clip(pessimistic, (steps_left + 1) * self._low, (steps_left + 1) * self._high)
-        self._actions[time] = bounded.argmax(axis=1)
-        self._values[time] = bounded.max(axis=1)
+        self._actions[time] = bounded.argmax(axis=1) if rule is None else rule
+        self._values[time] = bounded[np.arange(layout.groups), self._actions[time]]
         if self._terminal is not None:
             self._values[time, self._terminal] = 0.0
         self._penalties[time] = penalties

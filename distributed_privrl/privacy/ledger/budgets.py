@@ -91,7 +91,7 @@ def chargeable_account(
             f"the budget of {dataset} is for the relation {account.relation}, this run's is"
             f" {relation}: charges under two relations do not add up"
         )
-    if not covers(account.unit, unit):
+    if not covers(account.unit, unit, account.relation):
         raise UnsafeError(
             f"the budget of {dataset} protects each {account.unit}, this run only each {unit}:"
             f" run with unit {account.unit}"

@@ -72,6 +72,53 @@ def test_clusters_count_together():
     assert table(data, of, 1) == {(1, 0, 0): 1, (0, 1, 1): 1}
 
 
+TWICE = [
+    ([(0, 1, 0.25), (1, 0, 0.5), (0, 1, 1.0)], 2, False),  # another successor the second time
+    ([(0, 1, 0.5), (0, 1, 1.0)], 1, False),
+]
+
+
+def test_first_visits_are_each_trajectorys_own():
+    of = layout(pooled=True, visits="first", horizon=3, estimate_reward=True)
+    data = trajectories_of(TWICE)
+    assert table(data, of, 0) == {(0, 1, 1): 1, (1, 0, 0): 1, (0, 1, 0): 1}
+    assert rewards(data, of, 0) == {(0, 1): pytest.approx(0.75), (1, 0): pytest.approx(0.5)}
+    # Of one unit or of two, a trajectory counts by itself.
+    both = layout(pooled=True, visits="first", horizon=3, max_trajectories_per_unit=2)
+    assert table(trajectories_of(TWICE, unit_ids=[7, 7]), both, 0) == table(data, of, 0)
+
+
+def test_first_visits_are_to_pairs_of_clusters():
+    of = layout(pooled=True, visits="first", horizon=3, clusters=np.array([0, 0, 1]))
+    data = trajectories_of([([(0, 1, 0.0), (1, 1, 0.0), (1, 0, 0.0)], 2, False)])
+    assert table(data, of, 0) == {(0, 1, 0): 1, (0, 0, 1): 1}
+
+
+def test_a_visit_that_does_not_count_is_not_the_first():
+    of = layout(pooled=True, visits="first", horizon=3)
+    data = trajectories_of([([(0, 1, np.nan), (0, 1, 0.0), (0, 1, 0.0)], 2, False)])
+    assert table(data, of, 0) == {(0, 1, 0): 1}
+
+
+def test_first_visits_do_not_depend_on_the_number_of_workers():
+    data = RandomProblem.draw(3, 2, 4, seed=0).sample(200, seed=1)
+    of = layout(pooled=True, visits="first", horizon=4, estimate_reward=True)
+    whole = table(data, of, 0)
+    assert whole == table(data, of, 0, workers=3)
+    assert 200 < sum(whole.values()) < 800
+    assert max(whole.values()) <= 200
+
+
+def test_rows_beyond_a_units_cap_do_not_count():
+    steps = [(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0)]
+    paths = [(steps, 0, False), ([(0, 1, 0.0)] * 2, 0, False), (steps, 0, False)]
+    data = trajectories_of(paths, unit_ids=[5, 9, 5])
+    of = layout(horizon=3, pooled=True, max_trajectories_per_unit=2, max_rows_per_unit=4)
+    assert table(data, of, 0) == {(0, 0, 1): 2, (1, 0, 2): 1, (2, 0, 0): 1, (0, 1, 0): 2}
+    one = layout(horizon=3, max_trajectories_per_unit=2, max_rows_per_unit=1)
+    assert [table(data, one, t) for t in range(3)] == [{(0, 0, 1): 1, (0, 1, 0): 1}, {}, {}]
+
+
 def test_rewards_are_clipped_and_scaled():
     data = trajectories_of(
         [([(0, 1, 5.0)], 0, False), ([(0, 1, -7.0)], 0, False), ([(0, 1, 1.0)], 0, False)]
@@ -151,6 +198,9 @@ def test_a_stored_source_is_a_reference():
         ({"states": 0}, "states"),
         ({"horizon": 0}, "horizon"),
         ({"max_trajectories_per_unit": 0}, "max_trajectories_per_unit"),
+        ({"max_rows_per_unit": 0}, "max_rows_per_unit"),
+        ({"visits": "first"}, "pooled"),
+        ({"visits": "last", "pooled": True}, "visits"),
         ({"reward_range": (1.0, 1.0)}, "reward_range"),
         ({"reward_range": (0.0, np.inf)}, "reward_range"),
         ({"terminal": np.zeros(2, bool)}, "terminal"),

@@ -1,6 +1,7 @@
 """DP-APVI and DP-VAPVI through the whole program: charge, crash, resume, certificate, report."""
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,24 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import tabular_problem
 from distributed_privrl.environments.tabular import TabularMdp, optimal_policy
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.run import RunResult, run
+from distributed_privrl.methods.value_iteration.features import FeatureMap
+from distributed_privrl.methods.value_iteration.linear import statistics_spec
+from distributed_privrl.methods.value_iteration.linear_sensitivity import (
+    gram_sensitivity,
+    vector_sensitivity,
+)
+from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
+from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
+from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
@@ -56,12 +67,17 @@ class World:
         self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
         self.ledger = Ledger(self.url)
 
-    def budget(self, epsilon: float = 50.0, delta: float = 1e-3) -> None:
+    def budget(
+        self,
+        epsilon: float = 50.0,
+        delta: float = 1e-3,
+        relation: Relation = Relation.REPLACE_ONE,
+    ) -> None:
         self.ledger.set_budget(
             dataset=DATASET,
             fingerprint=inspect(self.store, DATASET).fingerprint,
             budget=PrivacyBudget(
-                epsilon=epsilon, delta=delta, unit="trajectory", relation=Relation.REPLACE_ONE
+                epsilon=epsilon, delta=delta, unit="trajectory", relation=relation
             ),
         )
 
@@ -109,6 +125,9 @@ CASES = {
     "counts a step": values(),
     "known reward": values(model={"reward": "known"}),
     "pooled": values(model={"pooled": True}),
+    "pooled, first visits": values(
+        model={"pooled": True, "visits": "first", "stationary": True}, data={"max_length": 12}
+    ),
     "laplace": values(privacy={"delta": 0.0}, training={"mechanism": "laplace"}),
     "null units": values(privacy={"relation": "replace_with_null"}),
     "halves": values("vapvi", model={"centre_values": False}),
@@ -149,10 +168,10 @@ def test_a_policy_is_released_with_a_certificate_that_verifies(world: World, cas
 @pytest.mark.parametrize("case", CASES)
 def test_the_plan_prices_what_is_reserved_and_no_more_than_asked(case: str) -> None:
     plan = plan_run(parse_config(CASES[case], source="test"))
-    assert plan.rounds == (1 if case == "pooled" else HORIZON)
-    assert plan.max_rounds == (1 if case == "pooled" else HORIZON + 1)
+    assert plan.rounds == (1 if case.startswith("pooled") else HORIZON)
+    assert plan.max_rounds == (1 if case.startswith("pooled") else HORIZON + 1)
     assert 0.98 * 5 < plan.epsilon(plan.max_rounds, certified=True) <= 5
-    assert plan.epsilon(plan.rounds) < 5 or case == "pooled"
+    assert plan.epsilon(plan.rounds) < 5 or case.startswith("pooled")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -186,7 +205,7 @@ def test_each_charged_step_draws_what_it_states(
         branches = 2
     else:
         count, z, branches = event.count, event.noise_multiplier, 1
-    assert count == (1 if case == "pooled" else HORIZON)
+    assert count == (1 if case.startswith("pooled") else HORIZON)
     if config["method"] == "apvi":
         assert [draw[0] for draw in draws] == pytest.approx([z] * count)
         return
@@ -208,7 +227,16 @@ def test_without_privacy_the_policy_is_that_of_the_exact_algorithm(world: World)
     assert result.certificate.status == "non_private"
     with pytest.raises(VerificationError, match="non_private"):
         verify_certificate(result.directory.certificate)
-    assert result.directory.private.exists()  # a report on a policy that protects nobody
+    private = result.directory.private  # what protects nobody
+    assert Path(result.released).parent == private
+    assert result.certificate.outputs == ()
+    left = {p.name for p in result.directory.path.rglob("*") if private not in p.parents}
+    assert left <= {
+        *("config.yaml", "certificate.json", "metrics.jsonl", "report.html", "report.json"),
+        *("checkpoint", "run.json", "private"),
+    }
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(result.released).stat().st_mode) == 0o600
     report = json.loads((result.directory.path / "report.json").read_text())
     assert report["sections"] == []
     learned = GreedyPolicy.load(Path(result.released))
@@ -280,7 +308,33 @@ def test_more_crashes_than_spare_steps_end_the_run_in_words(
         world.run(config, resume=True)
 
 
+COUNTED = {"epsilon": 0.5}
 WRONG = {
+    "rdp and counted": (
+        values(data={"units": COUNTED}, privacy={"accountant": "rdp"}),
+        ConfigError,
+        "exactly",
+    ),
+    "bounds and counted": (
+        values(data={"units": COUNTED, "bounds": "environment"}),
+        ConfigError,
+        "have no meaning",
+    ),
+    "all of epsilon counted": (
+        values(data={"units": COUNTED}, privacy={"epsilon": 0.5}),
+        ConfigError,
+        "used up",
+    ),
+    "features and counted": (
+        values("vapvi", data={"units": COUNTED}, model={"features": "environment"}),
+        ConfigError,
+        "has no features",
+    ),
+    "halves by number": (
+        values("vapvi", privacy={"relation": "add_or_remove"}),
+        UnsafeError,
+        "would move the others",
+    ),
     "transition": (values(data={"unit": "transition"}), ConfigError, "protects whole trajectories"),
     "delta": (values(privacy={"delta": 0.01}), UnsafeError, "1/units"),
     "no delta": (values(privacy={"delta": 0.0}), ConfigError, "laplace delta 0"),
@@ -322,6 +376,47 @@ def test_no_budget_and_another_relation_are_refused(world: World) -> None:
     world.budget()
     with pytest.raises(UnsafeError, match="relation"):
         world.run(CASES["null units"])
+
+
+@pytest.mark.parametrize(
+    ("method", "relation"),
+    [("apvi", "replace_with_null"), ("apvi", "add_or_remove"), ("vapvi", "replace_with_null")],
+)
+def test_the_other_relations_run_to_a_certificate(world: World, method: str, relation: str) -> None:
+    world.budget(relation=Relation(relation))
+    result = world.run(values(method, privacy={"relation": relation}), key=0)
+    checked = verify_certificate(result.directory.certificate, ledger=world.ledger)
+    (stage,) = checked.certificate.stages
+    assert stage.relation == relation
+
+
+def test_removing_a_trajectory_moves_stored_sums_by_what_is_charged(tmp_path: Path) -> None:
+    """Numbered trajectories move up when one is removed: no statistic may depend on the number."""
+    mdp = problem()
+    (whole,) = sample_trajectories(mdp, trajectories=300, streams=Streams(5))
+    features = FeatureMap(table=np.eye(mdp.states), actions=mdp.actions)
+    settings = LinearSettings(
+        features=features, horizon=HORIZON, units=300, split=False, early_termination=False
+    )
+    sums = []
+    for name, part in (("whole", whole), ("less", whole.select(range(1, 300)))):
+        store = DatasetStore(tmp_path / name)
+        store.write_trajectories(
+            DATASET,
+            part,
+            observation_space=Discrete(mdp.states),
+            action_space=Discrete(mdp.actions),
+            layout="packed",
+        )
+        refs = shard_refs(store, DATASET, count=2, unit="trajectory")
+        workers = [
+            StatisticsWorker(statistics_spec(settings, StoredTrajectories(ref=ref))) for ref in refs
+        ]
+        answers = [w.value_statistics(3, np.ones(mdp.states), None) for w in workers]
+        sums.append([sum(parts) for parts in zip(*answers, strict=True)])
+    gram, targets = (np.linalg.norm(a - b) for a, b in zip(*sums, strict=True))
+    assert gram <= gram_sensitivity(Relation.ADD_OR_REMOVE) + 1e-9
+    assert targets <= vector_sensitivity(Relation.ADD_OR_REMOVE, bound=2.0) + 1e-9
 
 
 def test_counted_units_are_paid_from_the_same_epsilon(world: World) -> None:

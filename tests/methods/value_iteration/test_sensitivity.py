@@ -1,6 +1,8 @@
 """Sensitivities equal the worst neighbouring pair found by enumeration; noise is made for them."""
 
+import functools
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -52,13 +54,20 @@ def vector(trajectories, of: CountLayout, step: int) -> np.ndarray:
     return np.concatenate([cells.ravel(), cells.sum(axis=1), rewards])
 
 
-def worst(relation: Relation, of: CountLayout, units: int, step: int) -> tuple[float, float]:
+def worst(
+    relation: Relation, of: CountLayout, units: int, step: int, rewards=(0.0, 1.0)
+) -> tuple[float, float]:
     """Return the largest L1 and L2 distance over all pairs of neighbouring units."""
-    paths = every_trajectory([0.0, 1.0] if of.estimate_reward else [0.0])
+    paths = every_trajectory(rewards if of.estimate_reward else [0.0])
     single = np.unique([vector(trajectories_of([p]), of, step) for p in paths], axis=0)
     sums = single
     for _ in range(units - 1):
         sums = np.unique((sums[:, None] + single).reshape(-1, single.shape[1]), axis=0)
+    return furthest(relation, sums)
+
+
+def furthest(relation: Relation, sums: np.ndarray) -> tuple[float, float]:
+    """Return the largest L1 and L2 distance of any two units' vectors, or of one and nothing."""
     others = sums if relation is Relation.REPLACE_ONE else np.zeros((1, sums.shape[1]))
     return float(cdist(sums, others, "cityblock").max()), float(cdist(sums, others).max())
 
@@ -83,6 +92,75 @@ def test_pooled_rewards_too(relation):
     l1, l2 = worst(relation, of, 1, 0)
     stated = of.sensitivities(relation)
     assert (l1, l2) == (pytest.approx(stated.l1), pytest.approx(stated.l2))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("estimate_reward", [False, True])
+@pytest.mark.parametrize("terminal", [None, np.zeros(STATES, bool)])
+def test_first_visits_move_as_far_as_is_stated_and_no_further(
+    relation, most, estimate_reward, terminal
+):
+    rewards = (0.0, 1.0) if most == 1 else (1.0,)
+    families = {"estimate_reward": estimate_reward, "terminal": terminal}
+    of = layout(max_trajectories_per_unit=most, pooled=True, visits="first", **families)
+    stated = of.sensitivities(relation)
+    l1, l2 = worst(relation, of, most, 0, rewards)
+    assert (l1, l2) == (pytest.approx(stated.l1), pytest.approx(stated.l2, rel=1e-12))
+    every = layout(max_trajectories_per_unit=most, pooled=True, **families).sensitivities(relation)
+    assert stated.l1 == every.l1
+    assert every.l2 == pytest.approx(math.sqrt(HORIZON) * stated.l2)
+
+
+@functools.cache
+def every_capped_unit(visits: str, pooled: bool, most: int, rows: int, estimated: bool):
+    """Return a layout, and the vectors of a unit with any trajectories, by the worker at once."""
+    of = layout(
+        max_trajectories_per_unit=most,
+        max_rows_per_unit=rows,
+        pooled=pooled,
+        visits=visits,
+        estimate_reward=estimated,
+        terminal=np.zeros(STATES, bool),
+    )
+    paths = [path for path in every_trajectory([1.0]) if not path[2]]
+    found = [
+        vector(trajectories_of(unit, unit_ids=[7] * most), of, 0)
+        for unit in itertools.product(paths, repeat=most)
+    ]
+    return of, np.unique(found, axis=0)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("most", "rows"), [(1, 1), (1, 3), (2, 1), (2, 3)])
+@pytest.mark.parametrize(
+    ("visits", "pooled", "estimated"),
+    [("every", False, False), ("every", True, False), ("first", True, True)],
+)
+def test_a_cap_on_a_units_rows_is_a_cap_on_what_it_moves(
+    relation, most, rows, visits, pooled, estimated
+):
+    of, units = every_capped_unit(visits, pooled, most, rows, estimated)
+    stated = of.sensitivities(relation)
+    l1, l2 = furthest(relation, units)
+    assert (l1, l2) == (pytest.approx(stated.l1), pytest.approx(stated.l2, rel=1e-12))
+
+
+def test_first_visits_in_figures():
+    """L2 of a family: m sqrt(H), and sqrt(min(H, max_length)) with one trajectory."""
+
+    def squared(**changed) -> float:
+        found = tabular_sensitivities(
+            Relation.ADD_OR_REMOVE, horizon=20, pooled=True, visits="first", **changed
+        )
+        return found.l2**2 / 2
+
+    assert squared() == pytest.approx(20)
+    assert squared(max_trajectories_per_unit=3) == pytest.approx(9 * 20)
+    assert squared(max_rows_per_unit=8) == pytest.approx(8)
+    assert squared(max_rows_per_unit=30) == pytest.approx(20)
+    # Eight rows in three trajectories: two pairs in all of them, and one in two.
+    assert squared(max_trajectories_per_unit=3, max_rows_per_unit=8) == pytest.approx(9 + 9 + 4)
 
 
 def test_a_unit_with_more_trajectories_than_it_may_have_adds_no_more():
@@ -110,10 +188,10 @@ def test_the_papers_figures():
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(("pooled", "visits"), [(False, "every"), (True, "every"), (True, "first")])
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-def test_the_noise_that_is_drawn_fits_the_worst_pair(relation, pooled, kind):
-    of, budget = layout(pooled=pooled, max_trajectories_per_unit=2), 0.7
+def test_the_noise_that_is_drawn_fits_the_worst_pair(relation, pooled, visits, kind):
+    of, budget = layout(pooled=pooled, visits=visits, max_trajectories_per_unit=2), 0.7
     sensitivities = of.sensitivities(relation)
     release = getattr(sensitivities, kind)(budget)
     program = TabularProgram(
@@ -141,10 +219,22 @@ def test_impossible_sensitivities_are_refused():
         tabular_sensitivities(Relation.POLICY_LEVEL, horizon=2)
     with pytest.raises(ConfigError, match="horizon"):
         tabular_sensitivities(Relation.REPLACE_ONE, horizon=0)
+    with pytest.raises(ConfigError, match="visits"):
+        tabular_sensitivities(Relation.REPLACE_ONE, horizon=2, visits="last")
+    with pytest.raises(ConfigError, match="max_rows_per_unit"):
+        tabular_sensitivities(Relation.REPLACE_ONE, horizon=2, max_rows_per_unit=0)
     with pytest.raises(ConfigError, match="rho"):
         tabular_sensitivities(Relation.REPLACE_ONE, horizon=1).gaussian(0.0)
     with pytest.raises(ConfigError, match="epsilon"):
         tabular_sensitivities(Relation.REPLACE_ONE, horizon=1).laplace(-1.0)
+
+
+def test_a_release_for_first_visits_is_refused_where_every_visit_counts():
+    release = layout(pooled=True, visits="first").sensitivities(Relation.REPLACE_ONE).gaussian(1.0)
+    settings = {"rewards": np.zeros((2, 2)), "release": release}
+    TabularSettings(layout=layout(pooled=True, visits="first"), **settings)
+    with pytest.raises(UnsafeError, match="sensitivity"):
+        TabularSettings(layout=layout(pooled=True), **settings)
 
 
 def test_a_release_made_for_less_is_refused():

@@ -62,6 +62,18 @@ def steps_of(paths, layout: CountLayout):
                 yield t, state, action, clipped, states[t + 1], over
 
 
+def rows_of_first_visits(paths, layout: CountLayout, group: list[int]):
+    rows = []
+    for path in paths:
+        seen = set()
+        for row in steps_of([path], layout):
+            pair = group[row[1]], row[2]
+            if pair not in seen:
+                rows.append(row)
+            seen.add(pair)
+    return rows
+
+
 def naive_gamma(reached: list[float], iota: float, width: float, settings: TabularSettings):
     """Return the penalty of APVI for the values that were reached from one pair."""
     p, n = settings.pessimism, len(reached)
@@ -98,9 +110,14 @@ def naive_apvi(paths, settings: TabularSettings):
     arrival = mean_over(arrival)
     ends = mean_over(terminal)
     rows = list(steps_of(paths, layout))
+    if layout.visits == "first":
+        rows = rows_of_first_visits(paths, layout, group)
     values = [[0.0] * size for _ in range(H + 1)]
     actions = [[0] * size for _ in range(H)]
-    for h in reversed(range(H)):
+    rule = None
+    for backup, h in enumerate([*reversed(range(H))] * (1 + settings.stationary)):
+        if backup == H:  # once more, with the first step's rule
+            rule = list(actions[0])
         future = [v + r for v, r in zip(values[h + 1], arrival, strict=True)]
         for s, a in itertools.product(range(size), range(A)):
             here = [
@@ -117,7 +134,8 @@ def naive_apvi(paths, settings: TabularSettings):
                 reward = mean_over(table[:, a].tolist())[s]
             q = reward + mean - naive_gamma(reached, iota, roof - floor, settings)
             q = min(max(q, (H - h) * floor), (H - h) * roof)
-            if a == 0 or q > values[h][s] + 1e-12:
+            best = q > values[h][s] + 1e-12 if rule is None else a == rule[s]
+            if a == 0 or best:
                 values[h][s], actions[h][s] = q, a
         values[h] = [0.0 if e else v for v, e in zip(values[h], ends, strict=True)]
     return np.array(actions)[:, group], np.array(values)[:, group]
@@ -145,6 +163,15 @@ CASES = {
     "pooled": (
         {"pooled": True, "estimate_reward": True, "terminal": LAST_ENDS},
         {},
+    ),
+    "first visits": ({"pooled": True, "visits": "first", "estimate_reward": True}, {}),
+    "first visits, clusters": (
+        {"pooled": True, "visits": "first", "clusters": np.array([1, 0, 1, 0])},
+        {"rewards": table(7, S, A)},
+    ),
+    "stationary": (
+        {"pooled": True, "reward_range": (-3.0, 1.0)},
+        {"rewards": table(2, S, A) - 0.5, "stationary": True},
     ),
     "clusters": (
         {"clusters": np.array([1, 0, 1, 2]), "terminal": LAST_ENDS},
@@ -260,6 +287,21 @@ def test_nothing_that_was_not_noised_is_kept(pooled):
     assert states[0] == states[1] == states[2]
 
 
+def test_a_stationary_policy_has_the_first_steps_rule_and_that_rules_values():
+    layout = CountLayout(states=S, actions=A, horizon=H, pooled=True, terminal=NO_END)
+    settings = replace(noisy_settings(layout), stationary=True)
+    data = trajectories_of(list(messy_paths(300, 0, 1)))
+    by_time = learn(noisy_settings(layout), data, noise=SeededNoise(3))
+    stationary = learn(settings, data, noise=SeededNoise(3))
+    assert len(np.unique(by_time.actions, axis=0)) > 1
+    assert np.array_equal(stationary.actions, np.tile(by_time.actions[0], (H, 1)))
+    assert (stationary.values <= by_time.values + 1e-12).all()
+    assert (stationary.values < by_time.values - 1e-6).any()
+    spy = SpyNoise()
+    learn(settings, data, noise=spy)
+    assert len(spy.calls) == 1  # nothing more is released for it
+
+
 def test_every_cell_is_noised_visited_or_not():
     layout = CountLayout(states=S, actions=A, horizon=H)
     spy = SpyNoise()
@@ -339,6 +381,7 @@ def test_the_smallest_problems(states, actions, horizon, kind):
         ({}, {}, "rewards"),
         ({"estimate_reward": True}, {"rewards": table(0, S, A)}, "rewards"),
         ({}, {"rewards": table(0, A, S)}, "rewards"),
+        ({}, {"rewards": table(0, S, A), "stationary": True}, "pooled"),
         ({}, {"rewards": 3 * np.ones((S, A))}, "reward_range"),
         ({}, {"rewards": np.full((S, A), np.nan)}, "reward_range"),
         ({}, {"rewards": table(0, S, A), "arrival_rewards": np.zeros(S)}, "terminal"),

@@ -1,0 +1,99 @@
+"""``audit``: what an attacker makes of a run, and what one round of its mechanism shows."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
+from distributed_privrl.cli.text import show_values
+from distributed_privrl.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from distributed_privrl.experiments.audit import Audit
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        "audit",
+        epilog=examples(
+            "privrl audit stays.yaml --out runs/stays-canaries",
+            "privrl audit runs/stays --held-out clinic/stays-held-out-v0 --out runs/stays-audit",
+            "privrl audit runs/open --held-out clinic/stays-held-out-v0 --out runs/open-audit"
+            " --against runs/stays-audit",
+        ),
+    )(audit)
+
+
+def audit(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG.yaml|RUN_DIR", help="a configuration, or the --out of a finished run"
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder")],
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            "--held-out",
+            metavar="ID",
+            help="a dataset of the same source that the run has not seen; needed with RUN_DIR",
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="compare with an earlier audit of another run"),
+    ] = None,
+    overrides: Overrides = None,
+    ledger: LedgerUrl = None,
+) -> None:
+    """Attack a finished run, and measure one round of its mechanism on made-up units.
+
+    Of a run: do its losses tell members from rows held out, are released rows copies? The answers
+    go to DIR/private, which is not for release; an audit costs no epsilon because it stays there.
+    Of a configuration, and of a run: the canary round, which reads no data (DIR/canary.json).
+    """
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.audit import audit_configuration, audit_run
+    from distributed_privrl.experiments.registry import load_config
+
+    if target.is_dir():
+        if overrides:
+            raise ConfigError(
+                "-o changes a configuration; a run is audited as it was: leave it out"
+            )
+        with shown_progress() as progress:
+            found = audit_run(
+                target,
+                out=out,
+                held_out=held_out,
+                against=against,
+                store=DatasetStore(),
+                ledger_url=ledger,
+                progress=progress,
+            )
+        show_values(_canary(found) | {"not for release": str(out / "private" / "report.html")})
+        return
+    for name, given in (("--held-out", held_out), ("--against", against), ("--ledger", ledger)):
+        if given is not None:
+            raise ConfigError(f"{name} is for the audit of a run: give a RUN_DIR, or leave it out")
+    config = load_config(target, overrides or [])
+    with shown_progress() as progress:
+        found = audit_configuration(config, out=out, progress=progress)
+    show_values(_canary(found) | {"report": str(out / "canary.json")})
+
+
+def _canary(found: "Audit") -> dict[str, str]:
+    canary = found.canary
+    if isinstance(canary, str):
+        return {"canary round": canary}
+    mu, sampled = canary.mu, canary.sampled
+    return {
+        "mu of one round": f"{mu.value:.4f} ({mu.low:.4f} .. {mu.high:.4f}), charged"
+        f" {mu.chance:.4f}",
+        "sampled": f"{sampled.value:.4g} ({sampled.low:.4g} .. {sampled.high:.4g}) of the canaries,"
+        f" configured {sampled.chance:.4g}",
+    }

@@ -1,0 +1,344 @@
+"""The one-round canary audit: what the assembled mechanism gives away, measured from outside.
+
+Canaries are units made up for the audit, whose clipped vectors are orthogonal; no real row is read
+and no account is charged.
+"""
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor, nn
+
+from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
+from distributed_privrl.data.shards import EncodedShard
+from distributed_privrl.evaluation.membership import Estimate, exact_interval
+from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.events import charged_rounds
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
+from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.gradient import GradientLocalUpdate
+from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+
+CANARIES = 20_000
+WORKERS = 2
+CONFIDENCE = 0.95
+_LEAST_CANARIES = 100
+_HALF = 0.5
+_LARGE = 1000.0  # times the clip norm: the gradient of a canary before it is clipped
+_RUN = "run-canaries"
+_DATASET = "audit/canaries-v0"
+_FINGERPRINT = "0" * 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryRound:
+    """What one round of the real mechanism showed.
+
+    Args:
+        canaries: how many there were.
+        participants: how many took part, each by a coin of 1/2.
+        mu: the Gaussian mechanism's mu = sensitivity / standard deviation, as measured; ``chance``
+            is what was charged, 1 / noise multiplier.
+        sampled: share of the canaries that took part in another round, at the configured sampling
+            probability; ``chance`` is that probability.
+    """
+
+    canaries: int
+    participants: int
+    mu: Estimate
+    sampled: Estimate
+
+    @property
+    def charged_mu(self) -> float:
+        """Mu of the event in the ledger."""
+        return self.mu.chance
+
+
+def canary_round(
+    mechanism: PrivateRound,
+    *,
+    canaries: int = CANARIES,
+    insecure_key: int | None = None,
+) -> CanaryRound:
+    """Run one round over canaries through real workers, server, ledger and noise, and measure it.
+
+    Canary i moves coordinate i alone, by the clip norm. Each takes part with probability 1/2, where
+    the estimate is sharpest: the released sum has about half its coordinates around the clip norm
+    and half around zero, mu is the distance of the two means in standard deviations. The noise does
+    not depend on the sampling probability; whether coins fall with the configured one is measured
+    in a second round, before its noise.
+
+    Args:
+        mechanism: the calibrated round.
+        canaries: how many, a hundred at least.
+        insecure_key: seeded noise and coins, for tests.
+
+    Raises:
+        ConfigError: too few canaries.
+
+    Privacy: reads no real row; the ledger is a new one in a temporary folder, and nothing is
+    charged elsewhere.
+
+    Reference: Andrew et al., "One-shot empirical privacy estimation for federated learning" (2023);
+    Dong, Roth, Su, "Gaussian differential privacy" (2019), for mu.
+    """
+    check_positive("canaries", canaries)
+    if canaries < _LEAST_CANARIES:
+        raise ConfigError(f"canaries must be at least {_LEAST_CANARIES}, got {canaries}")
+    with tempfile.TemporaryDirectory(prefix="privrl-audit-") as folder:
+        observed = _Round(
+            mechanism=replace(mechanism, sampling_probability=_HALF),
+            canaries=canaries,
+            folder=Path(folder),
+            insecure_key=insecure_key,
+        )
+        inside, released, charged_mu = observed.run()
+    taken = int(_participants(mechanism, canaries, insecure_key).sum())
+    low, high = exact_interval(taken, canaries, CONFIDENCE)
+    return CanaryRound(
+        canaries=canaries,
+        participants=int(inside.sum()),
+        mu=measured_mu(released, inside, charged=charged_mu),
+        sampled=Estimate(
+            value=taken / canaries, low=low, high=high, chance=mechanism.sampling_probability
+        ),
+    )
+
+
+def measured_mu(
+    released: NDArray[np.float64], inside: NDArray[np.bool_], *, charged: float
+) -> Estimate:
+    """Return mu from the released coordinates of canaries that took part and that did not.
+
+    The error of a ratio of a difference of means and a deviation, to first order.
+
+    Args:
+        released: (N,) the noisy sum.
+        inside: (N,) whether canary i took part.
+        charged: mu as charged.
+
+    Raises:
+        ConfigError: fewer than two canaries took part, or did not.
+
+    Example:
+        >>> released = np.array([3.0, 5.0, -1.0, 1.0])
+        >>> inside = np.array([True, True, False, False])
+        >>> round(measured_mu(released, inside, charged=1.0).value, 3)  # 4 / sqrt(2)
+        2.828
+    """
+    sizes = int(inside.sum()), int((~inside).sum())
+    if min(sizes) < 2:
+        raise ConfigError(f"{sizes[0]} canaries took part and {sizes[1]} did not: take more")
+    means = released[inside].mean(), released[~inside].mean()
+    degrees = len(released) - 2
+    residuals = released - np.where(inside, *means)
+    mu = float((means[0] - means[1]) / math.sqrt(residuals @ residuals / degrees))
+    error = math.sqrt(1 / sizes[0] + 1 / sizes[1] + mu**2 / (2 * degrees))
+    reach = float(stats.norm.isf((1 - CONFIDENCE) / 2)) * error
+    return Estimate(value=mu, low=mu - reach, high=mu + reach, chance=charged)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryShard:
+    """A worker's canaries: canary i is the row (i, size of its gradient)."""
+
+    canaries: int
+    size: float
+    index: int
+
+    def __call__(self) -> EncodedShard:
+        """Make the shard."""
+        ids = np.arange(self.index, self.canaries, WORKERS, dtype=np.uint64)
+        rows = np.stack([ids.astype(np.float32), np.full(len(ids), self.size, np.float32)], axis=1)
+        return EncodedShard(
+            rows=rows.astype(np.float32),
+            valid=np.ones(len(ids), dtype=bool),
+            unit_ids=ids,
+            offsets=np.arange(len(ids) + 1, dtype=np.int64),
+        )
+
+
+@dataclass(frozen=True)
+class CanaryLoss:
+    """The gradient of row (i, s) is s times the i-th unit vector."""
+
+    dimension: int
+
+    @property
+    def draw_count(self) -> int:
+        """Nothing is random."""
+        return 0
+
+    def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
+        """Return ``s w_i`` of each row ``(M, 2)``, where w are the module's weights."""
+        chosen = nn.functional.one_hot(rows[:, 0].long(), self.dimension).to(rows.dtype)
+        return torch.as_tensor(rows[:, 1] * module(chosen)[:, 0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryUpdate:
+    """Builds the canaries' local update: the one that every method's gradients go through."""
+
+    canaries: int
+    clip_norm: float
+
+    @property
+    def draw_count(self) -> int:
+        """Nothing is random."""
+        return 0
+
+    def __call__(self) -> GradientLocalUpdate:
+        """Return the local update."""
+        module = nn.Linear(self.canaries, 1, bias=False, device="meta").to_empty(device="cpu")
+        nn.init.zeros_(module.weight)
+        return GradientLocalUpdate(
+            module=module, row_loss=CanaryLoss(self.canaries), clip_norm=self.clip_norm
+        )
+
+
+def _worker_specs(
+    mechanism: PrivateRound, canaries: int, insecure_key: int | None
+) -> list[WorkerSpec]:
+    return [
+        WorkerSpec(
+            source=CanaryShard(
+                canaries=canaries, size=_LARGE * mechanism.clip_norm, index=index
+            ),
+            local_update=CanaryUpdate(canaries=canaries, clip_norm=mechanism.clip_norm),
+            sampling_probability=mechanism.sampling_probability,
+            insecure_key=insecure_key,
+        )
+        for index in range(WORKERS)
+    ]  # fmt: skip
+
+
+def _participants(
+    mechanism: PrivateRound, canaries: int, insecure_key: int | None
+) -> NDArray[np.bool_]:
+    """Return which canaries took part in a round at the mechanism's own sampling probability."""
+    specs = _worker_specs(mechanism, canaries, insecure_key)
+    workers = LocalExecutor().start(LocalUpdateWorker, specs)
+    call = {"parameters": np.zeros(canaries, np.float32), "round_index": 0}
+    total = _total(workers.call("clipped_sum", call))
+    workers.close()
+    return total > mechanism.clip_norm / 2
+
+
+def _total(sums: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
+    total: NDArray[np.float64] = np.stack(sums).astype(np.float64).sum(axis=0)
+    return total
+
+
+class _Listening:
+    """A group that keeps what its workers answer: canaries are nobody's, their sums no secret."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+        self.sums: list[NDArray[np.floating]] = []
+
+    @property
+    def size(self) -> int:
+        return self._group.size
+
+    def call(
+        self,
+        method: str,
+        shared: Mapping[str, Any] | None = None,
+        per_worker: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        answers = self._group.call(method, shared, per_worker)
+        self.sums = [answer.copy() for answer in answers]
+        return answers
+
+    def close(self) -> None:
+        self._group.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Round:
+    """One charged round over canaries, in a folder of its own."""
+
+    mechanism: PrivateRound
+    canaries: int
+    folder: Path
+    insecure_key: int | None
+
+    def run(self) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
+        """Return who took part, the noisy sum, and mu as the ledger has it."""
+        specs = _worker_specs(self.mechanism, self.canaries, self.insecure_key)
+        executor = LocalExecutor()
+        workers = _Listening(executor.start(LocalUpdateWorker, specs))
+        ledger = self._open_ledger()
+        server = executor.start(ParameterServer, [self._server_spec(workers, ledger)])
+        server.call("advance", {"rounds": 1})
+        entry = ledger.reserved(_RUN)
+        assert entry is not None  # opened above
+        (event,) = entry.event["events"]
+        server.close()
+        workers.close()
+        ledger.close()
+        tensors, _ = load_checkpoint(self._trained, run_id=_RUN, stage="rounds")
+        # Without momentum Adam's first moment is the step's gradient: the noisy sum / denominator.
+        released = tensors["exp_avg"].double().numpy() * self._expected_units
+        return _total(workers.sums) > self.mechanism.clip_norm / 2, released, 1 / event[
+            "noise_multiplier"
+        ]  # fmt: skip
+
+    @property
+    def _trained(self) -> Path:
+        return self.folder / "rounds.safetensors"
+
+    @property
+    def _expected_units(self) -> float:
+        return self.mechanism.sampling_probability * self.canaries
+
+    def _open_ledger(self) -> Ledger:
+        ledger = Ledger(f"sqlite:///{self.folder / 'ledger.sqlite'}")
+        budget = PrivacyBudget(
+            epsilon=1.0, delta=1e-6, unit=TRANSITION, relation=self.mechanism.relation
+        )
+        ledger.set_budget(dataset=_DATASET, fingerprint=_FINGERPRINT, budget=budget)
+        ledger.open_run(
+            run_id=_RUN,
+            dataset=_DATASET,
+            fingerprint=_FINGERPRINT,
+            unit=budget.unit,
+            relation=budget.relation,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            max_rounds=1,
+            event=charged_rounds([self.mechanism.event(1)]),
+        )
+        return ledger
+
+    def _server_spec(self, workers: WorkerGroup, ledger: Ledger) -> ServerSpec:
+        initial = self.folder / "initial.safetensors"
+        state = CheckpointState(run_id=_RUN, round_index=0, stage="pretraining")
+        save_checkpoint(initial, {"parameters": torch.zeros(self.canaries)}, state)
+        return ServerSpec(
+            run_id=_RUN,
+            workers=workers,
+            initial=initial,
+            checkpoint=self._trained,
+            mechanism=self.mechanism,
+            expected_units=self._expected_units,
+            rounds=1,
+            max_rounds=1,
+            block_rounds=1,
+            optimiser=OptimiserConfig(beta1=0.0),
+            ledger=ledger,
+            insecure_key=self.insecure_key,
+        )

@@ -1,0 +1,307 @@
+"""Membership attack by loss: are rows that trained a model told from rows that did not?
+
+Nothing here is a private release: scores of sensitive rows and all that is made of them belong
+into ``private/``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from distributed_privrl.core.checks import check_positive, check_probability
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.trajectories import Transitions
+
+FALSE_POSITIVE_RATES = (0.01, 0.1)
+CONFIDENCE = 0.99
+_RESAMPLES_AT_ONCE = 100
+_ROUNDING = 1e-12
+
+
+class LossAttack(Protocol):
+    """A trained model that lets itself be attacked: the port that a method implements.
+
+    Privacy: losses of sensitive rows are raw private data: they go to ``private/`` alone.
+    """
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What each of the S losses of a row is, e.g. a noise level."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the model was trained on sensitive rows."""
+        ...
+
+    def losses(self, transitions: Transitions) -> NDArray[np.float64]:
+        """Return the losses ``(N, S)`` of N transitions; NaN for rows that training leaves out."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Roc:
+    """A receiver operating characteristic, members being the positives.
+
+    Args:
+        false_positive_rates: (K,) rising from 0 to 1, a point for each distinct score.
+        true_positive_rates: (K,) rising from 0 to 1.
+    """
+
+    false_positive_rates: NDArray[np.float64]
+    true_positive_rates: NDArray[np.float64]
+
+    @property
+    def area(self) -> float:
+        """Area under the curve: P(a member scores higher), ties counted half."""
+        return float(np.trapezoid(self.true_positive_rates, self.false_positive_rates))
+
+    def true_positive_rate(self, at: float) -> float:
+        """Return the largest true-positive rate of a threshold with at most ``at`` false ones."""
+        return float(self.true_positive_rates[self.false_positive_rates <= at + _ROUNDING].max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure with a confidence interval.
+
+    Args:
+        value: the figure.
+        low: lower end.
+        high: upper end.
+        chance: what guessing gives.
+    """
+
+    value: float
+    low: float
+    high: float
+    chance: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttackFigures:
+    """How well the attack tells members from non-members.
+
+    Args:
+        area: under the ROC curve.
+        true_positive_rates: by false-positive rate.
+        roc: the curve.
+        members: number of members scored.
+        non_members: number of non-members scored.
+    """
+
+    area: Estimate
+    true_positive_rates: Mapping[float, Estimate]
+    roc: Roc
+    members: int
+    non_members: int
+
+    def fires(self) -> bool:
+        """Say whether the area is above that of guessing by more than chance explains."""
+        return self.area.low > self.area.chance
+
+
+def roc_curve(members: NDArray[np.float64], non_members: NDArray[np.float64]) -> Roc:
+    """Return the ROC of scores, higher meaning "member".
+
+    Args:
+        members: (N,) scores of rows that the model was trained on: the positives.
+        non_members: (M,) scores of rows of the same source that it was not.
+
+    Raises:
+        ConfigError: no scores on a side, or one that is not finite.
+
+    Example:
+        >>> roc = roc_curve(np.array([3.0, 1.0]), np.array([2.0, 0.0]))
+        >>> roc.area, roc.true_positive_rate(0.1)
+        (0.75, 0.5)
+    """
+    is_member, ends = _ranked(members, non_members)
+    weights = np.stack([is_member, ~is_member]).astype(np.float64)
+    true, false = _rates(weights[:1], weights[1:], ends)
+    return Roc(false_positive_rates=false[0], true_positive_rates=true[0])
+
+
+def attack_figures(
+    members: NDArray[np.float64],
+    non_members: NDArray[np.float64],
+    *,
+    generator: np.random.Generator,
+    member_groups: NDArray[np.integer] | None = None,
+    non_member_groups: NDArray[np.integer] | None = None,
+    confidence: float = CONFIDENCE,
+    resamples: int = 1000,
+) -> AttackFigures:
+    """Return area and true-positive rates with intervals.
+
+    The area's interval is a percentile bootstrap over groups (rows of one trajectory or person are
+    drawn together). That of a true-positive rate is the wider, on each side, of this bootstrap and
+    of Clopper and Pearson's interval at the threshold found: a bootstrap never leaves 0 or 1.
+
+    Args:
+        members: (N,) scores, higher meaning "member".
+        non_members: (M,) scores.
+        generator: source of the resampling.
+        member_groups: (N,) which rows belong together; None: each row is a group of its own.
+        non_member_groups: (M,).
+        confidence: of each interval.
+        resamples: number of resamples.
+
+    Raises:
+        ConfigError: no scores on a side, one that is not finite, or a number out of range.
+
+    Reference: Matsumoto, Miura, Yanai, "Membership inference attacks against diffusion models"
+    (2023); paper 000, section IX-D and appendix H-C.
+    """
+    check_probability("confidence", confidence)
+    check_positive("resamples", resamples)
+    roc = roc_curve(members, non_members)
+    order, ends = _order(np.concatenate([members, non_members]))
+    sides = [
+        _group_numbers(scores, groups)
+        for scores, groups in ((members, member_groups), (non_members, non_member_groups))
+    ]
+    areas, rates = [], []
+    for start in range(0, resamples, _RESAMPLES_AT_ONCE):
+        count = min(_RESAMPLES_AT_ONCE, resamples - start)
+        drawn = [_resampled(numbers, count, generator) for numbers in sides]
+        true, false = _rates(*_weights(drawn, order), ends)
+        areas.append(np.trapezoid(true, false, axis=1))
+        rates.append(
+            [np.where(false <= at + _ROUNDING, true, 0).max(axis=1) for at in FALSE_POSITIVE_RATES]
+        )
+    spread = np.concatenate(rates, axis=1)
+    return AttackFigures(
+        area=_estimate(roc.area, np.concatenate(areas), confidence, chance=0.5),
+        true_positive_rates={
+            at: _with_exact(
+                _estimate(roc.true_positive_rate(at), spread[i], confidence, chance=at),
+                len(members),
+                confidence,
+            )
+            for i, at in enumerate(FALSE_POSITIVE_RATES)
+        },
+        roc=roc,
+        members=len(members),
+        non_members=len(non_members),
+    )
+
+
+def by_group(
+    losses: NDArray[np.float64], groups: NDArray[np.integer]
+) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
+    """Return the mean loss ``(G, S)`` of each group's rows ``(N, S)``, and the groups (G,).
+
+    Example:
+        >>> by_group(np.array([[1.0], [3.0], [5.0]]), np.array([7, 7, 4]))[0].tolist()
+        [[5.0], [2.0]]
+    """
+    names, numbers = np.unique(groups, return_inverse=True)
+    totals = np.zeros((len(names), losses.shape[1]))
+    np.add.at(totals, numbers, losses)
+    return totals / np.bincount(numbers)[:, None], names
+
+
+def exact_interval(successes: int, trials: int, confidence: float) -> tuple[float, float]:
+    """Return Clopper and Pearson's interval of a probability.
+
+    Args:
+        successes: how many of the trials.
+        trials: how many in all, one at least.
+        confidence: of the interval.
+
+    Example:
+        >>> low, high = exact_interval(0, 10, 0.95)
+        >>> low, round(high, 4)
+        (0.0, 0.3085)
+    """
+    tail = (1 - confidence) / 2
+    low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
+    high = stats.beta.isf(tail, successes + 1, trials - successes) if successes < trials else 1.0
+    return float(low), float(high)
+
+
+def _ranked(
+    members: NDArray[np.float64], non_members: NDArray[np.float64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    for name, scores in (("members", members), ("non_members", non_members)):
+        if scores.ndim != 1 or not len(scores):
+            raise ConfigError(f"{name} must be (N,) with N >= 1, got shape {scores.shape}")
+        if not np.isfinite(scores).all():
+            raise ConfigError(f"{name} hold scores that are not finite: leave those rows out")
+    order, ends = _order(np.concatenate([members, non_members]))
+    return order < len(members), ends
+
+
+def _order(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return positions by falling score, and where each run of equal scores ends."""
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+
+
+def _rates(
+    member_weights: NDArray[np.float64],
+    non_member_weights: NDArray[np.float64],
+    ends: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return true- and false-positive rates (R, K) of weights (R, N + M) by falling score."""
+    rates = []
+    for weights in (member_weights, non_member_weights):
+        sums = np.cumsum(weights, axis=1)
+        points = sums[:, ends] / sums[:, -1:]
+        rates.append(np.concatenate([np.zeros((len(points), 1)), points], axis=1))
+    return rates[0], rates[1]
+
+
+def _group_numbers(
+    scores: NDArray[np.float64], groups: NDArray[np.integer] | None
+) -> NDArray[np.int64]:
+    if groups is None:
+        return np.arange(len(scores))
+    if groups.shape != scores.shape:
+        raise ConfigError(f"groups must be {scores.shape} like the scores, got {groups.shape}")
+    numbers: NDArray[np.int64] = np.unique(groups, return_inverse=True)[1]
+    return numbers
+
+
+def _resampled(
+    numbers: NDArray[np.int64], count: int, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return how often each row is drawn, (count, N), when whole groups are drawn."""
+    groups = int(numbers.max()) + 1
+    drawn = generator.multinomial(groups, np.full(groups, 1 / groups), size=count)
+    weights: NDArray[np.float64] = drawn[:, numbers].astype(np.float64)
+    return weights
+
+
+def _weights(
+    drawn: list[NDArray[np.float64]], order: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    members, non_members = drawn
+    return (
+        np.concatenate([members, np.zeros_like(non_members)], axis=1)[:, order],
+        np.concatenate([np.zeros_like(members), non_members], axis=1)[:, order],
+    )
+
+
+def _estimate(
+    value: float, resampled: NDArray[np.float64], confidence: float, *, chance: float
+) -> Estimate:
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return Estimate(value=value, low=float(low), high=float(high), chance=chance)
+
+
+def _with_exact(estimate: Estimate, members: int, confidence: float) -> Estimate:
+    low, high = exact_interval(round(estimate.value * members), members, confidence)
+    return Estimate(
+        value=estimate.value,
+        low=min(low, estimate.low),
+        high=max(high, estimate.high),
+        chance=estimate.chance,
+    )

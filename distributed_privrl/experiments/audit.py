@@ -1,0 +1,239 @@
+"""Audits: what an attacker makes of a finished run, and what one round of its mechanism shows.
+
+They inform; no guarantee rests on them.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.spaces import part_width
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.canaries import CanaryRound, canary_round
+from distributed_privrl.evaluation.neighbours import Copying
+from distributed_privrl.evaluation.report import Section, write_report
+from distributed_privrl.experiments.attacks import (
+    Attacked,
+    attack_members,
+    attacked_sides,
+    detect_copies,
+)
+from distributed_privrl.experiments.audit_report import (
+    ChargedRound,
+    canary_facts,
+    canary_section,
+    compared_section,
+    copying_facts,
+    copying_section,
+    membership_facts,
+    membership_section,
+)
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.registry import load_config, plan_run
+from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.certificate import Certificate
+from distributed_privrl.privacy.events import PoissonGaussianEvent
+from distributed_privrl.rounds.plan import RoundPlan
+
+CANARY_FILE = "canary.json"
+AUDIT_FILE = "audit.json"
+_NO_ROUNDS = "not applicable: no private rounds of Poisson-sampled sums are charged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit found.
+
+    Args:
+        canary: the canary round, or in words why there is none.
+        membership: the attack by loss, or why there is none; None for a configuration. Private.
+        copying: the copying detector, or why there is none; None for a configuration. Private.
+    """
+
+    canary: CanaryRound | str
+    membership: Attacked | str | None = None
+    copying: Copying | str | None = None
+
+
+def audit_configuration(
+    config: RunConfig, *, out: Path, progress: Progress = silent, insecure_key: int | None = None
+) -> Audit:
+    """Run the canary round of a configuration and write ``canary.json``.
+
+    Args:
+        config: of any method; its number of units must be declared.
+        out: a new folder.
+        progress: told where the work is.
+        insecure_key: seeded noise, for tests.
+
+    Raises:
+        ConfigError: ``out`` is not empty, the number of units is not declared, or the method has
+            no private rounds.
+
+    Privacy: reads no data.
+    """
+    _check_new(out)
+    plan = plan_run(config)
+    if not isinstance(plan, RoundPlan) or plan.mechanism is None or plan.budget is None:
+        raise ConfigError(
+            f"method {config.method} with privacy.epsilon={config.privacy.epsilon} has no private"
+            " rounds: there is nothing to audit"
+        )
+    charged = ChargedRound(mechanism=plan.mechanism, delta=plan.budget.delta)
+    return Audit(canary=_write_canary(charged, out, progress, insecure_key))
+
+
+def audit_run(
+    run_directory: Path,
+    *,
+    out: Path,
+    held_out: str | None,
+    against: Path | None = None,
+    store: DatasetStore | None = None,
+    ledger_url: str | None = None,
+    progress: Progress = silent,
+    insecure_key: int | None = None,
+) -> Audit:
+    """Attack a finished run, and run the canary round of its mechanism.
+
+    Args:
+        run_directory: the ``--out`` of a finished run.
+        out: a new folder.
+        held_out: id of a dataset of the same source whose rows the run has not seen.
+        against: an earlier audit's folder to compare with.
+        store: datasets.
+        ledger_url: of the run; read where bounds were found with noise.
+        progress: told where the work is.
+        insecure_key: seeded noise of the canary round, for tests.
+
+    Raises:
+        ConfigError: the folder holds no finished run, ``held_out`` is missing or is one of the
+            run's own datasets, or ``out`` is not empty.
+
+    Privacy: whatever depends on a real row goes to ``out/private/``. Nothing is released and
+    nothing is charged. ``canary.json`` depends on the certificate alone.
+    """
+    directory, store = RunDirectory(run_directory), store or DatasetStore()
+    if not directory.certificate.exists():
+        raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
+    _check_new(out)
+    config = load_config(directory.config_path)
+    held_out = _checked_held_out(config, held_out, store)
+    earlier = None if against is None else read_audit(against)
+    certificate = Certificate.model_validate_json(directory.certificate.read_text())
+    charged = _charged_round(certificate)
+    sides = attacked_sides(config, store, held_out, progress)
+    attacked = attack_members(config, directory, store, ledger_url, sides, progress)
+    copies = detect_copies(config, store, sides, progress)
+    canary: CanaryRound | str = _NO_ROUNDS
+    if charged is not None:
+        canary = _write_canary(charged, out, progress, insecure_key)
+    facts = {
+        "run": str(run_directory),
+        "epsilon": certificate.epsilon,
+        "membership": membership_facts(attacked),
+        "copying": copying_facts(copies),
+    }
+    section = canary_section(canary, charged)
+    _write_private(out, certificate, section, attacked, copies, facts, earlier)
+    return Audit(canary=canary, membership=attacked, copying=copies)
+
+
+def read_audit(folder: Path) -> dict[str, Any]:
+    """Return the facts of an audit of a run.
+
+    Raises:
+        ConfigError: the folder holds none.
+        StorageError: it is damaged.
+    """
+    path = RunDirectory(folder).private / AUDIT_FILE
+    if not path.is_file():
+        raise ConfigError(f"{folder} holds no audit of a run: give a --out of privrl audit RUN_DIR")
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot read {path}: {error}; audit that run again") from error
+
+
+def _check_new(out: Path) -> None:
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: choose another --out")
+
+
+def _checked_held_out(config: RunConfig, held_out: str | None, store: DatasetStore) -> str:
+    data = config.data
+    if held_out is None:
+        raise ConfigError(
+            "the audit of a run needs rows of the same source that the run has not seen: give"
+            " --held-out ID (before a run, `privrl split` sets some apart; a simulator can collect"
+            " with another seed)"
+        )
+    if held_out in (data.sensitive, *data.public):
+        raise ConfigError(
+            f"--held-out {held_out} is a dataset of the run: the model knows its rows"
+        )
+    store.check_unit(held_out, data.unit)
+    mine, theirs = store.info(data.sensitive), store.info(held_out)
+    for name in ("observation_space", "action_space"):
+        one, other = getattr(mine, name), getattr(theirs, name)
+        if type(one) is not type(other) or part_width(one) != part_width(other):
+            raise ConfigError(
+                f"--held-out {held_out} has {name} {other}, {data.sensitive} has {one}: take rows"
+                " of the same source"
+            )
+    return held_out
+
+
+def _charged_round(certificate: Certificate) -> ChargedRound | None:
+    """Return the private round that the certificate states, if there is one."""
+    for stage in certificate.stages:
+        for event in stage.events:
+            if isinstance(event, PoissonGaussianEvent) and stage.clip_norm is not None:
+                mechanism = PrivateRound(
+                    clip_norm=stage.clip_norm,
+                    noise_multiplier=event.noise_multiplier,
+                    sampling_probability=event.sampling_probability,
+                    relation=stage.relation,
+                )
+                return ChargedRound(mechanism=mechanism, delta=stage.delta)
+    return None
+
+
+def _write_canary(
+    charged: ChargedRound, out: Path, progress: Progress, insecure_key: int | None
+) -> CanaryRound:
+    progress("canary round", 0, 1)
+    found = canary_round(charged.mechanism, insecure_key=insecure_key)
+    facts = canary_facts(found, charged)
+    write_atomically(out / CANARY_FILE, json.dumps(facts, indent=2) + "\n")
+    progress("canary round", 1, 1)
+    return found
+
+
+def _write_private(
+    out: Path,
+    certificate: Certificate,
+    canary: Section,
+    attacked: Attacked | str,
+    copies: Copying | str,
+    facts: dict[str, Any],
+    earlier: dict[str, Any] | None,
+) -> None:
+    directory = RunDirectory(out)
+    directory.write_private(AUDIT_FILE, json.dumps(facts, indent=2) + "\n")
+    sections = [membership_section(attacked), copying_section(copies), canary]
+    if earlier is not None:
+        sections.append(compared_section(facts, earlier))
+    write_report(
+        directory.private / "report.html",
+        directory.private / "report.json",
+        title=f"Audit of {facts['run']}",
+        certificate=certificate.to_dict(),
+        sections=sections,
+        audience="private",
+    )

@@ -1,0 +1,260 @@
+"""What an audit found, as facts for programs and as sections for people."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.canaries import CanaryRound
+from distributed_privrl.evaluation.membership import CONFIDENCE, Estimate
+from distributed_privrl.evaluation.neighbours import ALPHA, Copying
+from distributed_privrl.evaluation.report import Metric, PrivateFigure, Section
+from distributed_privrl.experiments.attacks import Attacked
+from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.events import Event, GaussianEvent, PoissonGaussianEvent
+
+_GUESSING = "chance explains it"
+_CLOSE_NOISE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChargedRound:
+    """A calibrated round, and the delta that its epsilon is stated at.
+
+    Args:
+        mechanism: the round.
+        delta: of the run.
+    """
+
+    mechanism: PrivateRound
+    delta: float
+
+    def epsilon(self, mu: float, *, sampled: bool) -> float:
+        """Return the epsilon of one round whose Gaussian part has ``mu``; 0 for mu <= 0.
+
+        Args:
+            mu: sensitivity / standard deviation.
+            sampled: with the coins of the configured sampling probability, or all units for sure.
+        """
+        if mu <= _CLOSE_NOISE:
+            return 0.0
+        event: Event = GaussianEvent(noise_multiplier=1 / mu)
+        if sampled:
+            event = PoissonGaussianEvent(
+                sampling_probability=self.mechanism.sampling_probability,
+                noise_multiplier=1 / mu,
+                count=1,
+            )
+        return epsilon(
+            (event,),
+            delta=self.delta,
+            relation=self.mechanism.relation,
+            accountant="pld",
+            certified=False,
+        )
+
+
+def canary_facts(found: CanaryRound, charged: ChargedRound) -> dict[str, Any]:
+    """Return the canary round as JSON: it depends on the mechanism alone, on no data."""
+    mu = found.mu
+    return {
+        "canaries": found.canaries,
+        "participants": found.participants,
+        "delta": charged.delta,
+        "mu": asdict(mu),
+        "sampled": asdict(found.sampled),
+        "epsilon_of_one_round": {
+            name: {
+                "value": charged.epsilon(mu.value, sampled=sampled),
+                "low": charged.epsilon(mu.low, sampled=sampled),
+                "high": charged.epsilon(mu.high, sampled=sampled),
+                "charged": charged.epsilon(mu.chance, sampled=sampled),
+            }
+            for name, sampled in (("sampled", True), ("all_units", False))
+        },
+    }
+
+
+def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Section:
+    """Return a section on the canary round."""
+    title = "One round over canaries"
+    if isinstance(found, str) or charged is None:
+        return Section(title=title, metrics=[Metric(name="canary round", value=str(found))])
+    facts = canary_facts(found, charged)
+    metrics = [
+        _estimated("mu of the noise", found.mu, "charged"),
+        _estimated("share of canaries that took part", found.sampled, "configured"),
+    ]
+    for name, words in (("sampled", "with its coins"), ("all_units", "if every unit took part")):
+        value = facts["epsilon_of_one_round"][name]
+        metrics.append(
+            Metric(
+                name=f"epsilon of one round, {words}",
+                value=value["value"],
+                explanation=f"{value['low']:.4g} .. {value['high']:.4g}; charged"
+                f" {value['charged']:.4g}, at delta {charged.delta:g}",
+            )
+        )
+    return Section(
+        title=title,
+        explanation=f"{found.canaries} made-up units with orthogonal vectors in one real round of"
+        " workers, noise and ledger. It informs: the guarantee rests on the accounting.",
+        metrics=metrics,
+    )
+
+
+def _estimated(name: str, estimate: Estimate, against: str) -> Metric:
+    return Metric(
+        name=name,
+        value=estimate.value,
+        explanation=f"{estimate.low:.4g} .. {estimate.high:.4g}; {against} {estimate.chance:.4g}",
+    )
+
+
+def membership_facts(found: Attacked | str) -> dict[str, Any] | str:
+    """Return the membership attack as JSON; private."""
+    if isinstance(found, str):
+        return found
+    figures = found.figures
+    return {
+        "rounds": found.rounds,
+        "members": figures.members,
+        "non_members": figures.non_members,
+        "area": asdict(figures.area),
+        "true_positive_rates": {
+            f"{at:g}": asdict(rate) for at, rate in figures.true_positive_rates.items()
+        },
+        "areas": found.areas,
+        "fires": figures.fires(),
+    }
+
+
+def membership_section(found: Attacked | str) -> Section:
+    """Return a section on the membership attack; for private reports alone."""
+    title = "Membership attack by loss"
+    if isinstance(found, str):
+        return Section(title=title, metrics=[Metric(name="membership attack", value=found)])
+    figures = found.figures
+    verdict = "the model gives members away" if figures.fires() else _GUESSING
+    return Section(
+        title=title,
+        explanation=f"{figures.members} members and {figures.non_members} rows (or units) held out,"
+        f" scored by the mean loss of the model after {found.rounds} rounds; intervals of"
+        f" {CONFIDENCE:.0%}. An attack that fails proves nothing.",
+        metrics=[
+            Metric(name="verdict", value=verdict),
+            _estimated("area under the ROC curve", figures.area, "guessing"),
+            *(
+                _estimated(f"true-positive rate at {at:.0%} false positives", rate, "guessing")
+                for at, rate in figures.true_positive_rates.items()
+            ),
+            *(
+                Metric(name=f"area, {name} alone", value=area, explanation="not chosen by result")
+                for name, area in found.areas.items()
+            ),
+        ],
+        figures=[
+            PrivateFigure(
+                image=plots.roc_curves({"mean loss": figures.roc}), caption="ROC, members positive"
+            )
+        ],
+    )
+
+
+def copying_facts(found: Copying | str) -> dict[str, Any] | str:
+    """Return the copying detector's findings as JSON; private."""
+    if isinstance(found, str):
+        return found
+    names = (
+        *("training_share", "expected_share", "p_value", "groups", "nearer_share"),
+        *("nearer_p_value", "near_copies", "shared"),
+    )
+    return {**{name: getattr(found, name) for name in names}, "fires": found.fires()}
+
+
+def copying_section(found: Copying | str) -> Section:
+    """Return a section on the copying detector; for private reports alone."""
+    title = "Copying detector"
+    if isinstance(found, str):
+        return Section(title=title, metrics=[Metric(name="copying detector", value=found)])
+    verdict = "the model copies training rows" if found.fires() else _GUESSING
+    return Section(
+        title=title,
+        explanation="Are released rows nearer to the training rows than to rows held out?",
+        metrics=[
+            Metric(name="verdict", value=verdict, explanation=f"at p <= {ALPHA:g}"),
+            Metric(
+                name="released rows whose nearest real row is a training row",
+                value=found.training_share,
+                explanation=f"{found.expected_share:.3f} without copying; p ="
+                f" {found.p_value:.2g} from permutations of {found.groups} groups",
+            ),
+            Metric(
+                name="released rows that are nearer to training rows than rows held out are",
+                value=found.nearer_share,
+                explanation=f".5 for a perfect model; rank test p = {found.nearer_p_value:.2g}, low"
+                " too for a model that draws from the middle of the data alone",
+            ),
+            Metric(
+                name="released rows nearer to a training row than the nearest 1 % held out",
+                value=found.near_copies,
+                explanation=".01 for a perfect model",
+            ),
+            Metric(
+                name="rows held out that are training rows too",
+                value=found.shared,
+                explanation="above 0: the two sides are not apart, or rows repeat by chance",
+            ),
+        ],
+    )
+
+
+def compared_section(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Section:
+    """Return a section that puts two audits side by side; for private reports alone.
+
+    Models that were trained for different numbers of rounds cannot be compared: one has had less
+    time to memorise, with privacy or without. The section says so.
+    """
+    metrics = []
+    sides = [
+        facts["membership"] if isinstance(facts["membership"], Mapping) else {}
+        for facts in (mine, theirs)
+    ]
+    rounds = [side.get("rounds") for side in sides]
+    agree = rounds[0] is not None and rounds[0] == rounds[1]
+    metrics.append(
+        Metric(
+            name="rounds of training",
+            value=f"{rounds[0]} and {rounds[1]}",
+            explanation="equal: the figures may be compared"
+            if agree
+            else "NOT EQUAL: a difference between the figures says nothing about privacy; train"
+            " both for the same number of rounds",
+        )
+    )
+    for name, value in (
+        ("epsilon", [_shown(facts.get("epsilon")) for facts in (mine, theirs)]),
+        ("area under the ROC curve", [_area(side) for side in sides]),
+        ("copying detector p", [_copying_p(facts) for facts in (mine, theirs)]),
+    ):
+        metrics.append(Metric(name=name, value=f"{value[0]} and {value[1]}"))
+    return Section(
+        title=f"Beside the audit of {theirs['run']}",
+        explanation="This run first, the other one second.",
+        metrics=metrics,
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None or not math.isfinite(value) else f"{value:.3g}"
+
+
+def _area(side: Mapping[str, Any]) -> str:
+    return f"{side['area']['value']:.3f}" if "area" in side else "none"
+
+
+def _copying_p(facts: Mapping[str, Any]) -> str:
+    found = facts["copying"]
+    return f"{found['p_value']:.2g}" if isinstance(found, Mapping) else "none"

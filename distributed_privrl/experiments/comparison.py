@@ -1,0 +1,193 @@
+"""Sections that compare synthetic with real rows, for private reports alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments import maze_layout
+from distributed_privrl.evaluation import neighbours, plots
+from distributed_privrl.evaluation.embedding import EmbeddingMethod, embed
+from distributed_privrl.evaluation.fidelity import fidelity
+from distributed_privrl.evaluation.report import Metric, PrivateFigure, Section
+from distributed_privrl.evaluation.trajectory_score import (
+    TrajectoryScore,
+    TrajectoryScoreConfig,
+    WindowEncoder,
+    trajectory_score,
+    windows_of,
+)
+
+NEIGHBOUR_ROWS = 5000
+EMBEDDED_ROWS = 2000
+_FEWEST_ROWS = neighbours.COVERAGE_NEIGHBOURS + 1
+_PERCENTILES = (1, 50, 99)
+
+
+def is_maze(environment: str) -> bool:
+    """Say whether an environment has a map."""
+    return environment.startswith("privrl/Maze2D-")
+
+
+def fidelity_section(
+    real: NDArray[Any],
+    synthetic: NDArray[Any],
+    names: Sequence[str],
+    maze: str | None,
+    *,
+    embedding: EmbeddingMethod = "pca",
+) -> Section:
+    """Return a section that compares synthetic with real rows; for private reports alone.
+
+    Args:
+        real: (M, D) in raw units.
+        synthetic: (N, D).
+        names: (D,) of the columns.
+        maze: environment id, for a map.
+        embedding: how rows are shown in the plane.
+    """
+    scores = fidelity(real, synthetic)
+    points = embed(
+        {"real": real[:EMBEDDED_ROWS], "synthetic": synthetic[:EMBEDDED_ROWS]}, method=embedding
+    )
+    figures = [
+        PrivateFigure(
+            image=plots.column_histograms({"real": real, "synthetic": synthetic}, names),
+            caption="Each column",
+        ),
+        PrivateFigure(
+            image=plots.correlation_difference(real, synthetic, names),
+            caption="Difference of correlations",
+        ),
+        PrivateFigure(image=plots.embedded_points(points), caption="Rows in the plane"),
+    ]
+    if maze is not None and is_maze(maze):
+        positions = {"real": real[:, :2], "synthetic": synthetic[:, :2]}
+        image = plots.maze_positions(positions, maze_layout(maze))
+        figures.append(PrivateFigure(image=image, caption="Positions"))
+    return Section(
+        title="Fidelity against the real rows",
+        explanation="Computed from real rows without noise.",
+        metrics=[
+            Metric(name="marginal", value=scores.marginal, explanation="1: every column agrees"),
+            Metric(
+                name="correlation", value=scores.correlation, explanation="1: every pair agrees"
+            ),
+            *_neighbour_metrics(real, synthetic),
+        ],
+        figures=figures,
+    )
+
+
+def _neighbour_metrics(real: NDArray[Any], synthetic: NDArray[Any]) -> list[Metric]:
+    """Return coverage, and distances to the nearest real row beside those among real rows."""
+    if len(real) < _FEWEST_ROWS:
+        return [Metric(name="coverage", value=f"not applicable: {len(real)} real rows")]
+    reference, compared = neighbours.standardised(
+        real, real[:NEIGHBOUR_ROWS], synthetic[:NEIGHBOUR_ROWS]
+    )
+    expected = neighbours.expected_coverage(len(reference), len(compared))
+    distances = np.percentile(neighbours.nearest_distances(compared, reference), _PERCENTILES)
+    among = np.percentile(neighbours.distances_within(reference), _PERCENTILES)
+    return [
+        Metric(
+            name="coverage",
+            value=neighbours.coverage(reference, compared),
+            explanation=f"share of real rows with a synthetic row among their"
+            f" {neighbours.COVERAGE_NEIGHBOURS} nearest; {expected:.3f} for a perfect sample",
+        ),
+        *(
+            Metric(
+                name=f"distance to the nearest real row, percentile {percentile}",
+                value=float(distance),
+                explanation=f"in standard deviations; {own:.3g} among the real rows themselves",
+            )
+            for percentile, distance, own in zip(_PERCENTILES, distances, among, strict=True)
+        ),
+    ]
+
+
+def score_trajectories(
+    store: DatasetStore,
+    *,
+    real: str,
+    synthetic: str,
+    public: str,
+    config: TrajectoryScoreConfig | None = None,
+) -> TrajectoryScore | str:
+    """Return the TrajScore, or in words why there is none.
+
+    Args:
+        store: datasets.
+        real: id of the real trajectories.
+        synthetic: id of the synthetic ones.
+        public: id of the trajectories that the autoencoder is trained on.
+        config: how.
+
+    Raises:
+        ConfigError: a dataset is missing, spaces differ, or windows are too few.
+    """
+    for dataset in (real, synthetic, public):
+        if store.info(dataset).kind == "transitions":
+            return f"not applicable: {dataset} holds independent transitions, no trajectories"
+    config = config or TrajectoryScoreConfig()
+    info = store.info(public)
+    layout = RowLayout(info.observation_space, info.action_space)
+    windows = {
+        dataset: windows_of(store.read_trajectories(dataset), layout, config.window)
+        for dataset in (public, real, synthetic)
+    }
+    for dataset in (real, synthetic):
+        if len(windows[dataset]) < 4:
+            return (
+                f"not applicable: {dataset} has {len(windows[dataset])} windows of"
+                f" {config.window} steps"
+            )
+    streams = Streams(0).child("trajectory score")
+    encoder = WindowEncoder(windows[public], config, streams)
+    return trajectory_score(
+        encoder,
+        windows[real],
+        windows[synthetic],
+        generator=streams.numpy("sample"),
+        config=config,
+    )
+
+
+def trajectory_section(score: TrajectoryScore | str, public: str) -> Section:
+    """Return a section on the TrajScore; for private reports alone.
+
+    Args:
+        score: it, or why there is none.
+        public: what the autoencoder was trained on.
+    """
+    if isinstance(score, str):
+        metrics = [Metric(name="TrajScore", value=score)]
+    else:
+        metrics = [
+            Metric(
+                name="TrajScore",
+                value=score.score,
+                explanation=f"mean cosine of {score.windows} matched windows; 1: the same",
+            ),
+            Metric(
+                name="TrajScore by chance",
+                value=score.chance,
+                explanation="other real windows with every column permuted; the largest of them"
+                f" {score.chance_high:.3f}",
+            ),
+            Metric(
+                name="TrajScore of real windows",
+                value=score.ceiling,
+                explanation="against other real windows: what a perfect model gets",
+            ),
+        ]
+    return Section(
+        title="TrajScore",
+        explanation=f"Windows seen through an autoencoder trained on {public}.",
+        metrics=metrics,
+    )

@@ -1,0 +1,508 @@
+"""Audits of whole runs: what fires, what does not, and what may leave."""
+
+import json
+import shutil
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.progress import silent
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Trajectories, Transitions
+from distributed_privrl.experiments import attacks
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.attacks import attacked_rows
+from distributed_privrl.experiments.audit import Audit, audit_configuration, audit_run, read_audit
+from distributed_privrl.experiments.audit_report import ChargedRound, compared_section
+from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.registry import METHODS, method_named, parse_config
+from distributed_privrl.experiments.run import run
+from distributed_privrl.privacy.calibration import PrivateRound
+
+MEMBERS, OTHERS = "audit/members-v0", "audit/others-v0"
+ROWS, ROUNDS = 60, 800
+BOUNDS = """
+observation: {low: -1.8, high: 1.8}
+action: {low: -1, high: 1}
+reward: [-1.8, 1.8]
+"""
+
+
+def rows(count: int, seed: int) -> Transitions:
+    source = np.random.default_rng(seed)
+    observations = source.normal(size=(count, 3))
+    return Transitions(
+        observations=observations,
+        actions=np.tanh(source.normal(size=(count, 1))),
+        rewards=source.normal(size=count),
+        next_observations=observations + 0.3 * source.normal(size=(count, 3)),
+        terminated=np.zeros(count, bool),
+        truncated=np.zeros(count, bool),
+        unit_ids=np.arange(count),
+    )
+
+
+def write(store: DatasetStore, dataset: str, transitions: Transitions, **settings: Any) -> None:
+    store.write_transitions(
+        dataset,
+        transitions,
+        layout="transitions",
+        observation_space=Box(-np.inf, np.inf, (3,)),
+        action_space=Box(-1, 1, (1,)),
+        **settings,
+    )
+
+
+def configuration(folder: Path, **changes: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "method": "privorl_n",
+        "data": {
+            "sensitive": MEMBERS,
+            "unit": "transition",
+            "units": ROWS,
+            "bounds": str(folder / "bounds.yaml"),
+        },
+        "privacy": {"epsilon": 1.0, "delta": 1e-3},
+        "model": {"width": 64, "depth": 2, "time_width": 32},
+        "training": {
+            "rounds": ROUNDS,
+            "expected_batch_size": ROWS,
+            "noise_multiplicity": 4,
+            "optimiser": {"learning_rate": 2e-3, "ema_decay": 0.99},
+            "pretraining": {"steps": 0},
+            "sampling": {"steps": 24, "churn": 0.0, "chunk_rows": 512},
+        },
+        "output": {"dataset": "audit/private-v0", "size": 300},
+        "runtime": {"workers": 1, "executor": "local"},
+    }
+    for path, value in changes.items():
+        section, _, key = path.partition("__")
+        values[section] = {**values[section], key: value}
+    return parse_config(values, source="test")
+
+
+@dataclass(frozen=True)
+class World:
+    """60 rows, a model without privacy and one with epsilon 1, trained equally long."""
+
+    folder: Path
+    store: DatasetStore
+
+    @property
+    def ledger(self) -> str:
+        return f"sqlite:///{self.folder / 'ledger.sqlite'}"
+
+    def train(self, name: str, config: RunConfig, *, key: int | None = None) -> Path:
+        out = self.folder / name
+        set_budget(config, self.store, self.ledger)
+        run(
+            config,
+            LocalExecutor(),
+            out=out,
+            ledger_url=self.ledger,
+            store=self.store,
+            insecure_key=key,
+        )
+        return out
+
+    def audit(self, name: str, out: Path, **settings: Any) -> Audit:
+        return audit_run(
+            self.folder / name,
+            out=out,
+            **{"held_out": OTHERS, "store": self.store, "ledger_url": self.ledger} | settings,
+        )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "bounds.yaml").write_text(BOUNDS)
+    made = World(folder, DatasetStore(folder / "datasets"))
+    write(made.store, MEMBERS, rows(ROWS, seed=1))
+    write(made.store, OTHERS, rows(ROWS, seed=5))
+    open_config = configuration(folder, privacy__epsilon=None, output__dataset="audit/open-v0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "write_reports", lambda *_: None)
+        made.train("open", open_config, key=1)  # a test key: what is found repeats
+        made.train("private", configuration(folder), key=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def audits(world: World) -> dict[str, Audit]:
+    return {
+        "open": world.audit("open", world.folder / "open-audit"),
+        "private": world.audit("private", world.folder / "private-audit", insecure_key=2),
+    }
+
+
+def private_report(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "private" / "report.json").read_text()))
+
+
+def test_both_detectors_fire_on_a_model_that_memorises(audits: dict[str, Audit]) -> None:
+    attacked, copied = audits["open"].membership, audits["open"].copying
+    assert not isinstance(attacked, str | None)
+    assert not isinstance(copied, str | None)
+    assert attacked.figures.fires()
+    assert attacked.figures.area.value > 0.9
+    assert attacked.figures.true_positive_rates[0.1].low > 0.5
+    assert copied.fires()
+    assert copied.training_share > 0.7
+    assert copied.nearer_p_value < 1e-4
+    assert copied.near_copies > 0.03
+
+
+def test_neither_fires_on_a_private_one(audits: dict[str, Audit]) -> None:
+    attacked, copied = audits["private"].membership, audits["private"].copying
+    assert not isinstance(attacked, str | None)
+    assert not isinstance(copied, str | None)
+    assert not attacked.figures.fires()
+    assert attacked.figures.area.value < 0.7
+    assert not copied.fires()
+    assert 0.3 < copied.training_share < 0.7
+    assert copied.near_copies < 0.05
+
+
+def test_both_were_trained_equally_long(audits: dict[str, Audit]) -> None:
+    for audit in audits.values():
+        assert not isinstance(audit.membership, str | None)
+        assert audit.membership.rounds == ROUNDS
+        assert audit.membership.figures.members == audit.membership.figures.non_members == ROWS
+
+
+def test_the_canary_round_is_of_what_was_charged(world: World, audits: dict[str, Audit]) -> None:
+    canary = audits["private"].canary
+    assert not isinstance(canary, str)
+    certificate = json.loads((world.folder / "private" / "certificate.json").read_text())
+    (event,) = certificate["stages"][0]["events"]
+    assert canary.charged_mu == pytest.approx(1 / event["noise_multiplier"])
+    assert canary.sampled.chance == event["sampling_probability"]
+    facts = json.loads((world.folder / "private-audit" / "canary.json").read_text())
+    assert facts["mu"]["value"] == canary.mu.value
+    assert facts["delta"] == 1e-3
+    assert str(audits["open"].canary).startswith("not applicable")
+    assert not (world.folder / "open-audit" / "canary.json").exists()
+
+
+def test_what_is_computed_from_real_rows_lies_in_private(
+    world: World, audits: dict[str, Audit]
+) -> None:
+    for name in audits:
+        folder = world.folder / f"{name}-audit"
+        assert {path.name for path in folder.iterdir()} <= {"canary.json", "private"}
+        private = folder / "private"
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+        names = {"NOT_FOR_RELEASE.txt", "audit.json", "report.html", "report.json"}
+        assert {path.name for path in private.iterdir()} == names
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in private.iterdir())
+        report = private_report(folder)
+        assert report["not_for_release"]
+        titles = [section["title"] for section in report["sections"]]
+        assert titles == [
+            "Membership attack by loss",
+            "Copying detector",
+            "One round over canaries",
+        ]
+
+
+def test_nothing_outside_private_depends_on_real_rows(
+    world: World, audits: dict[str, Audit], tmp_path: Path
+) -> None:
+    """The same audit of the same run over other rows: what may leave is the same, byte by byte."""
+    store = DatasetStore(tmp_path / "datasets")
+    shutil.copytree(world.store.root, store.root)
+    shutil.rmtree(store.root / MEMBERS)
+    write(store, MEMBERS, rows(45, seed=7))
+    said: list[tuple[Any, ...]] = []
+    out = tmp_path / "audit"
+    world.audit(
+        "private", out, store=store, insecure_key=2, progress=lambda *facts: said.append(facts)
+    )
+    before = world.folder / "private-audit"
+    assert (out / "canary.json").read_bytes() == (before / "canary.json").read_bytes()
+    for name in ("audit.json", "report.json"):
+        assert (out / "private" / name).read_bytes() != (before / "private" / name).read_bytes()
+    again: list[tuple[Any, ...]] = []
+    world.audit(
+        "private",
+        tmp_path / "again",
+        insecure_key=2,
+        progress=lambda *facts: again.append(facts),
+    )
+    assert said == again
+    assert {facts[0] for facts in said} == {
+        "reading rows",
+        "membership attack",
+        "copying detector",
+        "canary round",
+    }
+
+
+def test_an_audit_charges_nothing_and_leaves_the_run_alone(
+    world: World, audits: dict[str, Audit], tmp_path: Path
+) -> None:
+    from distributed_privrl.privacy.ledger import Ledger
+
+    def state() -> Any:
+        files = sorted(p for p in (world.folder / "private").rglob("*") if p.is_file())
+        return Ledger(world.ledger).entries(), [path.read_bytes() for path in files]
+
+    before = state()
+    world.audit("private", tmp_path / "audit")
+    assert state() == before
+
+
+def test_two_runs_side_by_side(world: World, audits: dict[str, Audit], tmp_path: Path) -> None:
+    world.audit("open", tmp_path / "audit", against=world.folder / "private-audit")
+    beside = private_report(tmp_path / "audit")["sections"][-1]
+    values = {metric["name"]: metric["value"] for metric in beside["metrics"]}
+    assert values["rounds of training"] == f"{ROUNDS} and {ROUNDS}"
+    assert values["epsilon"].startswith("none and ")
+
+
+def test_runs_of_different_length_are_not_compared_silently(
+    world: World, audits: dict[str, Audit]
+) -> None:
+    mine = read_audit(world.folder / "open-audit")
+    longer = {**mine, "membership": {**mine["membership"], "rounds": 2 * ROUNDS}}
+    rounds = compared_section(mine, longer).metrics[0]
+    assert rounds.value == f"{ROUNDS} and {2 * ROUNDS}"
+    assert rounds.explanation.startswith("NOT EQUAL")
+    assert compared_section(mine, mine).metrics[0].explanation.startswith("equal")
+    silent = {**mine, "membership": "not applicable", "copying": "not applicable"}
+    assert compared_section(silent, silent).metrics[0].explanation.startswith("NOT EQUAL")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"held_out": None}, "give --held-out ID"),
+        ({"held_out": MEMBERS}, "a dataset of the run"),
+        ({"held_out": "audit/none-v0"}, "no dataset 'audit/none-v0'"),
+        ({"held_out": "audit/wide-v0"}, "observation_space"),
+        ({"against": Path("nowhere")}, "holds no audit of a run"),
+    ],
+)
+def test_wrong_requests_are_refused_before_anything_is_written(
+    world: World, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    if "audit/wide-v0" not in world.store.ids():
+        wide = replace(
+            rows(3, 0), observations=np.zeros((3, 5)), next_observations=np.zeros((3, 5))
+        )
+        world.store.write_transitions(
+            "audit/wide-v0",
+            wide,
+            layout="transitions",
+            observation_space=Box(-np.inf, np.inf, (5,)),
+            action_space=Box(-1, 1, (1,)),
+        )
+    with pytest.raises(ConfigError, match=message):
+        world.audit("private", tmp_path / "audit", **settings)
+    assert not (tmp_path / "audit").exists()
+
+
+def test_folders_that_do_not_fit_are_refused(
+    world: World, audits: dict[str, Audit], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="holds no finished run"):
+        world.audit("datasets", tmp_path / "audit")
+    with pytest.raises(ConfigError, match="is not empty"):
+        world.audit("private", world.folder / "open-audit")
+    damaged = tmp_path / "damaged" / "private"
+    damaged.mkdir(parents=True)
+    (damaged / "audit.json").write_text("{")
+    with pytest.raises(StorageError, match="audit that run again"):
+        read_audit(damaged.parent)
+
+
+def test_a_configuration_alone_reads_no_data(tmp_path: Path) -> None:
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    config = configuration(tmp_path, training__expected_batch_size=30)
+    found = audit_configuration(config, out=tmp_path / "audit", insecure_key=1)
+    assert found.membership is found.copying is None
+    assert not isinstance(found.canary, str)
+    assert found.canary.sampled.chance == 0.5
+    assert found.canary.sampled.low < 0.5 < found.canary.sampled.high
+    assert [path.name for path in (tmp_path / "audit").iterdir()] == ["canary.json"]
+    facts = json.loads((tmp_path / "audit" / "canary.json").read_text())["epsilon_of_one_round"]
+    assert facts["sampled"]["charged"] <= facts["all_units"]["charged"]
+    for name, change in (("privacy", {"privacy__epsilon": None}), ("units", {"data__units": None})):
+        with pytest.raises(ConfigError, match=name):
+            audit_configuration(configuration(tmp_path, **change), out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_epsilon_of_one_round_by_hand() -> None:
+    mechanism = PrivateRound(clip_norm=1.0, noise_multiplier=0.5, sampling_probability=0.01)
+    charged = ChargedRound(mechanism=mechanism, delta=1e-5)
+    # Gaussian(2), delta 1e-5: 4.377 (PRIVACY.md, section 2).
+    assert charged.epsilon(0.5, sampled=False) == pytest.approx(1.98, abs=0.02)
+    assert charged.epsilon(1.0, sampled=False) == pytest.approx(4.377, abs=0.005)
+    assert 0 < charged.epsilon(1.0, sampled=True) < charged.epsilon(1.0, sampled=False)
+    assert charged.epsilon(0.0, sampled=True) == charged.epsilon(-0.3, sampled=False) == 0
+
+
+def test_methods_that_offer_no_attack_say_so() -> None:
+    offered = {name: method_named(name).attack is not None for name in METHODS}
+    assert offered["privorl_n"]
+    assert not offered["apvi"]
+
+
+def trajectories() -> Trajectories:
+    """Return six trajectories of four steps; the reward is the step's position in the dataset."""
+    source = np.random.default_rng(0)
+    return Trajectories(
+        observations=source.normal(size=(30, 3)),
+        actions=np.tanh(source.normal(size=(24, 1))),
+        rewards=np.arange(24),
+        terminated=np.zeros(24, bool),
+        truncated=np.arange(24) % 4 == 3,
+        offsets=np.arange(7) * 4,
+        unit_ids=np.array([5, 5, 8, 8, 9, 9]),
+    )
+
+
+@pytest.mark.parametrize(("unit", "groups"), [("transition", 6), ("trajectory", 6), ("patient", 3)])
+def test_rows_that_belong_together_are_one_group(tmp_path: Path, unit: str, groups: int) -> None:
+    store = DatasetStore(tmp_path)
+    store.write_trajectories(
+        "audit/episodes-v0",
+        trajectories(),
+        observation_space=Box(-np.inf, np.inf, (3,)),
+        action_space=Box(-1, 1, (1,)),
+        unit_column="patient",
+    )
+
+    def taken(limit: int, max_length: int | None = None) -> Any:
+        return attacked_rows(
+            store,
+            "audit/episodes-v0",
+            unit=unit,
+            limit=limit,
+            max_length=max_length,
+            generator=np.random.default_rng(1),
+        )
+
+    everything = taken(100)
+    assert len(everything.transitions) == 24
+    assert len(np.unique(everything.groups)) == groups
+    if unit == "transition":
+        assert 0 < len(taken(12).transitions) < 24
+        return
+    some = taken(8)
+    per_unit = 24 // groups
+    _, counts = np.unique(some.groups, return_counts=True)
+    assert set(counts) == {per_unit}  # whole units alone
+    capped = taken(100, max_length=3)
+    assert set(np.unique(capped.groups, return_counts=True)[1]) == {3}
+    first = [np.sort(capped.transitions.rewards[capped.groups == one]) for one in capped.groups]
+    assert all((part % per_unit).tolist() == [0, 1, 2] for part in first)
+
+
+def clouds(count: int, seed: int) -> Trajectories:
+    """Return trajectories of ten steps, each around a place of its own."""
+    source = np.random.default_rng(seed)
+    places = np.repeat(source.normal(size=(count, 3)), 11, axis=0)
+    steps = 10 * count
+    return Trajectories(
+        observations=places + 0.05 * source.normal(size=places.shape),
+        actions=np.zeros((steps, 1)),
+        rewards=np.zeros(steps),
+        terminated=np.zeros(steps, bool),
+        truncated=np.arange(steps) % 10 == 9,
+        offsets=10 * np.arange(count + 1),
+        unit_ids=np.arange(count),
+    )
+
+
+@pytest.mark.parametrize(("training", "held_out"), [(300, 60), (60, 300)])
+def test_sides_of_different_size_neither_accuse_nor_excuse(
+    tmp_path: Path, training: int, held_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attacks, "AUDITED_ROWS", 400)
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    store = DatasetStore(tmp_path / "datasets")
+    places = {MEMBERS: clouds(training, 1), OTHERS: clouds(held_out, 2)}
+    places |= {"audit/fresh-v0": clouds(300, 3), "audit/copied-v0": places[MEMBERS]}
+    for dataset, found in places.items():
+        store.write_trajectories(
+            dataset,
+            found,
+            observation_space=Box(-np.inf, np.inf, (3,)),
+            action_space=Box(-1, 1, (1,)),
+        )
+
+    def detected(released: str) -> Any:
+        config = configuration(tmp_path, output__dataset=released)
+        sides = attacks.attacked_sides(config, store, OTHERS, silent)
+        return attacks.detect_copies(config, store, sides, silent)
+
+    fresh, copied = detected("audit/fresh-v0"), detected("audit/copied-v0")
+    assert fresh.expected_share == pytest.approx(training / (training + held_out), abs=0.05)
+    assert fresh.training_share == pytest.approx(fresh.expected_share, abs=0.15)
+    assert 0.02 < fresh.p_value < 0.98
+    assert copied.fires()
+
+
+def test_units_of_several_rows_are_scored_whole(world: World, tmp_path: Path) -> None:
+    """A run whose unit is a person: members are persons, not rows."""
+    store = DatasetStore(tmp_path / "datasets")
+    persons = np.arange(ROWS) // 3
+    for dataset, seed in ((MEMBERS, 1), (OTHERS, 2)):
+        write(store, dataset, replace(rows(ROWS, seed), unit_ids=persons), unit_column="person")
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    config = configuration(
+        tmp_path,
+        data__unit="person",
+        data__units=20,
+        privacy__epsilon=None,
+        training__rounds=5,
+        training__expected_batch_size=20,
+        output__size=20,
+    )
+    place = World(tmp_path, store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "write_reports", lambda *_: None)
+        place.train("run", config)
+    found = place.audit("run", tmp_path / "audit").membership
+    assert not isinstance(found, str | None)
+    assert (found.figures.members, found.figures.non_members) == (20, 20)
+
+
+def test_bounds_found_with_noise_are_read_from_the_ledger(world: World, tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path / "datasets")
+    for dataset, seed in ((MEMBERS, 1), (OTHERS, 2)):
+        write(store, dataset, rows(600, seed))
+    (tmp_path / "bounds.yaml").write_text(BOUNDS.replace("1.8", "9"))
+    config = configuration(
+        tmp_path,
+        data__units={"epsilon": 2.0},
+        data__bounds={
+            "epsilon": 6.0,
+            "search": str(tmp_path / "bounds.yaml"),
+            "parts": ["observation"],
+        },
+        privacy__epsilon=10.0,
+        privacy__delta=1e-4,
+        training__rounds=30,
+        output__size=20,
+    )
+    place = World(tmp_path, store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "write_reports", lambda *_: None)
+        place.train("run", config)
+    found = place.audit("run", tmp_path / "audit").membership
+    assert not isinstance(found, str | None)
+    assert found.figures.members == 600
+    with pytest.raises(ConfigError, match="give --ledger URL"):
+        place.audit("run", tmp_path / "other", ledger_url=f"sqlite:///{tmp_path / 'new.sqlite'}")
