@@ -10,7 +10,7 @@ from pathlib import Path
 
 import minari
 
-from distributed_privrl.experiments.run import CERTIFICATE_KEY
+from distributed_privrl.data.metadata import CERTIFICATE_KEY
 
 VERIFICATION_FAILED = 6
 

@@ -128,7 +128,7 @@ class ReleaseServer(RoundServer):
 
     Privacy: unit, relation and sensitivity are the program's, which states one event a release. A
     step whose noise was drawn and whose result is in no checkpoint is spent; a spare one is paid
-    for in its place. Raw statistics stay in this process.
+    for in its place. Raw statistics stay in the workers' and this process.
     """
 
     def __init__(self, spec: ReleaseServerSpec) -> None:

@@ -10,13 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks import sepsis, sepsis_levers
-from benchmarks.sepsis_levers import OnceLayout, OncePerUnit, OutcomeCounts, clusters
-from distributed_privrl.core.executor import LocalExecutor
+from benchmarks.sepsis_levers import OutcomeCounts, clusters
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.sepsis import DEATH, OVER, SURVIVAL
-from distributed_privrl.methods.value_iteration.counts import CountLayout, CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.study import Simulated
-from distributed_privrl.privacy.units import Relation
 
 ACTIONS = 2
 
@@ -48,38 +45,11 @@ def every_trajectory(
     ]
 
 
-def counted(layout: CountLayout, source: Any) -> NDArray[np.float64]:
-    """Return successors' and pairs' counts of one worker as one vector."""
-    workers = LocalExecutor().start(CountWorker, [CountSpec(source=source, layout=layout)])
-    (answer,) = workers.call("counts", {"step": 0})
-    table = np.zeros((layout.pairs, layout.successors))
-    table.reshape(-1)[answer.cells] = answer.counts
-    return np.concatenate([table.reshape(-1), table.sum(axis=1)])
-
-
 def furthest(vectors: NDArray[np.float64]) -> tuple[float, float]:
     """Return the largest norm and the largest distance of any two."""
     norms = (vectors**2).sum(axis=1)
     distances = norms[:, None] + norms[None] - 2 * vectors @ vectors.T
     return float(np.sqrt(norms.max())), float(np.sqrt(distances.max()))
-
-
-def test_first_visits_move_counts_as_far_as_is_stated_and_no_further() -> None:
-    states, horizon = 4, 2
-    layout = OnceLayout(
-        states=states,
-        actions=ACTIONS,
-        horizon=horizon,
-        pooled=True,
-        terminal=np.zeros(states, bool),
-    )
-    sources = [Simulated(trajectory(*t)) for t in every_trajectory(range(states), horizon)]
-    once = [OncePerUnit(source, np.arange(states), ACTIONS) for source in sources]
-    added, replaced = furthest(np.stack([counted(layout, source) for source in once]))
-    assert replaced == pytest.approx(layout.sensitivities(Relation.REPLACE_ONE).l2)
-    assert added == pytest.approx(layout.sensitivities(Relation.ADD_OR_REMOVE).l2)
-    every = furthest(np.stack([counted(layout, source) for source in sources]))
-    assert every[1] > 1.2 * replaced, "leaving later visits out lowers the sensitivity"
 
 
 def test_outcomes_move_as_far_as_is_stated_and_no_further() -> None:
@@ -94,8 +64,6 @@ def test_outcomes_move_as_far_as_is_stated_and_no_further() -> None:
 
 def test_a_patient_counts_once_a_pair_and_in_the_outcome_that_came() -> None:
     source = Simulated(trajectory((0, 1, 0, 0, SURVIVAL), (1, 0, 1, 1)))
-    rewards = OncePerUnit(source, np.arange(OVER + 1), ACTIONS)().rewards
-    assert np.isfinite(rewards).tolist() == [True, True, False, False]
     counts = OutcomeCounts(source, groups=np.arange(OVER + 1), actions=ACTIONS, horizon=20)
     lived, died = counts._vector.reshape(2, -1)
     assert np.flatnonzero(lived).tolist() == [1, 2]  # (0, 1) and (1, 0), the end behind a repeat

@@ -4,6 +4,8 @@ import json
 import math
 import re
 
+import pytest
+
 from distributed_privrl.environments.problems import icu_sepsis
 from distributed_privrl.methods.value_iteration.config import rho_of
 from distributed_privrl.methods.value_iteration.sensitivity import tabular_sensitivities
@@ -40,6 +42,33 @@ def test_sensitivities_are_those_of_the_table() -> None:
     others = {row(Relation.ADD_OR_REMOVE), row(Relation.REPLACE_WITH_NULL)}
     assert len(others) == 1
     assert f"| `add_or_remove`, `replace_with_null` | {others.pop()} |" in PAGE
+
+
+def test_first_visits_and_caps_move_counts_as_the_page_says() -> None:
+    said = (
+        "L1 stays H times the table's, L2 becomes sqrt(H) times it, with m trajectories as with one"
+    )
+    assert said in PAGE
+    relation = Relation.REPLACE_ONE
+    for most in (1, 3):
+        step = tabular_sensitivities(relation, horizon=20, max_trajectories_per_unit=most)
+        first = tabular_sensitivities(
+            relation, horizon=20, max_trajectories_per_unit=most, pooled=True, visits="first"
+        )
+        assert first.l1 == 20 * step.l1
+        assert first.l2 == pytest.approx(math.sqrt(20) * step.l2)
+        capped = tabular_sensitivities(
+            relation,
+            horizon=20,
+            max_trajectories_per_unit=most,
+            pooled=True,
+            visits="first",
+            max_rows_per_unit=8,
+        )
+        bound = math.sqrt(8 / most) * step.l2
+        assert 0.9 * bound < capped.l2 <= bound * (1 + 1e-12)
+        assert capped.l2 == pytest.approx(bound) or most > 1
+    assert 1 / math.sqrt(20) < 0.25, "less than a quarter of the noise"
 
 
 def test_the_cells_of_icu_sepsis_are_counted() -> None:

@@ -29,10 +29,13 @@ from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     vector_sensitivity,
 )
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
+from distributed_privrl.methods.value_iteration.config import ApviConfig
+from distributed_privrl.methods.value_iteration.planning import plan_tabular
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
+from distributed_privrl.methods.value_iteration.settings import tabular_settings
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
@@ -172,6 +175,28 @@ def test_the_plan_prices_what_is_reserved_and_no_more_than_asked(case: str) -> N
     assert plan.max_rounds == (1 if case.startswith("pooled") else HORIZON + 1)
     assert 0.98 * 5 < plan.epsilon(plan.max_rounds, certified=True) <= 5
     assert plan.epsilon(plan.rounds) < 5 or case.startswith("pooled")
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "l2"),
+    [
+        ({"pooled": True}, {}, 2 * HORIZON),
+        ({"pooled": True}, {"max_length": 12}, 2 * 12),
+        ({"pooled": True, "visits": "first"}, {}, 2 * HORIZON**0.5),
+        ({"pooled": True, "visits": "first"}, {"max_length": 12}, 2 * 12**0.5),
+        ({"pooled": True, "visits": "first", "max_trajectories_per_unit": 3}, {}, 6 * HORIZON**0.5),
+        ({"stationary": False}, {"max_length": 12}, 2),
+    ],
+)
+def test_the_release_is_made_for_what_the_configuration_lets_count(
+    model: dict[str, Any], data: dict[str, Any], l2: float
+) -> None:
+    config = parse_config(values(model={"reward": "known", **model}, data=data), source="test")
+    assert isinstance(config, ApviConfig)
+    settings = tabular_settings(config, plan_tabular(config), states=25, actions=4)
+    assert settings.release is not None
+    assert settings.release.sensitivity == pytest.approx(l2)
+    assert settings.layout.max_rows_per_unit == data.get("max_length")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -355,6 +380,8 @@ WRONG = {
         "has no features",
     ),
     "facts": (values(model={"facts": "/nowhere.npz"}), ConfigError, "no file at"),
+    "first visits by step": (values(model={"visits": "first"}), ConfigError, "need pooled"),
+    "one rule by step": (values(model={"stationary": True}), ConfigError, "need pooled"),
     "unknown": (values(model={"horizons": 3}), ConfigError, "unknown key"),
     "column": (values(data={"unit": "patient_id"}), ConfigError, "has no unit"),
 }

@@ -179,3 +179,37 @@ def test_what_would_break_the_sensitivity_or_makes_no_sense_is_refused() -> None
     )
     with pytest.raises(ConfigError, match="Discrete"):
         worker(box)
+
+
+@pytest.mark.parametrize("order", ["random", "rising", "huge and tiny", "thirds"])
+def test_float64_sums_move_by_little_more_than_a_term(order: str) -> None:
+    """What the assumption `float64_sums` leaves unpaid, on orders that round badly."""
+    count = 200_000
+    rewards = {
+        "random": np.random.default_rng(0).uniform(size=count),
+        "rising": np.sort(np.random.default_rng(0).uniform(size=count)),
+        "huge and tiny": np.tile([1.0, 2.0**-30], count // 2),
+        "thirds": np.full(count, 1 / 3),
+    }[order].astype(np.float32)
+
+    def targets(kept: np.ndarray) -> float:
+        rows = Trajectories(
+            observations=np.zeros(2 * kept.sum(), np.int64),
+            actions=np.zeros(kept.sum(), np.int64),
+            rewards=rewards[kept],
+            terminated=np.zeros(kept.sum(), bool),
+            truncated=np.ones(kept.sum(), bool),
+            offsets=np.arange(kept.sum() + 1),
+            unit_ids=np.arange(kept.sum()).astype(np.uint64),
+        )
+        one = FeatureMap(table=np.full((1, 1), 0.7), actions=1)
+        sums = worker(rows, features=one, horizon=1).value_statistics(0, np.array([1 / 3]), None)
+        return float(sums.targets.item())
+
+    everybody = np.ones(count, bool)
+    for removed in (0, count // 2, count - 1):
+        others = everybody.copy()
+        others[removed] = False
+        moved = targets(everybody) - targets(others)
+        term = 0.7 * (float(rewards[removed]) + 1 / 3)
+        assert abs(moved - term) <= 2.0**-20
