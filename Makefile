@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
-BENCHMARKS ?= dp_sgd sampling accounting ray_round
+BENCHMARKS ?= dp_sgd sampling accounting ray_round value_iteration utility_value_iteration
 
 .PHONY: help env dev check test test-slow smoke demo bench lock clean
 help:  ## this list
@@ -20,7 +20,7 @@ $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -q -c requirements.lock -e '.[envs,test,dev]'
+	$(PIP) install -q -c requirements.lock -e '.[envs,test,dev,parity]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs

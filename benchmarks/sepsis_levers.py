@@ -1,13 +1,12 @@
 """What may be counted in ICU-Sepsis beside the counts of DP-APVI, with the same guarantee.
 
-The problem is public, and so are the clusters and every constant here, which were chosen on it. A
-benchmark's levers are no part of the package.
+The problem is public, and so are the clusters and every constant here, which were chosen on it.
+They are no part of the package.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +17,9 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.problems import icu_sepsis_features
 from distributed_privrl.environments.sepsis import DEATH, SURVIVAL
-from distributed_privrl.methods.value_iteration.counts import CountLayout
-from distributed_privrl.methods.value_iteration.rows import step_rows
-from distributed_privrl.methods.value_iteration.sensitivity import TabularSensitivities
+from distributed_privrl.methods.value_iteration.rows import first_visits, step_rows
 from distributed_privrl.privacy.mechanisms import GaussianRelease
 from distributed_privrl.privacy.noise import NoiseSource
-from distributed_privrl.privacy.units import Relation
 
 DEVIATIONS = 2.0
 """How many standard deviations an action's outcome must lie above its state's to be taken."""
@@ -47,54 +43,6 @@ def clusters(count: int) -> NDArray[np.int64]:
     used, lasting = np.unique(found, return_inverse=True)
     ends = len(used) + np.arange(len(features) - DEATH)
     return np.concatenate([lasting, ends]).astype(np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class OncePerUnit:
-    """Gives a worker each unit's first visit to a pair of group and action; the rest is void.
-
-    The successor of a first visit has the same distribution as that of any visit, because when a
-    pair is first visited is known before its successor is drawn: nothing is biased.
-
-    Args:
-        source: of the trajectories.
-        groups: ``(S,)``, group of each state.
-        actions: A.
-    """
-
-    source: Callable[[], Trajectories]
-    groups: NDArray[np.int64]
-    actions: int
-
-    def __call__(self) -> Trajectories:
-        """Return the trajectories with a reward of NaN, which is not counted, at later visits."""
-        trajectories = self.source()
-        rows = trajectories.transitions("trajectory")
-        _, units = np.unique(rows.unit_ids, return_inverse=True)
-        pairs = self.groups[rows.observations] * self.actions + rows.actions
-        keys = units * (int(self.groups.max() + 1) * self.actions) + pairs
-        _, first = np.unique(keys, return_index=True)
-        rewards = np.full_like(trajectories.rewards, np.nan)
-        rewards[first] = trajectories.rewards[first]
-        return replace(trajectories, rewards=rewards)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OnceLayout(CountLayout):
-    """Pooled counts over what `OncePerUnit` leaves.
-
-    Privacy:
-        Unit: whatever owns at most m trajectories. Sensitivity: a unit adds 0 or 1 to each pair and
-        a single successor with it, to at most m H pairs, so that its vector u has |u|_2^2 <= m H in
-        each family instead of (m H)^2; replacing it moves a family by at most |u|^2 + |v|^2, as in
-        `tabular_sensitivities`. Event: none; the program's release states it.
-    """
-
-    def sensitivities(self, relation: Relation) -> TabularSensitivities:
-        """Return how far one unit moves a release."""
-        bound = super().sensitivities(relation)
-        most = self.max_trajectories_per_unit * self.horizon
-        return replace(bound, l2=bound.l2 / math.sqrt(most))
 
 
 class OutcomeCounts:
@@ -125,21 +73,21 @@ class OutcomeCounts:
     ) -> None:
         self.sensitivity = math.sqrt(2 * horizon)
         self._groups, self._actions = groups, actions
-        read = functools.partial(
-            step_rows,
+        rows = step_rows(
+            source(),
             states=len(groups),
             actions=actions,
             horizon=horizon,
             reward_range=(0.0, 1.0),
             max_trajectories_per_unit=1,
         )
-        every = read(source())
-        lived = every.unit_ids[every.next_states == SURVIVAL]
-        died = every.unit_ids[every.next_states == DEATH]
-        rows = read(OncePerUnit(source, groups, actions)())
         pairs = groups[rows.states] * actions + rows.actions
+        first = first_visits(rows, pairs)
         self._vector = np.concatenate(
-            [self._counted(pairs[np.isin(rows.unit_ids, ended)]) for ended in (lived, died)]
+            [
+                self._counted(pairs[first[np.isin(rows.unit_ids[first], rows.unit_ids[ended])]])
+                for ended in (rows.next_states == SURVIVAL, rows.next_states == DEATH)
+            ]
         )
 
     def _counted(self, pairs: NDArray[np.int64]) -> NDArray[np.float64]:

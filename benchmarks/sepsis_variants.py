@@ -7,6 +7,8 @@ from typing import Literal
 from distributed_privrl.methods.value_iteration.pessimism import Preset
 
 HORIZON, SHORT = 20, 8
+FIRST_SEED = 1
+"""That of the first run of each cell: constants were chosen with seed 0."""
 Counted = Literal["each step", "pooled", "once a patient", "outcomes"]
 
 
@@ -16,7 +18,7 @@ class Variant:
 
     Args:
         counts: ``each step``: as the paper has it; ``pooled``: over time steps; ``once a patient``:
-            pooled, a patient's first visit to each pair; ``outcomes``: `OutcomeCounts`.
+            pooled, with ``visits="first"``; ``outcomes``: `OutcomeCounts`.
         clusters: of states, beside the terminal ones; None: every state by itself.
         pessimism: preset of DP-APVI's penalty; None where it is another algorithm.
         horizon: time steps that are counted, and planned.

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import harness, utility_value_iteration
+from benchmarks import harness, sepsis, utility_value_iteration
+from benchmarks.harness import Result
 from benchmarks.linear_figure import BUDGETS, INSTANCES, OURS, PAPER, problem
 
 
@@ -32,3 +33,17 @@ def test_the_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert ratios["gap_tuned_ours_rho_25"] < ratios["gap_tuned_paper_rho_25"]
     assert (tmp_path / "utility_value_iteration.png").read_bytes().startswith(b"\x89PNG")
     assert "as published" in (tmp_path / "utility_value_iteration.md").read_text()
+
+
+def test_the_command_saves_the_figure_and_the_price_in_icu_sepsis(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    row = Result(cells=[{"figure": 1}], ratios={})
+    monkeypatch.setattr(utility_value_iteration, "run", lambda quick: row)
+    monkeypatch.setattr(sepsis, "result", lambda quick: row)
+    utility_value_iteration.main(["--scale", "quick", "--out", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.{suffix}"
+        for name in ("utility_value_iteration", "utility_icu_sepsis")
+        for suffix in ("md", "json")
+    }

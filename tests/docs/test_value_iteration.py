@@ -92,6 +92,17 @@ def test_the_price_of_privacy_is_that_of_the_benchmark() -> None:
         cell = known[counts, int(states), int(patients.replace(",", ""))]
         shown = [cell[name] for name in ("eps 0.5", "eps 1", "eps 4", "no privacy")]
         assert figures.split(" | ") == [f"{value:.3f}" for value in shown], (counts, states)
+    one_rule = re.findall(
+        r"^\| once a patient \| 716 +\| practical \| 20 +\| 1000000 +\|(.+)\|$",
+        (RESULTS / "utility_icu_sepsis.md").read_text(),
+        re.MULTILINE,
+    )
+    kept = [float(cell) for cell in one_rule[1].split("|")[2:4]]
+    cell = known["once a patient", 716, 1_000_000]
+    assert (
+        f"{kept[0]:.3f} instead of {cell['eps 4']:.3f} at epsilon 4 and {kept[1]:.3f} instead of"
+        f" {cell['no privacy']:.3f} without privacy"
+    ) in PAGE
 
 
 def test_the_speed_is_that_of_the_benchmark() -> None:

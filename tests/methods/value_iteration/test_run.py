@@ -22,6 +22,7 @@ from distributed_privrl.environments import tabular_problem
 from distributed_privrl.environments.tabular import TabularMdp, optimal_policy
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.run import RunResult, run
+from distributed_privrl.methods.value_iteration.config import ApviConfig
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.linear import statistics_spec
 from distributed_privrl.methods.value_iteration.linear_sensitivity import (
@@ -29,13 +30,12 @@ from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     vector_sensitivity,
 )
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
-from distributed_privrl.methods.value_iteration.config import ApviConfig
 from distributed_privrl.methods.value_iteration.planning import plan_tabular
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
-from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.settings import tabular_settings
+from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
@@ -185,7 +185,8 @@ def test_the_plan_prices_what_is_reserved_and_no_more_than_asked(case: str) -> N
         ({"pooled": True, "visits": "first"}, {}, 2 * HORIZON**0.5),
         ({"pooled": True, "visits": "first"}, {"max_length": 12}, 2 * 12**0.5),
         ({"pooled": True, "visits": "first", "max_trajectories_per_unit": 3}, {}, 6 * HORIZON**0.5),
-        ({"stationary": False}, {"max_length": 12}, 2),
+        ({"pooled": True, "stationary": True}, {}, 2 * HORIZON),
+        ({}, {"max_length": 12}, 2),
     ],
 )
 def test_the_release_is_made_for_what_the_configuration_lets_count(
@@ -193,10 +194,11 @@ def test_the_release_is_made_for_what_the_configuration_lets_count(
 ) -> None:
     config = parse_config(values(model={"reward": "known", **model}, data=data), source="test")
     assert isinstance(config, ApviConfig)
-    settings = tabular_settings(config, plan_tabular(config), states=25, actions=4)
+    settings = tabular_settings(config, plan_tabular(config), states=16, actions=4)
     assert settings.release is not None
     assert settings.release.sensitivity == pytest.approx(l2)
     assert settings.layout.max_rows_per_unit == data.get("max_length")
+    assert settings.stationary is model.get("stationary", False)
 
 
 @pytest.mark.parametrize("case", CASES)
