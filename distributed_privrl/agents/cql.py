@@ -125,7 +125,8 @@ def cql_losses(networks: CQLNetworks, batch: Batch, config: CQLConfig) -> CQLLos
         batch: N encoded transitions; noise ``(N, (3 K + 2) A)``.
         config: hyper-parameters.
 
-    Reference: Kumar et al., equation 4, with the sampled actions of appendix F.
+    Reference: Kumar et al., equation 4, with the sampled actions of appendix F; targets draw the
+    next action, as in the authors' code (d3rlpy 2.8 takes the distribution's mean).
     """
     action_width = batch.actions.shape[1]
     noise = CQLNoise.of(batch.noise, action_width)

@@ -87,7 +87,8 @@ def discrete_bcq_losses(
         batch: N encoded transitions.
         config: hyper-parameters.
 
-    Reference: Fujimoto et al., algorithm 1.
+    Reference: Fujimoto et al., algorithm 1; the penalty is of raw logits, as in the authors' code
+    (d3rlpy 2.8 has it of log-probabilities).
     """
     taken = (networks.values(batch.observations) * batch.actions).sum(dim=1)
     with torch.no_grad():
