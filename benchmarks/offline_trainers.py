@@ -1,12 +1,15 @@
 """Gradient steps of the offline agents, against the plain way of writing them.
 
 EDAC's critics as one batched network, their slopes written out, against a loop over critics that
-differentiates twice; both share networks' values, batch, noise, actor, optimiser and targets.
+differentiates twice; both share networks' values, batch, noise, actor, optimiser and targets. Then
+IQL and TD3+BC in RLlib against the plain loop, and the bridge to RLlib.
 """
 
 import copy
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor, nn
 
 from benchmarks import harness
 from benchmarks.harness import SEED, Alternative, Result, Timing
+from benchmarks.rllib_steps import alternatives, make_bridge
 from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.edac import (
     EDAC,
@@ -32,6 +36,7 @@ SIZES = Sizes(observation=17, action=6)
 
 BATCHED = "EDAC, one batched network"
 LOOP = "EDAC, loop over critics"
+RLLIB_AGENTS = ("iql", "td3bc")
 EDAC_BOUND = "bound: EDAC's matrix products alone"
 
 
@@ -205,40 +210,82 @@ class Scale:
         edac: hyper-parameters.
         turns: timed turns of each alternative.
         runs_a_turn: steps timed together.
+        rows: of the bridge.
+        rllib_turns: timed turns of RLlib and the plain loop.
+        rllib_steps: steps timed together.
+        rllib_options: of IQL and TD3+BC, beside their defaults.
     """
 
     edac: EDACConfig
     turns: int
     runs_a_turn: int
+    rows: int
+    rllib_turns: int
+    rllib_steps: int
+    rllib_options: dict[str, Any] = field(default_factory=dict)
 
 
-FULL = Scale(edac=EDACConfig(), turns=15, runs_a_turn=2)
-QUICK = Scale(edac=EDACConfig(hidden=(16, 16), critics=3, batch_size=32), turns=3, runs_a_turn=1)
+FULL = Scale(edac=EDACConfig(), turns=15, runs_a_turn=2, rows=10**6, rllib_turns=7, rllib_steps=200)
+QUICK = Scale(
+    edac=EDACConfig(hidden=(16, 16), critics=3, batch_size=32),
+    turns=3,
+    runs_a_turn=1,
+    rows=2000,
+    rllib_turns=2,
+    rllib_steps=10,
+    rllib_options={"hidden": (16,), "batch_size": 32},
+)
 
 
 def run(quick: bool) -> Result:
-    """Measure a step of each."""
+    """Measure a step of each, and the bridge."""
     scale = QUICK if quick else FULL
-    alternatives = {
+    ways = {
         BATCHED: Alternative(run=AgentStep(EDAC(scale.edac))),
         LOOP: Alternative(run=AgentStep(LoopEDAC(scale.edac))),
         EDAC_BOUND: Alternative(run=EDACProducts(scale.edac)),
     }
-    timings = harness.interleave(alternatives, turns=scale.turns, runs_a_turn=scale.runs_a_turn)
+    timings = harness.interleave(ways, turns=scale.turns, runs_a_turn=scale.runs_a_turn)
     ratios = {
         "edac_vs_loop": timings[LOOP].cpu_median / timings[BATCHED].cpu_median,
         "edac_vs_bound": timings[EDAC_BOUND].cpu_median / timings[BATCHED].cpu_median,
     }
-    return Result(cells=_cells(timings), ratios=ratios, notes=_notes(scale.edac))
+    with tempfile.TemporaryDirectory(prefix="privrl-") as folder:
+        bridged = make_bridge(Path(folder), scale.rows, SIZES)
+        compared = alternatives(
+            RLLIB_AGENTS, bridged.bridge, SIZES, scale.rllib_steps, scale.rllib_options
+        )
+        trains = harness.interleave(compared, turns=scale.rllib_turns)
+    for name in RLLIB_AGENTS:
+        rllib, plain = trains[f"{name}, RLlib"], trains[f"{name}, plain loop"]
+        ratios[f"{name}_vs_plain"] = rllib.cpu_median / plain.cpu_median
+    facts = {
+        "bridge_rows": scale.rows,
+        "bridge_seconds": round(bridged.seconds, 2),
+        "bridge_cpu_seconds": round(bridged.cpu_seconds, 2),
+    }
+    return Result(
+        cells=_cells(timings) + _cells(trains, steps=scale.rllib_steps),
+        ratios=ratios,
+        notes=(*_notes(scale.edac), _bridge_note(facts)),
+        facts=facts,
+    )
 
 
-def _cells(timings: dict[str, Timing]) -> list[dict[str, Any]]:
+def _bridge_note(facts: dict[str, Any]) -> str:
+    return (
+        f"Bridge of {facts['bridge_rows']} rows: {facts['bridge_seconds']} s on the clock,"
+        f" {facts['bridge_cpu_seconds']} s of CPU."
+    )
+
+
+def _cells(timings: dict[str, Timing], *, steps: int = 1) -> list[dict[str, Any]]:
     return [
         {
             "step": name,
-            "CPU ms": 1e3 * timing.cpu_median,
-            "wall ms": 1e3 * timing.wall_median,
-            "steps per core-second": 1 / timing.cpu_median,
+            "CPU ms": 1e3 * timing.cpu_median / steps,
+            "wall ms": 1e3 * timing.wall_median / steps,
+            "steps per core-second": steps / timing.cpu_median,
         }
         for name, timing in timings.items()
     ]
@@ -248,7 +295,8 @@ def _notes(config: EDACConfig) -> tuple[str, ...]:
     return (
         f"Rows of {SIZES.observation} + {SIZES.action} numbers, {config.batch_size} a batch;"
         f" EDAC: {config.critics} critics of hidden widths {config.hidden}.",
-        "A ratio above 1: ours is faster.",
+        "EDAC's ratios: above 1, ours is faster. RLlib's: its CPU time over the plain loop's; Ray's"
+        " processes count.",
     )
 
 

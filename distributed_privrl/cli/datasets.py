@@ -16,6 +16,7 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "privrl collect maze2d-umaze --dataset maze/umaze-v0",
             "privrl collect maze2d-medium --dataset maze/medium-v0 --steps 200000 --seed 1",
+            "privrl collect cartpole-mixed --dataset gym/cartpole-v0 --public",
         ),
     )(collect)
     app.command(
@@ -39,6 +40,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl export clinic/stays-private-v0 --format csv --out stays-private.csv",
             "privrl export maze/umaze-v0 --format parquet --out umaze.parquet",
             "privrl export maze/umaze-v0 --format npz --out umaze.npz",
+            "privrl export clinic/stays-private-v0 --format rllib --out bridge",
         ),
     )(export_table)
 
@@ -56,6 +58,10 @@ def collect(
         list[str] | None,
         typer.Option("-o", metavar="KEY=VALUE", help="an option of the recipe; may be repeated"),
     ] = None,
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="declare that the rows are nobody's secret"),
+    ] = False,
 ) -> None:
     """Make a dataset by running a policy in an environment.
 
@@ -74,6 +80,7 @@ def collect(
             steps=steps,
             seed=seed,
             options=with_overrides({}, options or []),
+            public=public,
             progress=partial(progress, f"collecting {recipe}"),
         )
     typer.echo(f"{info.id}: {info.total_steps} steps in {info.total_trajectories} trajectories")
@@ -129,11 +136,27 @@ def split(
 def export_table(
     dataset: Annotated[str, typer.Argument(metavar="ID", help="id of the dataset")],
     format: Annotated[  # noqa: A002
-        Literal["csv", "parquet", "npz"], typer.Option(help="what to write")
+        Literal["csv", "parquet", "npz", "rllib"], typer.Option(help="what to write")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="file to write; must not exist")],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="file (rllib: folder) to write; must not exist")
+    ],
+    seed: Annotated[
+        int, typer.Option(metavar="S", help="public seed of the order of the rows (rllib)")
+    ] = 0,
 ) -> None:
-    """Write a dataset as one file, a row a transition; npz has D4RL's names of arrays."""
+    """Write a dataset as one file, a row a transition; npz has D4RL's names of arrays.
+
+    rllib is a folder of Parquet files in RLlib's names, shuffled, with bridge.json beside them; for
+    datasets that were released with a valid certificate, or declared public.
+    """
+    if format == "rllib":
+        from distributed_privrl.data.store import DatasetStore
+        from distributed_privrl.runtime.rllib.bridge import export_for_rllib
+
+        export_for_rllib(DatasetStore(), dataset, out, seed=seed)
+        typer.echo(str(out))
+        return
     from distributed_privrl.data.exporting import export
     from distributed_privrl.data.store import DatasetStore
 

@@ -3,13 +3,16 @@
 import contextlib
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from distributed_privrl.cli.helptext import examples
 from distributed_privrl.cli.text import show_values
 from distributed_privrl.core.errors import ConfigError
+
+CPUS_PER_AGENT = 0.5
+"""Logical CPUs of an agent's actor; agents at a time are as many as real CPUs."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,6 +24,8 @@ def add_to(app: typer.Typer) -> None:
             " --out runs/evaluation",
             "privrl evaluate --synthetic clinic/stays-private-v0 --reference clinic/stays-v0"
             " --trainers none --out runs/evaluation",
+            "privrl evaluate --synthetic maze/umaze-private-v0 --reference maze/umaze-v0"
+            " --public maze/medium-v0 --trainers none --out runs/evaluation",
         ),
     )(evaluate)
     app.command("report", epilog=examples("privrl report runs/stays"))(report)
@@ -36,6 +41,17 @@ def evaluate(
             help="a dataset to compare with; what comes of it goes to DIR/private, not for release",
         ),
     ] = None,
+    public: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="public trajectories to train TrajScore's autoencoder on (with --reference)",
+        ),
+    ] = None,
+    embedding: Annotated[
+        Literal["pca", "tsne"],
+        typer.Option(help="how rows are shown in the plane (with --reference)"),
+    ] = "pca",
     environment: Annotated[
         str | None,
         typer.Option(
@@ -54,11 +70,16 @@ def evaluate(
     episodes: Annotated[
         int, typer.Option(min=1, metavar="N", help="episodes of each evaluation")
     ] = 10,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="go on in DIR: train what is missing, and what failed"),
+    ] = False,
 ) -> None:
     """Measure what a synthetic dataset is good for.
 
     Agents are trained on it, as many at a time as there are CPUs, and run in the environment; with
-    --reference it is compared with real rows too, in DIR/private, which is not for release.
+    --reference the same agents are trained on the real rows and both are compared, in DIR/private,
+    which is not for release. rllib_iql and so on train through RLlib, on released or public rows.
     """
     names = tuple(name.strip() for name in trainers.split(",") if name.strip())
     if not names:
@@ -69,15 +90,22 @@ def evaluate(
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.evaluate import evaluate_datasets
+    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     names = () if names == ("none",) else names
     parallel = max(1, min(len(names) * seeds, os.cpu_count() or 1))
-    runtime = RuntimeConfig(workers=parallel, executor="ray" if parallel > 1 else "local")
+    runtime = RuntimeConfig(
+        workers=parallel,
+        cpus_per_worker=CPUS_PER_AGENT,
+        executor="ray" if parallel > 1 else "local",
+    )
     with termination_as_interrupt(), contextlib.ExitStack() as stack:
         executor = stack.enter_context(contextlib.closing(start_executor(runtime)))
         figures = evaluate_datasets(
             synthetic=synthetic,
             reference=reference,
+            public=public,
+            embedding=embedding,
             environment=environment,
             trainers=names,
             seeds=seeds,
@@ -87,12 +115,17 @@ def evaluate(
             store=DatasetStore(),
             executor=executor,
             parallel=parallel,
+            more_trainers=RLLIB_TRAINERS,
+            resume=resume,
             progress=stack.enter_context(shown_progress()),
         )
+    for name, reason in figures.pop("failed", {}).items():
+        typer.echo(f"warning: {name} failed: {reason}; --resume tries it again", err=True)
     shown = {name: _figure(value) for name, value in figures.items() if value is not None}
-    reports = {"report": str(out / "report.html")}
-    if reference is not None:
-        reports["not for release"] = str(out / "private" / "report.html")
+    page, private = out / "report.html", out / "private" / "report.html"
+    reports = {} if private.exists() and not page.exists() else {"report": str(page)}
+    if reference is not None or not reports:
+        reports["not for release"] = str(private)
     show_values(shown | reports)
 
 

@@ -77,7 +77,7 @@ def run(
         typer.Option("--sign", metavar="KEY.pem", help="sign the certificate with an Ed25519 key"),
     ] = None,
 ) -> None:
-    """Make a private dataset of a sensitive one, with certificate.
+    """Make a private dataset or a private policy of a sensitive one, with certificate.
 
     The ledger refuses before anything is drawn if the dataset has no budget or not enough of it.
     After a crash or an interrupt, --resume goes on; rounds that were drawn are never drawn again.

@@ -5,13 +5,14 @@ from typing import Any, Protocol
 
 import gymnasium
 
+from distributed_privrl.collection.gym_recipes import GYM_RECIPES
 from distributed_privrl.collection.maze2d import Maze2DRecipe
 from distributed_privrl.collection.tabular import TABULAR_RECIPES
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.config import StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.metadata import DatasetInfo, Layout
+from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo, Layout
 from distributed_privrl.data.spaces import supported_space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
@@ -72,7 +73,7 @@ _MAZE2D_RECIPES = (
     for dense in (False, True)
 )
 
-_ALL: tuple[Recipe, ...] = (*_MAZE2D_RECIPES, *TABULAR_RECIPES)
+_ALL: tuple[Recipe, ...] = (*_MAZE2D_RECIPES, *TABULAR_RECIPES, *GYM_RECIPES)
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
@@ -85,6 +86,7 @@ def collect(
     steps: int | None = None,
     seed: int = 0,
     options: Mapping[str, object] | None = None,
+    public: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> DatasetInfo:
     """Make a dataset; on an error or an interrupt nothing of it remains.
@@ -96,6 +98,7 @@ def collect(
         steps: number of steps; None: the recipe's default.
         seed: public seed; the same seed gives the same data.
         options: the recipe's options by name.
+        public: declare that the rows are nobody's secret.
         progress: called with the steps made and the steps in total, after each chunk. Where
             trajectories may end early the total is the most that there can be, and the last call
             has the steps made twice.
@@ -138,6 +141,7 @@ def collect(
                 "options": settings.model_dump(mode="json"),
             },
             **chosen.references(settings),
+            **({PUBLIC_KEY: True} if public else {}),
         },
     )
     return store.info(dataset)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
@@ -84,6 +84,27 @@ class DatasetInfo:
         """Whether its rows may go anywhere: released under a valid certificate, or public."""
         declared = self.metadata.get(PUBLIC_KEY) is True
         return declared or self.certificate.get("status") == "valid"
+
+
+def check_may_leave(info: DatasetInfo, *, reader: str) -> None:
+    """Check that a dataset's rows may be given to who shares them with other processes.
+
+    Args:
+        info: of the dataset.
+        reader: who would read it, for the message.
+
+    Raises:
+        UnsafeError: they were neither released with a valid certificate nor declared public.
+
+    Privacy: Ray Data keeps rows in an object store that other processes of the node can read. No
+    noise is added here and no event charged, so only released and public rows pass.
+    """
+    if not info.may_leave:
+        raise UnsafeError(
+            f"{info.id} has no valid certificate and was not declared public, so {reader} may not"
+            " read it: use a plain trainer, or release it with privrl run (public rows: privrl"
+            " collect --public, or public: true in an import schema)"
+        )
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.bc import BC
@@ -53,6 +53,16 @@ class Trainer(Protocol):
         """What a configuration calls it."""
         ...
 
+    @property
+    def algorithm(self) -> Algorithm[Any, Any]:
+        """The agent; the plain loop of its name trains the same one."""
+        ...
+
+    @property
+    def released_rows_only(self) -> bool:
+        """Whether rows leave this process: then they must be released or public."""
+        ...
+
     def train(
         self,
         transitions: Transitions,
@@ -85,6 +95,8 @@ class PlainTrainer:
     """
 
     algorithm: Algorithm[Any, Any]
+
+    released_rows_only: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.canaries import CanaryRound, canary_round
@@ -186,6 +187,11 @@ def _checked_held_out(config: RunConfig, held_out: str | None, store: DatasetSto
                 f"--held-out {held_out} has {name} {other}, {data.sensitive} has {one}: take rows"
                 " of the same source"
             )
+    if inspect(store, data.sensitive, public_ids=(held_out,)).overlap:
+        raise ConfigError(
+            f"--held-out {held_out} holds rows of {data.sensitive}, which the run has seen: split"
+            " before the run, and run on the rest"
+        )
     return held_out
 
 

@@ -57,6 +57,8 @@ class RunDirectory:
             if (begun := directory._facts()["noise_source"]) != noise_source:
                 raise UnsafeError(f"{path} was begun with noise source {begun}: start a new run")
             return directory
+        if resume:
+            raise ConfigError(f"{path} holds no run to go on with: give the --out of a run")
         if path.exists() and any(path.iterdir()):
             raise ConfigError(f"{path} is not empty and holds no run: choose another --out")
         with storage_errors(f"make {path}"):

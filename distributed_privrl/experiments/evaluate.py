@@ -1,6 +1,7 @@
 """Evaluation of a dataset that is already there: agents, and fidelity against a reference."""
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,20 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.metadata import CERTIFICATE_KEY
+from distributed_privrl.data.metadata import DatasetInfo, check_may_leave
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
 from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.evaluation.report import Section, write_report
-from distributed_privrl.evaluation.trainer import find_trainer
+from distributed_privrl.evaluation.trainer import Trainer, find_trainer
+from distributed_privrl.experiments.agents import (
+    Trials,
+    failures,
+    mean_return,
+    ratio_section,
+    return_ratios,
+    returns_section,
+)
 from distributed_privrl.experiments.comparison import (
     fidelity_section,
     score_trajectories,
@@ -21,12 +30,15 @@ from distributed_privrl.experiments.comparison import (
 )
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.reports import (
+    EVALUATION_FILE,
     content_section,
     layout_of,
-    returns_section,
     sampled_rows,
 )
-from distributed_privrl.experiments.trials import TrialSpec, learning_curve, run_trials
+from distributed_privrl.experiments.trials import Training
+
+AGENTS = "agents"
+"""Folder of the agents' results, one file each, which `resume` goes on from."""
 
 
 def evaluate_datasets(
@@ -44,6 +56,8 @@ def evaluate_datasets(
     store: DatasetStore | None = None,
     executor: Executor | None = None,
     parallel: int = 1,
+    more_trainers: Mapping[str, Trainer] | None = None,
+    resume: bool = False,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Train agents on a synthetic dataset, compare it with a reference, write both reports.
@@ -51,7 +65,8 @@ def evaluate_datasets(
     Args:
         synthetic: id of the dataset to evaluate.
         out: a new folder; what compares with the reference goes to its ``private/``.
-        reference: id of the dataset it stands for.
+        reference: id of the dataset it stands for; the same agents are trained on it, as plain
+            loops, and compared.
         public: id of a public dataset that TrajScore's autoencoder is trained on.
         embedding: how rows of both are shown in the plane.
         environment: Gymnasium id (default: the dataset's own).
@@ -62,15 +77,20 @@ def evaluate_datasets(
         store: datasets.
         executor: where agents are trained.
         parallel: agents at a time.
+        more_trainers: trainers beside the plain loops, by name.
+        resume: go on with what lies in ``out``: agents that are there are not trained again, except
+            those that failed.
         progress: told where long work is.
 
     Returns:
-        the figures that may leave: mean return over the last evaluations of each trainer.
+        the figures that may leave: mean return over the last evaluations of each trainer, and under
+        ``failed`` why agents failed.
 
     Raises:
         ConfigError: a dataset is missing, ``out`` is not empty, a trainer is unknown, agents are
-            asked for without an environment, or ``public`` is given without a reference or is the
-            reference.
+            asked for without an environment or cannot use the dataset's actions, or ``public`` is
+            given without a reference or is the reference.
+        UnsafeError: a trainer shares its rows, and the dataset is neither released nor public.
 
     Privacy: agents are post-processing of a dataset with a valid certificate. Without one (real
     rows, a run without privacy), and for whatever is computed from the reference, everything goes
@@ -79,48 +99,42 @@ def evaluate_datasets(
     store = store or DatasetStore()
     info = store.info(synthetic)
     environment = environment or info.environment
-    if out.exists() and any(out.iterdir()):
-        raise ConfigError(f"{out} is not empty: choose another --out")
+    if out.exists() and any(out.iterdir()) and not resume:
+        raise ConfigError(f"{out} is not empty: choose another --out, or add --resume")
     check_available(embedding)
     if public is not None:
         _check_public(store, public, reference)
-    for name in trainers:
-        find_trainer(name)
-    if trainers and environment is None:
+    known = {name: find_trainer(name, more=more_trainers) for name in trainers}
+    for trainer in known.values():
+        _check_trainer(trainer, info)
+    if known and environment is None:
         raise ConfigError(f"{synthetic} names no environment to evaluate in: give --env")
+    training = Training(
+        root=str(store.root.absolute()),
+        environment=environment or "",
+        seeds=seeds,
+        steps=steps,
+        episodes=episodes,
+        more=more_trainers or {},
+        executor=executor or LocalExecutor(),
+        parallel=parallel,
+        progress=progress,
+    )
     directory = RunDirectory(out)
-    certificate = info.metadata.get(CERTIFICATE_KEY) or {"status": "unknown", "stages": []}
+    certificate = info.certificate or {"status": "unknown", "stages": []}
     releasable = certificate.get("status") == "valid"
-    entries = certificate.get("ledger_entries") or ["unknown"]
+    source = (certificate.get("ledger_entries") or ["unknown"])[-1]
     rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
-    sections = [content_section({"synthetic": rows}, names, environment, source=entries[-1])]
+    sections = [content_section({"synthetic": rows}, names, environment, source=source)]
     figures: dict[str, Any] = {"dataset": synthetic, "environment": environment}
-    if trainers and environment is not None:
-        specs = [
-            TrialSpec(
-                root=str(store.root.absolute()),
-                dataset=synthetic,
-                environment=environment,
-                trainer=trainer,
-                seed=seed,
-                steps=steps,
-                episodes=episodes,
-            )
-            for trainer in trainers
-            for seed in range(seeds)
-        ]
-        own = executor or LocalExecutor()
-        trials = run_trials(specs, own, parallel=parallel, progress=progress)
-        if releasable:
-            write_atomically(out / "evaluation.json", json.dumps(trials))
-        else:
-            directory.write_private("evaluation.json", json.dumps(trials))
-        sections.append(returns_section(trials, environment, source=entries[-1]))
-        for trainer in trainers:
-            mine = [
-                learning_curve(trial).figure() for trial in trials if trial["trainer"] == trainer
-            ]
-            figures[trainer] = sum(mine) / len(mine)
+    trials: Trials = []
+    if known:
+        folder = out if releasable else directory.make_private()
+        trials = training.run(synthetic, known, kept=folder / AGENTS, stage="training agents")
+        mode = 0o644 if releasable else 0o600
+        write_atomically(folder / EVALUATION_FILE, json.dumps(trials), mode=mode)
+        sections.append(returns_section(trials, training.environment, source=source))
+        figures |= _figures(trials, known)
     if releasable:
         _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
     private = [] if releasable else sections
@@ -129,6 +143,8 @@ def evaluate_datasets(
         directory.write_private("scores.json", json.dumps(_scores(real, rows)))
         fidelity_part = fidelity_section(real, rows, names, environment, embedding=embedding)
         private = [*private, fidelity_part]
+        if known:
+            private.append(_compared_agents(directory, training, reference, trials, known))
         if public is not None:
             progress("TrajScore", 0, 1)
             score = score_trajectories(store, real=reference, synthetic=synthetic, public=public)
@@ -139,6 +155,40 @@ def evaluate_datasets(
         title = f"{synthetic} against {reference}" if reference else f"Evaluation of {synthetic}"
         _write(directory.private, "private", title, certificate, private)
     return figures
+
+
+def _figures(trials: Trials, trainers: Iterable[str]) -> dict[str, Any]:
+    found = {name: mean_return(trials, name) for name in trainers}
+    shown = {name: "failed" if value is None else value for name, value in found.items()}
+    failed = failures(trials)
+    return {**shown, "failed": failed} if failed else shown
+
+
+def _compared_agents(
+    directory: RunDirectory,
+    training: Training,
+    reference: str,
+    trials: Trials,
+    trainers: Mapping[str, Trainer],
+) -> Section:
+    """Train the same agents on real rows, as plain loops, and return how they compare.
+
+    Privacy: computed from real rows without noise; all of it lies in ``private/``.
+    """
+    loops = {name: trainer.algorithm.name for name, trainer in trainers.items()}
+    kept = directory.make_private() / f"{AGENTS}-on-real-rows"
+    theirs = training.run(
+        reference, dict.fromkeys(loops.values()), kept=kept, stage="reference agents"
+    )
+    ratios = return_ratios(trials, theirs, training.environment, loops)
+    directory.write_private("ratios.json", json.dumps(ratios))
+    return ratio_section(ratios, theirs)
+
+
+def _check_trainer(trainer: Trainer, info: DatasetInfo) -> None:
+    trainer.algorithm.check_actions(info.action_space)
+    if trainer.released_rows_only:
+        check_may_leave(info, reader=trainer.name)
 
 
 def _check_public(store: DatasetStore, public: str, reference: str | None) -> None:
@@ -157,7 +207,11 @@ def _scores(real: Any, synthetic: Any) -> dict[str, float]:
 
 
 def _write(
-    folder: Path, audience: Any, title: str, certificate: dict[str, Any], sections: list[Section]
+    folder: Path,
+    audience: Any,
+    title: str,
+    certificate: Mapping[str, Any],
+    sections: Sequence[Section],
 ) -> None:
     write_report(
         folder / "report.html",

@@ -20,7 +20,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.environments import maze_layout, reference_returns
+from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.report import (
     Metric,
@@ -28,17 +28,16 @@ from distributed_privrl.evaluation.report import (
     Section,
     write_report,
 )
-from distributed_privrl.evaluation.returns import bootstrap_interval, normalised
+from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import load_config, method_named
-from distributed_privrl.experiments.trials import TrialSpec, learning_curve, run_trials
+from distributed_privrl.experiments.trials import TrialSpec, run_trials
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.metrics import ReleasedValue
 
 COMPARED_ROWS = 50_000
 EVALUATION_FILE = "evaluation.json"
-Trials = Sequence[Mapping[str, Any]]
 
 
 def evaluate_release(
@@ -248,55 +247,6 @@ def content_section(
         ],
         figures=figures,
     )
-
-
-def returns_section(trials: Trials, environment: str, *, source: str) -> Section:
-    """Return a section with the returns of agents trained on the released data.
-
-    Args:
-        trials: results of `run_trials`.
-        environment: where they were evaluated.
-        source: the ledger entry that paid for the data.
-    """
-    metrics = []
-    curves = {}
-    for trainer in dict.fromkeys(str(trial["trainer"]) for trial in trials):
-        mine = [learning_curve(dict(t)) for t in trials if t["trainer"] == trainer]
-        figures = np.array([curve.figure() for curve in mine])
-        curves[trainer] = mine
-        low, high = bootstrap_interval(figures, generator=Streams(0).numpy("bootstrap"))
-        metrics += [
-            Metric(
-                name=f"{trainer}: mean return over the last evaluations",
-                value=ReleasedValue(float(figures.mean()), ledger_entry=source),
-                explanation=f"{len(mine)} seed(s), 95 % bootstrap interval {low:.1f} .. {high:.1f}",
-            ),
-            *_normalised_metric(trainer, float(figures.mean()), environment, source),
-        ]
-    return Section(
-        title="Agents trained on the synthetic dataset",
-        explanation=f"Evaluated in {environment}; the mean of the last evaluations, not the best.",
-        metrics=metrics,
-        figures=[
-            ReleasedFigure(
-                image=plots.learning_curves(curves), caption="Returns", ledger_entry=source
-            )
-        ],
-    )
-
-
-def _normalised_metric(trainer: str, value: float, environment: str, source: str) -> list[Metric]:
-    if not is_maze(environment):
-        return []
-    return [
-        Metric(
-            name=f"{trainer}: normalised return",
-            value=ReleasedValue(
-                normalised(value, reference_returns(environment)), ledger_entry=source
-            ),
-            explanation="0 is the random policy, 100 the planner",
-        )
-    ]
 
 
 def rebuild_report(

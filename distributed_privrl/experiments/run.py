@@ -12,10 +12,11 @@ from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.publishing import Publisher, publisher_of
 from distributed_privrl.experiments.registry import method_named
-from distributed_privrl.experiments.reports import Trials, evaluate_release, write_reports
+from distributed_privrl.experiments.reports import evaluate_release, write_reports
 from distributed_privrl.privacy.certificate import (
     Certificate,
     build_certificate,

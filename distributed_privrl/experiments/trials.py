@@ -1,16 +1,31 @@
-"""Agents trained on released or public data, trainers x seeds, in parallel where CPUs allow."""
+"""Agents trained on a dataset, trainers x seeds, in parallel where CPUs allow."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distributed_privrl.core.errors import (
+    ConfigError,
+    PrivRLError,
+    StorageError,
+    WorkerLostError,
+)
 from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress
+from distributed_privrl.data.metadata import check_may_leave
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import register
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
-from distributed_privrl.evaluation.trainer import Spaces, find_trainer, train_and_evaluate
+from distributed_privrl.evaluation.trainer import (
+    Spaces,
+    Trainer,
+    find_trainer,
+    train_and_evaluate,
+)
 
 EVALUATIONS = 10
 
@@ -28,6 +43,7 @@ class TrialSpec:
         steps: gradient steps.
         episodes: episodes of each evaluation.
         options: the trainer's settings.
+        more: trainers beside the plain loops.
     """
 
     root: str
@@ -38,6 +54,20 @@ class TrialSpec:
     steps: int
     episodes: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Trainer] = field(default_factory=dict)
+
+    @property
+    def cell(self) -> str:
+        """Name of the agent among those of an evaluation."""
+        return f"{self.trainer}-{self.seed}"
+
+    def record(self) -> dict[str, Any]:
+        """Return what the agent's result depends on."""
+        names = ("dataset", "environment", "trainer", "seed", "steps", "episodes")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "options": json.loads(json.dumps(dict(self.options))),
+        }
 
 
 class AgentTrial:
@@ -47,13 +77,23 @@ class AgentTrial:
         self._spec = spec
 
     def run(self) -> dict[str, Any]:
-        """Return the agent's learning curve, with what it was trained with."""
+        """Return the agent's learning curve, with what it was trained with.
+
+        Raises:
+            UnsafeError: the trainer shares its rows, and they may not leave.
+
+        Privacy: a trainer that hands its rows to other processes gets released and public ones
+        alone; no noise is added and no event charged here.
+        """
         spec = self._spec
         register()
         store = DatasetStore(Path(spec.root))
         info = store.info(spec.dataset)
+        trainer = find_trainer(spec.trainer, spec.options, more=spec.more)
+        if trainer.released_rows_only:
+            check_may_leave(info, reader=trainer.name)
         _, curve = train_and_evaluate(
-            find_trainer(spec.trainer, spec.options),
+            trainer,
             store.read_transitions(spec.dataset, unit="transition"),
             Spaces(observation=info.observation_space, action=info.action_space),
             environment_id=spec.environment,
@@ -63,7 +103,7 @@ class AgentTrial:
             episodes=spec.episodes,
         )
         return {
-            **{name: value for name, value in asdict(spec).items() if name != "root"},
+            **spec.record(),
             "curve_steps": list(curve.steps),
             "curve_returns": [list(returns.per_episode) for returns in curve.returns],
         }
@@ -74,30 +114,154 @@ def _evaluations(steps: int) -> int:
 
 
 def run_trials(
-    specs: Sequence[TrialSpec], executor: Executor, *, parallel: int, progress: Progress
+    specs: Sequence[TrialSpec],
+    executor: Executor,
+    *,
+    parallel: int,
+    progress: Progress,
+    kept: Path | None = None,
+    stage: str = "training agents",
 ) -> list[dict[str, Any]]:
     """Run every trial, ``parallel`` at a time, and return their results in order.
+
+    A trial that fails does not end the others: its result has ``failed``, the reason in one line,
+    instead of a curve. What a user can put right (a `PrivRLError`) ends them all.
 
     Args:
         specs: the agents.
         executor: where they are trained.
         parallel: how many actors fit at once; more would wait for CPUs for ever.
         progress: told how many are done.
+        kept: folder where each result is kept as it ends; results that lie there are taken from
+            it, except failures, which are tried again. None: nothing is kept.
+        stage: what ``progress`` is told.
+
+    Raises:
+        ConfigError: ``kept`` has results of another evaluation.
     """
-    results: list[dict[str, Any]] = []
-    progress("training agents", 0, len(specs))
-    for start in range(0, len(specs), parallel):
-        group = executor.start(
-            AgentTrial, list(specs[start : start + parallel]), repeat_lost_calls=True
+    found = {spec.cell: result for spec in specs if (result := _kept(kept, spec)) is not None}
+    waiting = [spec for spec in specs if spec.cell not in found]
+    progress(stage, len(found), len(specs))
+    for spec, result in _finished(waiting, executor, parallel):
+        found[spec.cell] = result
+        if kept is not None:
+            write_atomically(_cell_path(kept, spec), json.dumps(result), mode=0o600)
+        progress(stage, len(found), len(specs))
+    return [found[spec.cell] for spec in specs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the agents of an evaluation are trained, the same on every dataset.
+
+    Args:
+        root: the dataset store's folder.
+        environment: where agents are evaluated.
+        seeds: agents of each trainer.
+        steps: gradient steps an agent.
+        episodes: episodes of each evaluation.
+        more: trainers beside the plain loops.
+        executor: where agents are trained.
+        parallel: agents at a time.
+        progress: told how many are done.
+    """
+
+    root: str
+    environment: str
+    seeds: int
+    steps: int
+    episodes: int
+    more: Mapping[str, Trainer]
+    executor: Executor
+    parallel: int
+    progress: Progress
+
+    def run(
+        self, dataset: str, trainers: Iterable[str], *, kept: Path, stage: str
+    ) -> list[dict[str, Any]]:
+        """Train every trainer's agents on ``dataset``; see `run_trials`."""
+        specs = [
+            TrialSpec(
+                root=self.root,
+                dataset=dataset,
+                environment=self.environment,
+                trainer=trainer,
+                seed=seed,
+                steps=self.steps,
+                episodes=self.episodes,
+                more=self.more,
+            )
+            for trainer in trainers
+            for seed in range(self.seeds)
+        ]
+        return run_trials(
+            specs,
+            self.executor,
+            parallel=self.parallel,
+            progress=self.progress,
+            kept=kept,
+            stage=stage,
         )
-        results.extend(group.call("run"))
+
+
+def _finished(
+    specs: Sequence[TrialSpec], executor: Executor, parallel: int
+) -> Iterator[tuple[TrialSpec, dict[str, Any]]]:
+    """Yield each trial with its result as it ends."""
+    if parallel == 1:
+        yield from ((spec, _result(spec, executor)) for spec in specs)
+        return
+    with ThreadPoolExecutor(max_workers=parallel) as pool:
+        running = {pool.submit(_result, spec, executor): spec for spec in specs}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            executor.close()  # whoever still waits for an actor stops
+            raise
+
+
+def _result(spec: TrialSpec, executor: Executor) -> dict[str, Any]:
+    group = executor.start(AgentTrial, [spec], repeat_lost_calls=True)
+    try:
+        result: dict[str, Any] = group.call("run")[0]
+    except Exception as error:
+        if isinstance(error, PrivRLError) and type(error) is not WorkerLostError:
+            raise
+        cause = getattr(error, "cause", None) or error  # an executor may wrap what was raised
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:300]
+        return {**spec.record(), "failed": reason}
+    finally:
         group.close()
-        progress("training agents", len(results), len(specs))
-    return results
+    return result
 
 
-def learning_curve(result: dict[str, Any]) -> LearningCurve:
-    """Return the curve in a trial's result."""
+def _cell_path(kept: Path, spec: TrialSpec) -> Path:
+    return kept / f"{spec.cell}.json"
+
+
+def _kept(kept: Path | None, spec: TrialSpec) -> dict[str, Any] | None:
+    """Return the result that is kept of a trial, unless there is none or it failed."""
+    if kept is None or not (path := _cell_path(kept, spec)).exists():
+        return None
+    with storage_errors(f"read {path}"):
+        text = path.read_text()
+    try:
+        result = dict(json.loads(text))
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged: delete it and go on with --resume") from error
+    record = spec.record()
+    if changed := [name for name, value in record.items() if result.get(name) != value]:
+        raise ConfigError(
+            f"{path} is of another evaluation ({', '.join(changed)} differ): resume with the same"
+            " options, or choose another --out"
+        )
+    return None if "failed" in result else result
+
+
+def learning_curve(result: Mapping[str, Any]) -> LearningCurve:
+    """Return the curve in the result of a trial that did not fail."""
     return LearningCurve(
         steps=tuple(result["curve_steps"]),
         returns=tuple(Returns(tuple(values)) for values in result["curve_returns"]),

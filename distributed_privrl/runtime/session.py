@@ -43,7 +43,12 @@ def _check_shared_memory() -> None:
         )
 
 
-def _prepare_environment() -> None:
+def prepare_environment() -> None:
+    """Set what Ray reads when it is imported: call it before that.
+
+    Raises:
+        UnsafeError: the environment switches token authentication off.
+    """
     cap_threads()
     if os.environ.get("RAY_AUTH_MODE", "token") != "token":
         raise UnsafeError(
@@ -100,21 +105,24 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
         cpus: logical CPUs of a local Ray (default: the machine's).
 
     Raises:
-        UnsafeError: joining a cluster without a token: who can reach it could read un-noised sums.
+        UnsafeError: joining a cluster without a token: who can reach it could read un-noised sums;
+            or a Ray that this program did not start. (An actor's was checked by who started it.)
         ConfigError: no cluster answers at ``address``.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     joins = address is not None and address != "local"
     if address == "auto":
         raise ConfigError("RAY_ADDRESS=auto cannot be checked: give the cluster's host:port")
-    _prepare_environment()
+    prepare_environment()
+    import ray
+
+    if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
+        return ray  # type: ignore[no-any-return]
     if address is not None and joins and answers_without_token(address):
         raise UnsafeError(
             f"the cluster at {address} lets in anybody who reaches it: start every node with"
             " RAY_AUTH_MODE=token"
         )
-    import ray
-
     if ray.is_initialized():
         if not _STARTED:
             raise UnsafeError(

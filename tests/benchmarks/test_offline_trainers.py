@@ -8,15 +8,19 @@ import torch
 from benchmarks import harness, offline_trainers
 from benchmarks.offline_trainers import QUICK, AgentStep, LoopEDAC, members_of
 from distributed_privrl.agents.edac import EDAC
+from distributed_privrl.core.executor import Executor
 
 
-def test_offline_trainers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_offline_trainers(capsys: pytest.CaptureFixture[str], ray_executor: Executor) -> None:
     result = harness.main("offline_trainers", offline_trainers.run, ["--scale", "quick"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["benchmark"] == "offline_trainers"
-    assert set(found["ratios"]) == {"edac_vs_loop", "edac_vs_bound"}
+    assert set(found["ratios"]) == {
+        *("edac_vs_loop", "edac_vs_bound", "iql_vs_plain", "td3bc_vs_plain")
+    }
+    assert found["bridge_rows"] == QUICK.rows
     assert min(found["ratios"].values()) > 0
-    assert len(result.cells) == 3
+    assert len(result.cells) == 7
 
 
 def test_both_sides_of_edac_take_the_same_steps() -> None:

@@ -90,7 +90,9 @@ def finished(tmp_path_factory):
     without_budget = place.privrl("run", place.config, "--out", out)
     command = without_budget.stderr.split("`")[1]
     with_budget = place.privrl(*shlex.split(command)[1:])
-    resumed = place.privrl("run", place.config, "--out", out, "--resume")
+    nothing = place.privrl("run", place.config, "--out", out, "--resume")
+    assert "holds no run to go on with" in nothing.stderr  # a typo in --out starts no new run
+    resumed = place.privrl("run", place.config, "--out", out)
     return FinishedRun(place, out, without_budget, with_budget, resumed)
 
 

@@ -102,3 +102,18 @@ def test_a_dataset_is_split_by_units(workplace):
     refused = workplace.privrl("split", "maze/all-v0", "--held-out", 2)
     assert refused.exit_code == 2
     assert "held_out_share" in refused.stderr
+
+
+def test_rllib_gets_public_rows_alone(workplace):
+    line = ("collect", "cartpole-mixed", "--steps", 60, "--dataset")
+    assert workplace.privrl(*line, "gym/own-v0").exit_code == 0
+    assert workplace.privrl(*line, "gym/public-v0", "--public").exit_code == 0
+    out = workplace.folder / "bridge"
+    export = ("export", "--format", "rllib", "--out", out, "--seed", 2)
+    refused = workplace.privrl(*export, "gym/own-v0")
+    assert refused.exit_code == 4
+    assert "was not declared public" in refused.stderr
+    assert not out.exists()
+    assert workplace.privrl(*export, "gym/public-v0").stdout == f"{out}\n"
+    assert {path.suffix for path in out.iterdir()} == {".parquet", ".json"}
+    assert workplace.privrl(*export, "gym/public-v0").exit_code == 2  # never overwrites

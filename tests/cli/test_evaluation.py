@@ -28,7 +28,8 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
 
     def evaluate_datasets(**arguments):
         given.update(arguments)
-        return {"dataset": "a-v0", "environment": None, "iql": 1.5}
+        failed = {"other, seed 1": "RuntimeError: no luck"}
+        return {"dataset": "a-v0", "environment": None, "iql": 1.5, "failed": failed}
 
     started = []
 
@@ -43,6 +44,7 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
         *("evaluate", "--synthetic", "a-v0", "--reference", "b-v0", "--env", "privrl/X-v0"),
         *("--public", "c-v0", "--embedding", "tsne"),
         *("--trainers", "iql, other", "--seeds", 2, "--steps", 30, "--episodes", 4, "--out", "o"),
+        "--resume",
     )
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -51,6 +53,9 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
         "report           o/report.html",
         "not for release  o/private/report.html",
     ]
+    assert "warning: other, seed 1 failed: RuntimeError: no luck; --resume" in result.stderr
+    assert "rllib_discrete_bcq" in given.pop("more_trainers")
+    assert (started[1].workers, started[1].cpus_per_worker) == (4, 0.5)
     store, progress = given.pop("store"), given.pop("progress")
     assert given.pop("executor") is started[0]
     assert (started[1].workers, started[1].executor) == (4, "ray")
@@ -68,6 +73,7 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
         "episodes": 4,
         "out": Path("o"),
         "parallel": 4,
+        "resume": True,
     }
 
 

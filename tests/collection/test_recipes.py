@@ -122,7 +122,10 @@ def test_an_interrupt_leaves_nothing_behind(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"recipe": "hopper"}, r"recipe 'hopper' is unknown \(known: maze2d-open, .*random-mdp\)"),
+        (
+            {"recipe": "hopper"},
+            r"recipe 'hopper' is unknown \(known: maze2d-open, .*pendulum-mixed\)",
+        ),
         ({"options": {"nois": 1}}, r"unknown key 'nois' \(known: episode_steps, trajectories, noi"),
         ({"options": {"noise": -1}}, "noise"),
         ({"options": {"noise": float("inf")}}, "noise"),

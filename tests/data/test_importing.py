@@ -201,3 +201,10 @@ def test_files_that_are_not_there_or_of_another_kind(run, tmp_path, store):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(ConfigError, match="is no proper parquet file"):
         import_file(tmp_path / "bad.parquet", load_schema(schema), store, "a-v0")
+
+
+def test_public_is_what_the_schema_declares(run):
+    assert not run(STAYS, TABLE).info("a-v0").may_leave
+    info = run("public: true\n" + STAYS, TABLE, dataset="b-v0").info("b-v0")
+    assert info.metadata["declared_public"] is True
+    assert info.may_leave

@@ -96,3 +96,12 @@ def test_what_exists_is_not_overwritten(tmp_path: Path) -> None:
     split(store, "all-v0", held_out_share=0.5, seed=0)
     with pytest.raises(ConfigError, match="exists"):
         split(store, "all-v0", held_out_share=0.5, seed=1)
+
+
+def test_both_sides_of_public_rows_are_public(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path)
+    store.write_trajectories("all-v0", episodes(), **SPACES, metadata={"declared_public": True})
+    store.write_trajectories("own-v0", episodes(), **SPACES)
+    for name, expected in (("all-v0", True), ("own-v0", False)):
+        sides = split(store, name, held_out_share=0.5, seed=0)
+        assert [side.may_leave for side in sides] == [expected, expected]

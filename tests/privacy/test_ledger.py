@@ -158,9 +158,19 @@ def test_a_budget_may_rise_and_fall_but_not_below_what_is_spent(ledger) -> None:
     ],
 )
 def test_a_dataset_has_one_account(ledger, changed, message) -> None:
+    open_run(ledger)
     with pytest.raises(UnsafeError, match=message):
         set_budget(ledger, **changed)
     assert len(ledger.accounts()) == 1
+
+
+@pytest.mark.parametrize("changed", [{"unit": "patient"}, {"relation": Relation.REPLACE_ONE}])
+def test_a_budget_that_is_not_spent_may_change_what_it_protects(ledger, changed) -> None:
+    account = set_budget(ledger, **changed)
+    assert {name: getattr(account, name) for name in changed} == changed
+    assert len(ledger.accounts()) == 1
+    with pytest.raises(UnsafeError, match="the budget of"):
+        open_run(ledger)
 
 
 @pytest.mark.parametrize(

@@ -168,11 +168,11 @@ def test_the_token_is_never_readable_by_others(
     token.write_text("secret")
     token.chmod(0o644)
     monkeypatch.setattr(session, "TOKEN_FILE", token)
-    session._prepare_environment()
+    session.prepare_environment()
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     token.unlink()
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    session._prepare_environment()
+    session.prepare_environment()
     assert not token.exists()
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
 

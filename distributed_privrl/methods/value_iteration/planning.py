@@ -5,6 +5,7 @@ from typing import Any
 from distributed_privrl.core.config import ReleasePrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig, rho_of
+from distributed_privrl.methods.value_iteration.problem import linear_reward_range, tabular_facts
 from distributed_privrl.privacy.calibration import calibrate_gaussian, calibrate_laplace
 from distributed_privrl.privacy.events import Event, GaussianEvent, LaplaceEvent, ParallelEvent
 from distributed_privrl.privacy.units import (
@@ -30,7 +31,9 @@ def plan_tabular(config: ApviConfig) -> ReleasePlan:
         ConfigError: the number of units is not declared, or a value is impossible.
         UnsafeError: delta is not below 1/units.
     """
-    return tabular_plan(config, declared_units(config.data))
+    plan = tabular_plan(config, declared_units(config.data))
+    tabular_facts(config.model, config.data)
+    return plan
 
 
 def plan_linear(config: VapviConfig) -> ReleasePlan:
@@ -40,7 +43,9 @@ def plan_linear(config: VapviConfig) -> ReleasePlan:
         ConfigError: the number of units is not declared, or a value is impossible.
         UnsafeError: delta is not below 1/units.
     """
-    return linear_plan(config, declared_units(config.data))
+    plan = linear_plan(config, declared_units(config.data))
+    linear_reward_range(config.model, config.data)
+    return plan
 
 
 def tabular_plan(config: ApviConfig, units: UnitCount, *, spent: float = 0.0) -> ReleasePlan:

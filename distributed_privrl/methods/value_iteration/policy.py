@@ -89,14 +89,14 @@ class GreedyPolicy:
         write_atomically(path, safetensors.numpy.save(contiguous))
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Return the policy in ``path``.
+    def load(cls, path: Path | str) -> Self:
+        """Return the policy in ``path``; verify its certificate first.
 
         Raises:
             StorageError: the file is missing, damaged or holds no greedy policy.
         """
         try:
-            return cls(**safetensors.numpy.load(path.read_bytes()))
+            return cls(**safetensors.numpy.load(Path(path).read_bytes()))
         except Exception as error:
             raise StorageError(
                 f"cannot read a greedy policy from {path}: {error}; give the file that a run of"

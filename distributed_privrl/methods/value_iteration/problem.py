@@ -65,6 +65,12 @@ def tabular_facts(model: TabularModelConfig, data: DataConfig) -> Facts:
         StorageError: the file cannot be read.
     """
     facts = _facts_in(model.facts) if model.facts is not None else Facts()
+    given = facts.rewards is not None or facts.arrival_rewards is not None
+    if model.reward == "estimated" and given:
+        raise ConfigError(
+            f"{model.facts} holds known rewards, and model.reward=estimated would ignore them: set"
+            " model.reward=known, or leave them out of the file"
+        )
     problem = tabular_problem(data.environment) if data.environment is not None else None
     if problem is not None:
         known = problem.rewards[0] if len(problem.rewards) == 1 else problem.rewards

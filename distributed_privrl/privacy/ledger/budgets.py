@@ -89,7 +89,9 @@ def chargeable_account(
     if account.relation != relation:
         raise UnsafeError(
             f"the budget of {dataset} is for the relation {account.relation}, this run's is"
-            f" {relation}: charges under two relations do not add up"
+            f" {relation}: charges under two relations do not add up; run with -o"
+            f" privacy.relation={account.relation}, or, while nothing is spent, set the budget anew"
+            f" with --relation {relation}"
         )
     if not covers(account.unit, unit, account.relation):
         raise UnsafeError(
@@ -151,12 +153,15 @@ def check_change(account: Account, budget: PrivacyBudget) -> None:
 
     Raises:
         BudgetError: less than what is spent.
-        UnsafeError: another unit or relation.
+        UnsafeError: another unit or relation, and something was charged under the old one.
     """
-    if (account.unit, account.relation) != (budget.unit, budget.relation):
+    charged = account.spent_epsilon > 0 or account.spent_delta > 0
+    if charged and (account.unit, account.relation) != (budget.unit, budget.relation):
         raise UnsafeError(
             f"{account.dataset} has a budget for unit {account.unit} and relation"
-            f" {account.relation}, not {budget.unit} and {budget.relation}: a dataset has one"
+            f" {account.relation}, and has spent of it, not {budget.unit} and {budget.relation}: a"
+            f" dataset has one; run with privacy.relation={account.relation} where the method"
+            " knows it"
         )
     enough = _within(account.spent_epsilon, budget.epsilon)
     if not (enough and _within(account.spent_delta, budget.delta)):

@@ -63,8 +63,8 @@ class Ledger:
 
         Raises:
             BudgetError: less than what is spent.
-            UnsafeError: the dataset has an account in another unit or relation, the id belongs to
-                other data, or the data have an account under another id.
+            UnsafeError: the dataset has spent in another unit or relation, the id belongs to other
+                data, or the data have an account under another id.
 
         Warns:
             UserWarning: delta is above 1e-3.
@@ -89,7 +89,9 @@ class Ledger:
             else:
                 budgets.check_change(account, budget)
                 connection.execute(
-                    update(ACCOUNTS).where(ACCOUNTS.c.id == account.id).values(**limits)
+                    update(ACCOUNTS)
+                    .where(ACCOUNTS.c.id == account.id)
+                    .values(unit=budget.unit, relation=budget.relation.value, **limits)
                 )
             changed = budgets.same_data(connection, dataset, fingerprint)
             assert changed is not None

@@ -489,6 +489,8 @@ def test_public_facts_come_from_a_file(world: World) -> None:
     from_environment = world.run(values(model={"reward": "known"}), "environment")
     policies = [GreedyPolicy.load(Path(r.released)) for r in (from_file, from_environment)]
     assert np.array_equal(policies[0].actions, policies[1].actions)
+    with pytest.raises(ConfigError, match="would ignore them"):
+        world.run(values(model={**model, "reward": "estimated"}), "ignored")
     np.savez(path, price=np.zeros(3))
     with pytest.raises(ConfigError, match="holds price"):
         world.run(values(model=model), "wrong")

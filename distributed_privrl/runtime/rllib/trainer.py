@@ -1,0 +1,102 @@
+"""RLlib's algorithms behind evaluation's port, and beside the plain loops: ``rllib_iql`` and so on.
+
+This file imports Ray only to train, so that a command line can list the names without it.
+"""
+
+import logging
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from distributed_privrl.agents.algorithm import Algorithm
+from distributed_privrl.agents.policy import Policy
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.evaluation.trainer import ALGORITHMS, OnEvaluation, Spaces, Trainer
+from distributed_privrl.runtime.rllib.bridge import write_bridge
+from distributed_privrl.runtime.session import connect
+
+PREFIX = "rllib_"
+
+
+@dataclass(frozen=True)
+class RLlibTrainer:
+    """An agent of ours as an RLlib algorithm.
+
+    Privacy: rows pass through Ray's object store, so only released and public ones may be given.
+
+    Args:
+        algorithm: losses and update rule, with their hyper-parameters.
+        learners: remote learners; 0 trains in this process.
+    """
+
+    algorithm: Algorithm[Any, Any]
+    learners: int = 0
+
+    released_rows_only: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """What a configuration calls it."""
+        return PREFIX + self.algorithm.name
+
+    def train(
+        self,
+        transitions: Transitions,
+        spaces: Spaces,
+        *,
+        seed: int,
+        steps: int,
+        evaluate_every: int,
+        on_evaluation: OnEvaluation,
+    ) -> Policy:
+        """Train the agent; see `Trainer.train`.
+
+        Raises:
+            ConfigError: rows or spaces that the agent cannot use, or too few CPUs.
+        """
+        connect()
+        for logger in ("ray.rllib", "ray.data"):
+            logging.getLogger(logger).setLevel(logging.ERROR)
+        from distributed_privrl.runtime.rllib.algorithm import RLLIB_ALGORITHMS
+
+        each = math.gcd(steps, evaluate_every)
+        config = self.algorithm.config
+        options = {item.name: getattr(config, item.name) for item in fields(config)}
+        with tempfile.TemporaryDirectory(prefix="privrl-") as folder:
+            bridge = write_bridge(
+                transitions,
+                Path(folder) / "bridge",
+                observation_space=spaces.observation,
+                action_space=spaces.action,
+                source="rows in memory",
+                certificate_digest=None,
+                seed=seed,
+            )
+            prepared = (
+                RLLIB_ALGORITHMS[self.algorithm.name]
+                .get_default_config()
+                .training(steps=steps, public_seed=seed, **options)
+                .bridge(bridge.folder, this_node_alone=True)
+                .learners(num_learners=self.learners)
+                .debugging(log_level="ERROR")
+            )
+            prepared.dataset_num_iters_per_learner = each
+            agent = prepared.build_algo()
+            try:
+                for step in range(each, steps + 1, each):
+                    agent.train()
+                    if step % evaluate_every == 0:
+                        on_evaluation(step, agent.policy())
+                policy: Policy = agent.policy()
+            finally:
+                agent.stop()
+        return policy
+
+
+RLLIB_TRAINERS: Mapping[str, Trainer] = {
+    PREFIX + name: RLlibTrainer(one) for name, one in ALGORITHMS.items()
+}
+"""The trainers, by name."""
