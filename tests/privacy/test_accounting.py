@@ -390,3 +390,17 @@ def test_the_cross_check_speaks_or_says_why_not():
 def test_a_contribution_that_becomes_zero_costs_what_a_removed_one_does(relation):
     event = rounds(0.01, 2.0, 100)
     assert cost(event, relation=relation, certified=False) == cost(event, certified=False)
+
+
+def test_parallel_branches_under_replace_one_are_sums_alone() -> None:
+    """A unit that is replaced may leave one branch and join another: half the cost in each."""
+    sums = ParallelEvent(
+        branches=((GaussianEvent(noise_multiplier=2.0),), (GaussianEvent(noise_multiplier=2.0),))
+    )
+    cost = epsilon([sums], delta=1e-6, relation=Relation.REPLACE_ONE)
+    one = epsilon([GaussianEvent(noise_multiplier=2.0)], delta=1e-6, relation=Relation.REPLACE_ONE)
+    assert cost == one
+    choices = ParallelEvent(branches=((PureDpEvent(epsilon=1.0),), (PureDpEvent(epsilon=1.0),)))
+    with pytest.raises(UnsafeError, match="may change branches"):
+        epsilon([choices], delta=1e-6, relation=Relation.REPLACE_ONE)
+    assert epsilon([choices], delta=1e-6, relation=Relation.REPLACE_WITH_NULL) <= 1.0

@@ -101,3 +101,14 @@ def test_a_release_takes_one_vector(values):
     release = GaussianRelease(sensitivity=1.0, noise_multiplier=1.0)
     with pytest.raises(ConfigError, match=r"\(N,\)"):
         release.release(values, SeededNoise(0))
+
+
+def test_laplace_noise_of_millions_of_values_fits_its_lattice() -> None:
+    """ICU-Sepsis has 12.8 million cells: the noise must not be refused once it was charged."""
+    values, release = 12_850_000, LaplaceRelease(sensitivity=4.0, noise_multiplier=200.0)
+    scale, granularity = release.scale(values), release._granularity(values)
+    assert scale / granularity <= 2.0**47
+    assert release.noise_multiplier * 4.0 < scale <= release.noise_multiplier * 4.0 * (1 + 2.0**-8)
+    assert scale == release.noise_multiplier * (4.0 + values * granularity)
+    with pytest.raises(ConfigError, match="have no lattice"):
+        LaplaceRelease(sensitivity=4.0, noise_multiplier=1e6).scale(values)

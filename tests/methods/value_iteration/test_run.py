@@ -163,9 +163,16 @@ def test_a_policy_is_released_with_a_certificate_that_verifies(world: World, cas
     ]
     assert titles == ["What the policy expects", f"Exact value in {GRID}"]
     assert not result.directory.private.exists()
+    intact = world.folder / "intact"
+    intact.mkdir()
+    (intact / "policy.safetensors").write_bytes(Path(result.released).read_bytes())
     Path(result.released).write_bytes(Path(result.released).read_bytes()[:-1] + b"x")
     with pytest.raises(VerificationError, match="was changed"):
         verify_certificate(result.directory.certificate)
+    with pytest.raises(VerificationError, match="was changed"):  # an intact copy hides nothing
+        verify_certificate(result.directory.certificate, outputs_root=intact)
+    (metrics,) = result.directory.metrics.read_text().splitlines()
+    assert json.loads(metrics)["reserved"] == HORIZON
 
 
 @pytest.mark.parametrize("case", CASES)
