@@ -287,6 +287,7 @@ def test_runs_of_different_length_are_not_compared_silently(
     [
         ({"held_out": None}, "give --held-out ID"),
         ({"held_out": MEMBERS}, "a dataset of the run"),
+        ({"held_out": "audit/copy-v0"}, "which the run has seen"),
         ({"held_out": "audit/none-v0"}, "no dataset 'audit/none-v0'"),
         ({"held_out": "audit/wide-v0"}, "observation_space"),
         ({"against": Path("nowhere")}, "holds no audit of a run"),
@@ -296,6 +297,9 @@ def test_wrong_requests_are_refused_before_anything_is_written(
     world: World, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     if "audit/wide-v0" not in world.store.ids():
+        members = world.store.read_transitions(MEMBERS, unit="transition")
+        copied = Transitions.concatenate([rows(3, 9), members.select(slice(1))])
+        write(world.store, "audit/copy-v0", copied)
         wide = replace(
             rows(3, 0), observations=np.zeros((3, 5)), next_observations=np.zeros((3, 5))
         )

@@ -57,7 +57,8 @@ class LinearProgram:
 
     Privacy: unit and relation: the settings'. Each step releases what `releases` lists and draws
     its noise here, once, after the sum over workers; all else is post-processing. What survives a
-    step is the table of values and actions. Event: `release_events`.
+    step is the table of values and actions. Event: one
+    ``gaussian`` of the settings' noise multiplier a step and half, see `planning.linear_plan`.
     """
 
     def __init__(self, settings: LinearSettings) -> None:

@@ -1,15 +1,10 @@
-"""Constants of DP-VAPVI: those of the theory, and those that work."""
+"""The theory's constants of DP-VAPVI; those that work are the defaults of its configuration."""
 
-import dataclasses
 import math
 from typing import Literal
 
 from distributed_privrl.core.checks import check_positive
-from distributed_privrl.methods.value_iteration.linear_settings import (
-    LinearSettings,
-    Pessimism,
-    Shares,
-)
+from distributed_privrl.methods.value_iteration.linear_settings import Pessimism
 
 
 def theory_pessimism(
@@ -24,7 +19,7 @@ def theory_pessimism(
 
     D = H^2 L / kappa + H^4 E sqrt(d) / kappa^(3/2) + 2 H^3 sqrt(d), L = sqrt(H^3 d / rho),
     E = sqrt(H d / rho); the last term alone without privacy. It exceeds H for all but huge K, and
-    every value is then 0: see `practical`. PEVI has D = 0.
+    every value is then 0. PEVI has D = 0.
 
     Args:
         method: vapvi or pevi.
@@ -49,28 +44,3 @@ def theory_pessimism(
         offset += horizon**2 * noise_of_sums / kappa
         offset += horizon**4 * noise_of_grams * math.sqrt(dimension) / kappa**1.5
     return Pessimism(constant=1.0, offset=offset)
-
-
-def practical(settings: LinearSettings) -> LinearSettings:
-    """Return ``settings`` with the choices that did best on the synthetic linear MDPs.
-
-    Values are centred, which lowers the sensitivity of the targets from 2 (H - h + 1) to 1 and the
-    spread of the next values; the ridge matches the noise; the variance statistics get little of
-    the budget; no split; C = .3 (c = .001 for pevi) and D = 0. None of it weakens the guarantee.
-
-    Args:
-        settings: ``pool_grams`` helps further where the data's law hardly changes with time.
-    """
-    return dataclasses.replace(
-        settings,
-        split=False,
-        centre_values=True,
-        ridge=dataclasses.replace(settings.ridge, projection=True, noise_factor=2.0),
-        shares=Shares(
-            variance_gram=0.03,
-            squares=0.03,
-            values=0.03,
-            gram=0.1 if settings.pool_grams else 0.3,
-        ),
-        pessimism=Pessimism(constant=0.3 if settings.method == "vapvi" else 0.001),
-    )

@@ -1,7 +1,6 @@
 """What DP-VAPVI and DP-PEVI do, as public numbers, and what they release and cost."""
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Literal
@@ -14,7 +13,6 @@ from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     vector_sensitivity,
 )
 from distributed_privrl.methods.value_iteration.statistics import check_reward_range
-from distributed_privrl.privacy.events import Event, GaussianEvent, ParallelEvent
 from distributed_privrl.privacy.mechanisms import GaussianRelease
 from distributed_privrl.privacy.units import Relation
 
@@ -285,27 +283,6 @@ def releases(
         )
         for statistic, multiplier in multipliers.items()
     }
-
-
-def release_events(settings: LinearSettings) -> tuple[Event, ...]:
-    """Return what all H steps are charged as, at the largest bounds that can be.
-
-    With smaller ones a step may release less, with the multipliers of the same cost.
-
-    Privacy:
-        Halves of the units that never meet compose in parallel: the costlier branch counts, rho =
-        H / (2 z^2). Without halves the releases of both are one sequence of the same rho.
-    """
-    branches: tuple[Counter[float], Counter[float]] = Counter(), Counter()
-    for index in range(settings.horizon):
-        for statistic, release in releases(settings, index).items():
-            second = settings.halves and statistic in VARIANCE_STATISTICS
-            branches[second][release.noise_multiplier] += 1
-    value, variance = (
-        tuple(GaussianEvent(noise_multiplier=z, count=n) for z, n in branch.items())
-        for branch in branches
-    )
-    return (ParallelEvent(branches=(variance, value)),) if variance else value
 
 
 def noise_multiplier_of_rho(rho: float, horizon: int) -> float:

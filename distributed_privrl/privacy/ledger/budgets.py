@@ -4,7 +4,7 @@ import math
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context, Decimal
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select, update
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.privacy.ledger.records import Account, Charge, LedgerEntry, as_entry
@@ -169,6 +169,38 @@ def check_change(account: Account, budget: PrivacyBudget) -> None:
             f"{account.dataset} has spent epsilon {account.spent_epsilon:.6g} and delta"
             f" {account.spent_delta:.6g}: its budget cannot go below that"
         )
+
+
+def settle(
+    connection: Connection, run_id: str, *, reserved_rounds: int, epsilon: float, delta: float
+) -> None:
+    """Lower a run's charge to the cost of the rounds it reserved, and close it; may be repeated.
+
+    Raises:
+        UnsafeError: no such run, rounds reserved meanwhile, above its hold, or settled before.
+    """
+    row = stored_entry(connection, run_id)
+    if row["kind"] != "rounds":
+        raise UnsafeError(f"{run_id!r} is a release: its charge never gets lower")
+    if row["reserved_rounds"] != reserved_rounds:
+        raise UnsafeError(
+            f"rounds were reserved meanwhile: run {run_id!r} has {row['reserved_rounds']},"
+            f" not {reserved_rounds}; compute its cost again"
+        )
+    if row["status"] == "settled":
+        if (row["epsilon"], row["delta"]) != (epsilon, delta):
+            raise UnsafeError(f"run {run_id!r} is settled at another cost already")
+        return
+    if not (0 <= epsilon <= row["held_epsilon"] and 0 <= delta <= row["held_delta"]):
+        raise UnsafeError(
+            f"run {run_id!r} holds epsilon {row['held_epsilon']:.6g} and delta"
+            f" {row['held_delta']:.6g}: it cannot be settled at {epsilon:.6g}, {delta:.6g}"
+        )
+    connection.execute(
+        update(ENTRIES)
+        .where(ENTRIES.c.id == run_id)
+        .values(epsilon=epsilon, delta=delta, status="settled")
+    )
 
 
 def find_entry(connection: Connection, entry_id: str) -> RowMapping | None:

@@ -219,27 +219,8 @@ class Ledger:
             UnsafeError: no such run, rounds reserved meanwhile, above its hold, or settled before.
         """
         with self._storage.transaction() as connection:
-            row = budgets.stored_entry(connection, run_id)
-            if row["kind"] != "rounds":
-                raise UnsafeError(f"{run_id!r} is a release: its charge never gets lower")
-            if row["reserved_rounds"] != reserved_rounds:
-                raise UnsafeError(
-                    f"rounds were reserved meanwhile: run {run_id!r} has {row['reserved_rounds']},"
-                    f" not {reserved_rounds}; compute its cost again"
-                )
-            if row["status"] == "settled":
-                if (row["epsilon"], row["delta"]) != (epsilon, delta):
-                    raise UnsafeError(f"run {run_id!r} is settled at another cost already")
-                return
-            if not (0 <= epsilon <= row["held_epsilon"] and 0 <= delta <= row["held_delta"]):
-                raise UnsafeError(
-                    f"run {run_id!r} holds epsilon {row['held_epsilon']:.6g} and delta"
-                    f" {row['held_delta']:.6g}: it cannot be settled at {epsilon:.6g}, {delta:.6g}"
-                )
-            connection.execute(
-                update(ENTRIES)
-                .where(ENTRIES.c.id == run_id)
-                .values(epsilon=epsilon, delta=delta, status="settled")
+            budgets.settle(
+                connection, run_id, reserved_rounds=reserved_rounds, epsilon=epsilon, delta=delta
             )
 
     def certify(self, entry_id: str, certificate_digest: str) -> None:

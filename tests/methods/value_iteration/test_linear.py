@@ -12,7 +12,7 @@ from distributed_privrl.environments.problems import linear_mdp, random_mdp
 from distributed_privrl.environments.tabular import TabularMdp, optimal_policy, policy_value
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.linear import LinearProgram
-from distributed_privrl.methods.value_iteration.linear_presets import practical, theory_pessimism
+from distributed_privrl.methods.value_iteration.linear_presets import theory_pessimism
 from distributed_privrl.methods.value_iteration.linear_settings import (
     VARIANCE_STATISTICS,
     LinearSettings,
@@ -22,12 +22,10 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
     Statistic,
     ValueBounds,
     noise_multiplier_of_rho,
-    release_events,
     releases,
 )
 from distributed_privrl.methods.value_iteration.ridge import noise_shift, regression
 from distributed_privrl.methods.value_iteration.statistics import variance_half
-from distributed_privrl.privacy.events import GaussianEvent, ParallelEvent
 from distributed_privrl.privacy.noise import SecureNoise, SeededNoise
 from tests.methods.value_iteration.linear_data import (
     learned,
@@ -192,24 +190,12 @@ def test_the_number_of_workers_changes_nothing(name: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_draws_are_releases_are_what_is_charged(name: str) -> None:
+def test_draws_are_the_releases_that_are_listed(name: str) -> None:
     settings = settings_of(**CONFIGURATIONS[name], noise_multiplier=2.5)
     source = SecureNoise()
     learned(settings, DATA, source)
     listed = [releases(settings, index) for index in range(settings.horizon)]
     assert source.draws == sum(len(step) for step in listed)
-    (first, *rest) = release_events(settings)
-    branches: tuple[Any, ...] = ((first, *rest),)
-    if isinstance(first, ParallelEvent):
-        assert name == "split"
-        assert not rest
-        branches = first.branches
-    assert all(isinstance(event, GaussianEvent) for branch in branches for event in branch)
-    assert source.draws == sum(event.count for branch in branches for event in branch)
-    # rho = H / (2 z^2) for the costlier half; the variance half has a step less
-    costs = [sum(e.count / (2 * e.noise_multiplier**2) for e in branch) for branch in branches]
-    assert max(costs) == pytest.approx(settings.horizon / (2 * 2.5**2))
-    assert noise_multiplier_of_rho(max(costs), settings.horizon) == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -470,7 +456,7 @@ def test_penalties_count_the_noise_where_asked() -> None:
     )
 
 
-def test_presets() -> None:
+def test_the_theory_s_constants() -> None:
     vapvi = theory_pessimism("vapvi", dimension=10, horizon=20)
     assert vapvi == Pessimism(constant=1.0, offset=2 * 20**3 * math.sqrt(10))
     private = theory_pessimism("vapvi", dimension=10, horizon=20, rho=2.0, coverage=0.5)
@@ -481,12 +467,7 @@ def test_presets() -> None:
     assert theory_pessimism("pevi", dimension=10, horizon=20, rho=1.0).offset == 0
     with pytest.raises(ConfigError, match="coverage"):
         theory_pessimism("vapvi", dimension=10, horizon=20, rho=1.0, coverage=0.0)
-    better = practical(settings_of(noise_multiplier=2.0))
-    assert (better.split, better.centre_values, better.ridge.noise_factor) == (False, True, 2.0)
-    assert better.noise_multiplier == 2.0
-    for index in range(MDP.horizon):
-        costs = [1 / r.noise_multiplier**2 for r in releases(better, index).values()]
-        assert sum(costs) == pytest.approx(1 / 2.0**2)
+    assert noise_multiplier_of_rho(2.5, 20) == 2.0
 
 
 @pytest.mark.parametrize("centred", [False, True])
