@@ -130,14 +130,18 @@ def main(
     torch.set_num_threads(1)
     about = {"scale": options.scale, "seed": SEED, **machine()}
     result = run(options.scale == "quick")
+    publish(name, result, about, folder=options.out or (RESULTS if options.save else None))
+    return result
+
+
+def publish(name: str, result: Result, about: Mapping[str, Any], *, folder: Path | None) -> None:
+    """Print a result, its JSON line last, and save it where there is a folder."""
     line = json.dumps({"benchmark": name, **result.facts, "ratios": _rounded(result.ratios)})
     text = "\n".join([table(result.cells), "", *result.notes])
-    folder = options.out or (RESULTS if options.save else None)
     if folder is not None:
         _save(folder, name, text, result, about)
     print(text)
     print(line)
-    return result
 
 
 def table(cells: Sequence[Mapping[str, Any]]) -> str:

@@ -59,6 +59,10 @@ def main() -> None:
         for what, copy in altered(certificate, folder).items():
             privrl("certificate", "verify", str(copy), *data, expect=VERIFICATION_FAILED)
             print(f"a copy with another {what} is refused")
+        elsewhere = (str(certificate), "--data", name)
+        privrl("certificate", "verify", *elsewhere, expect=VERIFICATION_FAILED)
+        privrl("certificate", "verify", *elsewhere, "--allow-missing-outputs")
+        print("a certificate whose dataset is not there is refused unless that is allowed")
         dataset = json.loads(certificate.read_text())["outputs"][0]["id"].split("/data/")[0]
         os.environ["MINARI_DATASETS_PATH"] = str(out / "datasets")
         loaded = minari.load_dataset(dataset)

@@ -4,17 +4,20 @@ Reference: Fujimoto, Conti, Ghavamzadeh, Pineau, "Benchmarking batch deep reinfo
 algorithms" (2019), algorithm 1, and its authors' code; paper 004, section 6, uses it.
 """
 
-import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
-from gymnasium.spaces import Discrete
-from torch import Tensor, nn
+from torch import Tensor
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
+from distributed_privrl.agents.algorithm import Batch, Sizes
 from distributed_privrl.agents.bc import discrete_imitation_loss
-from distributed_privrl.agents.discrete_values import DiscreteValueConfig, double_q_loss
+from distributed_privrl.agents.discrete_values import (
+    DiscreteValueAlgorithm,
+    DiscreteValueConfig,
+    DiscreteValueNetworks,
+    double_q_loss,
+)
 from distributed_privrl.agents.policy import Acting, likely_scores
 from distributed_privrl.core.checks import check_delta
 from distributed_privrl.core.errors import ConfigError
@@ -49,8 +52,8 @@ class DiscreteBCQConfig(DiscreteValueConfig):
             raise ConfigError(f"logit_penalty must be >= 0, got {self.logit_penalty!r}")
 
 
-class DiscreteBCQNetworks(nn.Module):
-    """The networks of discrete BCQ.
+class DiscreteBCQNetworks(DiscreteValueNetworks):
+    """Action values, their target and the behaviour policy.
 
     Args:
         sizes: what they are made for.
@@ -61,11 +64,8 @@ class DiscreteBCQNetworks(nn.Module):
     def __init__(
         self, sizes: Sizes, *, config: DiscreteBCQConfig, generator: torch.Generator
     ) -> None:
-        super().__init__()
-        widths = (sizes.observation, *config.hidden, sizes.action)
-        self.values = mlp(widths, generator)
-        self.behaviour = mlp(widths, generator)
-        self.target_values = copy.deepcopy(self.values).requires_grad_(False)
+        super().__init__(sizes, config=config, generator=generator)
+        self.behaviour = mlp((sizes.observation, *config.hidden, sizes.action), generator)
 
 
 class DiscreteBCQLosses(NamedTuple):
@@ -107,7 +107,7 @@ def discrete_bcq_losses(
 
 
 @dataclass(frozen=True)
-class DiscreteBCQ(Algorithm[DiscreteBCQConfig, DiscreteBCQNetworks]):
+class DiscreteBCQ(DiscreteValueAlgorithm[DiscreteBCQConfig, DiscreteBCQNetworks]):
     """Batch-constrained Q-learning for Discrete actions.
 
     Args:
@@ -116,7 +116,6 @@ class DiscreteBCQ(Algorithm[DiscreteBCQConfig, DiscreteBCQNetworks]):
 
     config: DiscreteBCQConfig = field(default_factory=DiscreteBCQConfig)
     name: ClassVar[str] = "discrete_bcq"
-    action_spaces: ClassVar[tuple[type[Any], ...]] = (Discrete,)
 
     def networks(self, sizes: Sizes, generator: torch.Generator) -> DiscreteBCQNetworks:
         """Return new networks; see `Algorithm.networks`."""
@@ -127,17 +126,6 @@ class DiscreteBCQ(Algorithm[DiscreteBCQConfig, DiscreteBCQNetworks]):
     ) -> DiscreteBCQLosses:
         """Return both losses; see `Algorithm.losses`."""
         return discrete_bcq_losses(networks, batch, self.config)
-
-    def after_step(
-        self,
-        networks: DiscreteBCQNetworks,
-        optimiser: torch.optim.Optimizer,
-        *,
-        step: int,
-        steps: int,
-    ) -> None:
-        """Move the target network."""
-        self.config.move_target(networks.target_values, networks.values, step=step)
 
     def acting(self, networks: DiscreteBCQNetworks) -> Acting:
         """Return action values among likely actions; see `Algorithm.acting`."""

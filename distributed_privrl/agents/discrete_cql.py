@@ -4,19 +4,21 @@ Reference: Kumar, Zhou, Tucker, Levine, "Conservative Q-learning for offline rei
 (2020), equation 4 and appendix F; paper 004, section 6, uses it.
 """
 
-import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from gymnasium.spaces import Discrete
-from torch import Tensor, nn
+from torch import Tensor
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
-from distributed_privrl.agents.discrete_values import DiscreteValueConfig, double_q_loss
+from distributed_privrl.agents.algorithm import Batch, Sizes
+from distributed_privrl.agents.discrete_values import (
+    DiscreteValueAlgorithm,
+    DiscreteValueConfig,
+    DiscreteValueNetworks,
+    double_q_loss,
+)
 from distributed_privrl.agents.policy import Acting
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.models.layers import mlp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,25 +46,8 @@ class DiscreteCQLConfig(DiscreteValueConfig):
             raise ConfigError(f"alpha must be >= 0, got {self.alpha!r}")
 
 
-class DiscreteCQLNetworks(nn.Module):
-    """The networks of discrete CQL.
-
-    Args:
-        sizes: what they are made for.
-        config: sizes.
-        generator: source of the initial weights.
-    """
-
-    def __init__(
-        self, sizes: Sizes, *, config: DiscreteCQLConfig, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.values = mlp((sizes.observation, *config.hidden, sizes.action), generator)
-        self.target_values = copy.deepcopy(self.values).requires_grad_(False)
-
-
 def discrete_cql_loss(
-    networks: DiscreteCQLNetworks, batch: Batch, config: DiscreteCQLConfig
+    networks: DiscreteValueNetworks, batch: Batch, config: DiscreteCQLConfig
 ) -> Tensor:
     """Return the loss of each row ``(N,)``, which couples no rows.
 
@@ -84,7 +69,7 @@ def discrete_cql_loss(
 
 
 @dataclass(frozen=True)
-class DiscreteCQL(Algorithm[DiscreteCQLConfig, DiscreteCQLNetworks]):
+class DiscreteCQL(DiscreteValueAlgorithm[DiscreteCQLConfig, DiscreteValueNetworks]):
     """Conservative Q-learning for Discrete actions.
 
     Args:
@@ -93,29 +78,17 @@ class DiscreteCQL(Algorithm[DiscreteCQLConfig, DiscreteCQLNetworks]):
 
     config: DiscreteCQLConfig = field(default_factory=DiscreteCQLConfig)
     name: ClassVar[str] = "discrete_cql"
-    action_spaces: ClassVar[tuple[type[Any], ...]] = (Discrete,)
 
-    def networks(self, sizes: Sizes, generator: torch.Generator) -> DiscreteCQLNetworks:
+    def networks(self, sizes: Sizes, generator: torch.Generator) -> DiscreteValueNetworks:
         """Return new networks; see `Algorithm.networks`."""
-        return DiscreteCQLNetworks(sizes, config=self.config, generator=generator)
+        return DiscreteValueNetworks(sizes, config=self.config, generator=generator)
 
     def losses(
-        self, networks: DiscreteCQLNetworks, batch: Batch, *, step: int
+        self, networks: DiscreteValueNetworks, batch: Batch, *, step: int
     ) -> tuple[Tensor, ...]:
         """Return the one loss; see `Algorithm.losses`."""
         return (discrete_cql_loss(networks, batch, self.config),)
 
-    def after_step(
-        self,
-        networks: DiscreteCQLNetworks,
-        optimiser: torch.optim.Optimizer,
-        *,
-        step: int,
-        steps: int,
-    ) -> None:
-        """Move the target network."""
-        self.config.move_target(networks.target_values, networks.values, step=step)
-
-    def acting(self, networks: DiscreteCQLNetworks) -> Acting:
+    def acting(self, networks: DiscreteValueNetworks) -> Acting:
         """Return the action values; see `Algorithm.acting`."""
         return Acting(networks.values)

@@ -3,14 +3,18 @@
 Reference: van Hasselt, Guez, Silver, "Deep reinforcement learning with double Q-learning" (2016).
 """
 
+import copy
 from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import torch
+from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
-from distributed_privrl.agents.algorithm import Batch, ValueConfig
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig
 from distributed_privrl.agents.networks import polyak_update
+from distributed_privrl.models.layers import mlp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +35,44 @@ class DiscreteValueConfig(ValueConfig):
 
     target_interval: int = 1
 
-    def move_target(self, target: nn.Module, network: nn.Module, *, step: int) -> None:
-        """Move ``target`` towards ``network`` if ``step`` is one at which it moves."""
-        if step % self.target_interval == 0:
-            polyak_update(target, network, self.polyak)
+
+class DiscreteValueNetworks(nn.Module):
+    """Action values and their target.
+
+    Args:
+        sizes: what they are made for.
+        config: sizes.
+        generator: source of the initial weights.
+    """
+
+    def __init__(
+        self, sizes: Sizes, *, config: DiscreteValueConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.values = mlp((sizes.observation, *config.hidden, sizes.action), generator)
+        self.target_values = copy.deepcopy(self.values).requires_grad_(False)
+
+
+ConfigT = TypeVar("ConfigT", bound=DiscreteValueConfig)
+NetworksT = TypeVar("NetworksT", bound=DiscreteValueNetworks)
+
+
+@dataclass(frozen=True)
+class DiscreteValueAlgorithm(Algorithm[ConfigT, NetworksT]):
+    """Knows Discrete actions and moves the target of its action values.
+
+    Args:
+        config: hyper-parameters.
+    """
+
+    action_spaces: ClassVar[tuple[type[Any], ...]] = (Discrete,)
+
+    def after_step(
+        self, networks: NetworksT, optimiser: torch.optim.Optimizer, *, step: int, steps: int
+    ) -> None:
+        """Move the target network if ``step`` is one at which it moves."""
+        if step % self.config.target_interval == 0:
+            polyak_update(networks.target_values, networks.values, self.config.polyak)
 
 
 def double_q_loss(

@@ -23,6 +23,7 @@ app = command_group(
         "privrl certificate verify runs/stays/certificate.json",
         "privrl certificate verify certificate.json --ledger sqlite:////data/ledger.sqlite",
         "privrl certificate verify runs/demo/run/certificate.json --data runs/demo/datasets",
+        "privrl certificate verify certificate.json --allow-missing-outputs",
     ),
 )
 def verify(
@@ -41,10 +42,14 @@ def verify(
         str | None,
         typer.Option("--public-key", metavar="HEX", help="the Ed25519 key that must have signed"),
     ] = None,
+    allow_missing_outputs: Annotated[
+        bool,
+        typer.Option("--allow-missing-outputs", help="check all else where outputs are not found"),
+    ] = False,
 ) -> None:
     """Check that a certificate holds.
 
-    Epsilon is recomputed from the stages alone; digest, status and the hashes of the outputs must
+    Epsilon is recomputed from the stages alone; digest, status and the hashes of all outputs must
     match, and with --ledger what was reserved there.
     """
     from distributed_privrl.data.store import DatasetStore
@@ -54,13 +59,16 @@ def verify(
     with contextlib.ExitStack() as stack:
         opened = None if ledger is None else stack.enter_context(contextlib.closing(Ledger(ledger)))
         verification = verify_certificate(
-            file, ledger=opened, outputs_root=data or DatasetStore().root, public_key=public_key
+            file,
+            ledger=opened,
+            outputs_root=data or DatasetStore().root,
+            public_key=public_key,
+            allow_missing_outputs=allow_missing_outputs,
         )
     show_values(_findings(verification))
     if verification.outputs_missing:
         typer.echo(
-            f"warning: not found and not checked: {', '.join(verification.outputs_missing)};"
-            " give their folder with --data",
+            f"warning: not found and not checked: {', '.join(verification.outputs_missing)}",
             err=True,
         )
 

@@ -8,6 +8,12 @@ import typer
 
 from distributed_privrl.cli.helptext import examples
 
+LAST_ROWS = (
+    "note: the schema names no next_observation, so the last row of a trajectory, if it is not"
+    " terminated, is kept as the final observation alone; its action and reward are left out"
+)
+"""Said whenever the schema makes it possible, whatever the rows are: no count, which would tell."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
@@ -106,8 +112,10 @@ def import_table(
     from distributed_privrl.data.schema import load_schema
     from distributed_privrl.data.store import DatasetStore
 
-    store = DatasetStore()
-    import_file(file, load_schema(schema), store, dataset)
+    store, meaning = DatasetStore(), load_schema(schema)
+    import_file(file, meaning, store, dataset)
+    if meaning.may_drop_last_rows:
+        typer.echo(LAST_ROWS, err=True)
     info = store.info(dataset)
     kind = f"{info.total_trajectories} trajectories" if info.total_trajectories else "single rows"
     typer.echo(f"{info.id}: {info.total_steps} transitions in {kind}")

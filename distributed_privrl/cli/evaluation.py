@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -119,9 +120,14 @@ def evaluate(
             resume=resume,
             progress=stack.enter_context(shown_progress()),
         )
-    for name, reason in figures.pop("failed", {}).items():
-        typer.echo(f"warning: {name} failed: {reason}; --resume tries it again", err=True)
-    shown = {name: _figure(value) for name, value in figures.items() if value is not None}
+    warn_of_failures(figures.pop("failed", {}))
+    scores, published = figures.pop("normalised", {}), figures.pop("published", {})
+    shown = {}
+    for name, value in figures.items():
+        if value is not None:
+            shown[name] = _figure(value, scores.get(name))
+        if name in published:
+            shown[f"{name} in the paper"] = f"normalised {published[name]}"
     page, private = out / "report.html", out / "private" / "report.html"
     reports = {} if private.exists() and not page.exists() else {"report": str(page)}
     if reference is not None or not reports:
@@ -129,8 +135,16 @@ def evaluate(
     show_values(shown | reports)
 
 
-def _figure(value: object) -> str:
-    return f"mean return {value:.2f}" if isinstance(value, float) else str(value)
+def warn_of_failures(failed: Mapping[str, str]) -> None:
+    """Say on stderr which agents failed, and why."""
+    for name, reason in failed.items():
+        typer.echo(f"warning: {name} failed: {reason}; --resume tries it again", err=True)
+
+
+def _figure(value: object, score: float | None) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"mean return {value:.2f}" + ("" if score is None else f", normalised {score:.1f}")
 
 
 def report(

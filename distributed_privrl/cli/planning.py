@@ -76,14 +76,15 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     }
     if plan.budget is None or privacy.epsilon is None:
         return facts
+    before = config.data.charged_epsilon
     if isinstance(config.data.bounds, NoisyBounds):
         facts["bounds"] = config.data.bounds.model_dump(mode="json")
     return facts | {
         "relation": privacy.relation,
         "accountant": plan.accountant,
         "delta": privacy.delta,
-        "epsilon": plan.epsilon(plan.rounds, certified=True),
-        "epsilon_with_spare": plan.epsilon(plan.max_rounds, certified=True),
+        "epsilon": before + plan.epsilon(plan.rounds, certified=True),
+        "epsilon_with_spare": before + plan.epsilon(plan.max_rounds, certified=True),
         "epsilon_limit": privacy.epsilon,
         "budget_command": budget_line(
             config.data.sensitive,
@@ -133,16 +134,18 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
     }
     if not facts["private"]:
         return lines | {"guarantee": "none"}
+    with_bounds = ""
     if "bounds" in facts:
         low, high = facts["bounds"]["quantiles"]
         lines["bounds"] = (
-            f"epsilon {facts['bounds']['epsilon']:g} beside that of the rounds, for quantiles"
-            f" {low:g} and {high:g} of {', '.join(facts['bounds']['parts'])}"
+            f"epsilon {facts['bounds']['epsilon']:g} before the rounds, for quantiles {low:g} and"
+            f" {high:g} of {', '.join(facts['bounds']['parts'])}"
         )
+        with_bounds = f", {facts['bounds']['epsilon']:g} for the bounds included"
     return lines | {
         "epsilon": f"{facts['epsilon']:.4f} after {facts['rounds']} rounds,"
         f" {facts['epsilon_with_spare']:.4f} if all spare ones are needed,"
-        f" {facts['epsilon_limit']:g} is held meanwhile",
+        f" {facts['epsilon_limit']:g} is held meanwhile{with_bounds}",
         "guarantee": f"delta {facts['delta']:g}, {facts['relation']}, accountant"
         f" {facts['accountant']}",
         "budget": facts["budget_command"],
@@ -152,10 +155,13 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
 def _work(facts: dict[str, Any]) -> dict[str, str]:
     """Return the lines on what a round does: private rounds, or noisy statistics."""
     if "unit_gradients" not in facts:
-        return {"noise": facts["noise"]} if "noise" in facts else {}
+        said = {"noise": facts.get("noise"), "resolution": facts.get("resolution")}
+        return {name: text for name, text in said.items() if text is not None}
+    batch, share = facts["expected_batch_size"], facts.get("curiosity_rate", 0.0)
+    samples = f", and {round(share * batch)} samples of the model" if share else ""
     lines = {
-        "batch": f"{facts['expected_batch_size']} units on average, each with probability"
-        f" {facts['sampling_probability']:.4g}",
+        "batch": f"{round((1 - share) * batch)} units on average, each with probability"
+        f" {facts['sampling_probability']:.4g}{samples}",
         "cost": f"{facts['unit_gradients']:.3g} gradients of units",
     }
     if "noise_multiplier" in facts:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distributed_privrl.cli.evaluation import warn_of_failures
 from distributed_privrl.cli.failures import InterruptedRunError
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
 from distributed_privrl.cli.planning import NOT_PRIVATE, summary_line
@@ -80,9 +81,11 @@ def run(
     """Make a private dataset or a private policy of a sensitive one, with certificate.
 
     The ledger refuses before anything is drawn if the dataset has no budget or not enough of it.
-    After a crash or an interrupt, --resume goes on; rounds that were drawn are never drawn again.
+    After a crash or an interrupt, --resume goes on; rounds that were drawn are never drawn again,
+    and agents of the evaluation that failed are trained again.
     """
     from distributed_privrl.cli.execution import termination_as_interrupt
+    from distributed_privrl.experiments.agents import failures
     from distributed_privrl.experiments.registry import load_config
 
     loaded = load_config(config, overrides or [])
@@ -92,6 +95,7 @@ def run(
     except KeyboardInterrupt:
         line = resume_line(config, out, overrides or [], ledger)
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
+    warn_of_failures(failures(result.trials))
     show_values(_outcome(result))
 
 
@@ -103,6 +107,7 @@ def _run(
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.run import check_datasets
     from distributed_privrl.experiments.run import run as run_experiment
+    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     store = DatasetStore()
     check_datasets(config, store, may_exist=resume)
@@ -118,6 +123,7 @@ def _run(
             resume=resume,
             progress=progress,
             sign_key=sign,
+            more_trainers=RLLIB_TRAINERS,
         )
 
 

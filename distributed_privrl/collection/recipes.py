@@ -64,6 +64,9 @@ MAZE2D_STEPS: Mapping[str, int] = {
     "umaze": 1_000_000,
     "medium": 2_000_000,
     "large": 4_000_000,
+    "eval-umaze": 1_000_000,
+    "eval-medium": 2_000_000,
+    "eval-large": 4_000_000,
 }
 """Default steps of each maze: the sizes of D4RL's datasets, which PrivORL's table VIII uses."""
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.problems import problems
 
 
 class StrictModel(BaseModel):
@@ -271,29 +272,4 @@ def validate(model: type[ModelT], values: Mapping[str, Any], *, source: str) -> 
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {'; '.join(_problems(model, error))}") from error
-
-
-def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
-    problems = []
-    for item in error.errors(include_url=False):
-        path = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            known = ", ".join(_known_keys(model, item["loc"][:-1]))
-            problems.append(f"unknown key {path!r}{f' (known: {known})' if known else ''}")
-        elif item["type"] == "missing":
-            problems.append(f"{path!r} is missing")
-        else:
-            message = item["msg"].removeprefix("Value error, ")
-            problems.append(f"{path}={item['input']!r}: {message}")
-    return problems
-
-
-def _known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
-    for part in location:
-        field = model.model_fields.get(str(part))
-        annotation = field.annotation if field is not None else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)
+        raise ConfigError(f"{source}: {'; '.join(problems(model, error))}") from error

@@ -1,7 +1,7 @@
 """Raw transitions to standardised float32 rows and back."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.layout import NextObservation, RowLayout
+from distributed_privrl.data.layout import PLAIN, RowCoding, RowLayout
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.spaces import (
     Space,
@@ -47,7 +47,7 @@ class TransitionEncoder:
         action_space: as ``observation_space``.
         scaling: (D,) offset and scale from public facts; one-hot and terminal columns are
             expected at -1 and 1.
-        next_observation: ``"absolute"``, or ``"difference"``: the columns hold s' - s (Box only).
+        coding: of next observations, rewards and actions, from public facts.
 
     Raises:
         ConfigError: an unsupported space, or a scaling of another width.
@@ -56,7 +56,7 @@ class TransitionEncoder:
     observation_space: Space
     action_space: Space
     scaling: Scaling
-    next_observation: NextObservation = "absolute"
+    coding: RowCoding = PLAIN
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_space", self.layout.observation_space)
@@ -69,7 +69,7 @@ class TransitionEncoder:
     @cached_property
     def layout(self) -> RowLayout:
         """Which column holds what."""
-        return RowLayout(self.observation_space, self.action_space, self.next_observation)
+        return RowLayout(self.observation_space, self.action_space, self.coding)
 
     @property
     def width(self) -> int:
@@ -112,8 +112,9 @@ class TransitionEncoder:
     def decode(self, rows: NDArray[np.floating[Any]]) -> Transitions:
         """Return the transitions in standardised ``rows``, clipped to the finite Box bounds.
 
-        The inverse of `encode` on valid rows: categories and the terminal bit exactly, numbers up
-        to the one rounding of the row to float32. ``truncated`` is False, and each row is a unit.
+        The inverse of `encode` on valid rows: categories, reward levels, clipped actions and the
+        terminal bit exactly, numbers up to the one rounding of the row to float32. ``truncated``
+        is False, and each row is a unit.
 
         Args:
             rows: (N, D).
@@ -140,7 +141,7 @@ class TransitionEncoder:
                 "action_space": space_to_json(self.action_space),
                 "offset": self.scaling.offset.tolist(),
                 "scale": self.scaling.scale.tolist(),
-                "next_observation": self.next_observation,
+                "coding": asdict(self.coding),
             }
         )
 
@@ -158,7 +159,7 @@ class TransitionEncoder:
                 supported_space(name, space_from_json(value[name]))
                 for name in ("observation_space", "action_space")
             ]
-            return cls(spaces[0], spaces[1], scaling, value["next_observation"])
+            return cls(spaces[0], spaces[1], scaling, RowCoding(**value["coding"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"text is no encoder as written by to_json: {error}") from error
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import (
     Space,
+    box_bounds,
     check_part,
     components,
     part_width,
@@ -20,7 +21,51 @@ from distributed_privrl.data.spaces import (
 from distributed_privrl.data.trajectories import Transitions
 
 _MOST_NUMBERS = 4_000_000
+MOST_LEVELS = 8
 NextObservation = Literal["absolute", "difference"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCoding:
+    """How a row codes a transition, so that a generator of continuous numbers can learn it.
+
+    Args:
+        next_observation: ``"absolute"``: the columns hold s'; ``"difference"``: they hold s' - s.
+        reward_levels: the few values that a reward takes, rising; the column holds the nearest
+            one's position, from -1 to 1. Empty: the reward itself.
+        action_margin: an action at a finite bound is coded beyond it by this share of half its
+            range, so that the gap sets those apart that were clipped. 0: the action itself.
+
+    Raises:
+        ConfigError: levels that do not rise or are not finite, one level or more than eight, or a
+            margin that is not finite and >= 0.
+    """
+
+    next_observation: NextObservation = "absolute"
+    reward_levels: tuple[float, ...] = ()
+    action_margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reward_levels", tuple(float(v) for v in self.reward_levels))
+        levels = np.asarray(self.reward_levels)
+        if self.next_observation not in ("absolute", "difference"):
+            raise ConfigError(
+                f"next_observation must be absolute or difference, got {self.next_observation!r}"
+            )
+        if len(levels) and not (
+            2 <= len(levels) <= MOST_LEVELS
+            and np.isfinite(levels).all()
+            and (np.diff(levels) > 0).all()
+        ):
+            raise ConfigError(
+                f"reward_levels must be 2 to {MOST_LEVELS} rising numbers, got {levels.tolist()}"
+            )
+        if not 0 <= self.action_margin < np.inf:
+            raise ConfigError(f"action_margin must be >= 0, got {self.action_margin}")
+
+
+PLAIN = RowCoding()
+"""Numbers as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +76,7 @@ class RowLayout:
         observation_space: Box (flattened), Discrete (one-hot) or MultiDiscrete (one-hot, one
             component after the other); a Dict of Boxes is flattened.
         action_space: as ``observation_space``.
-        next_observation: ``"absolute"``: the columns hold s'; ``"difference"``: they hold s' - s.
+        coding: of next observations, rewards and actions.
 
     Raises:
         ConfigError: a space of another kind, or a difference of categories.
@@ -39,17 +84,17 @@ class RowLayout:
 
     observation_space: Space
     action_space: Space
-    next_observation: NextObservation = "absolute"
+    coding: RowCoding = PLAIN
 
     def __post_init__(self) -> None:
         for name in ("observation_space", "action_space"):
             object.__setattr__(self, name, supported_space(name, getattr(self, name)))
-        if self.next_observation not in ("absolute", "difference"):
-            raise ConfigError(
-                f"next_observation must be absolute or difference, got {self.next_observation!r}"
-            )
-        if self.next_observation == "difference" and not isinstance(self.observation_space, Box):
+        if self._differences and not isinstance(self.observation_space, Box):
             raise ConfigError("next_observation='difference' needs a Box observation space")
+
+    @property
+    def _differences(self) -> bool:
+        return self.coding.next_observation == "difference"
 
     @cached_property
     def width(self) -> int:
@@ -84,6 +129,13 @@ class RowLayout:
             mask[self.blocks[name]] = not isinstance(space, Box)
         return mask
 
+    @cached_property
+    def coded(self) -> NDArray[np.bool_]:
+        """The columns that lie in [-1, 1] by their coding: a reward of few levels, (D,)."""
+        mask = np.zeros(self.width, dtype=bool)
+        mask[self.blocks["reward"]] = bool(self.coding.reward_levels)
+        return mask
+
     def slices(self, count: int) -> Iterator[slice]:
         """Yield consecutive slices of ``count`` rows, each small enough for 32 MB as float64."""
         step = max(1, _MOST_NUMBERS // self.width)
@@ -115,9 +167,10 @@ class RowLayout:
                 block[:] = part
             else:
                 valid &= _one_hot(part, space, block)
-        rows[:, self.blocks["reward"]] = transitions.rewards[:, None]
+        self._set_clipped_apart(rows[:, self.blocks["action"]])
+        rows[:, self.blocks["reward"]] = self._coded_rewards(transitions.rewards)[:, None]
         rows[:, self.blocks["terminal"]] = transitions.terminated[:, None]
-        if self.next_observation == "difference":
+        if self._differences:
             with np.errstate(invalid="ignore"):
                 rows[:, self.blocks["next_observation"]] -= rows[:, self.blocks["observation"]]
         valid &= np.isfinite(rows).all(axis=1)
@@ -134,19 +187,68 @@ class RowLayout:
             block = rows[:, self.blocks[name]]
             if not isinstance(space, Box):
                 parts[name] = _categories(block, space)
-            elif name == "next_observation" and self.next_observation == "difference":
+            elif name == "next_observation" and self._differences:
                 parts[name] = block + rows[:, self.blocks["observation"]]
+            elif name == "action":
+                parts[name] = self._clipped_again(block)
             else:
                 parts[name] = block
         return Transitions(
             observations=parts["observation"],
             actions=parts["action"],
-            rewards=rows[:, self.blocks["reward"]][:, 0].astype(np.float32),
+            rewards=self._decoded_rewards(rows[:, self.blocks["reward"]][:, 0]),
             next_observations=parts["next_observation"],
             terminated=rows[:, self.blocks["terminal"]][:, 0] > 0.5,
             truncated=np.zeros(len(rows), dtype=bool),
             unit_ids=np.arange(len(rows), dtype=np.uint64),
         )
+
+    def _coded_rewards(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the nearest level's place in [-1, 1], NaN for a reward that is not finite."""
+        values = rewards.astype(np.float64)
+        levels = np.asarray(self.coding.reward_levels)
+        if not len(levels):
+            return values
+        nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, values)
+        return np.where(np.isfinite(values), 2 * nearest / (len(levels) - 1) - 1, np.nan)
+
+    def _decoded_rewards(self, column: NDArray[np.float64]) -> NDArray[np.float32]:
+        levels = np.asarray(self.coding.reward_levels, dtype=np.float32)
+        if not len(levels):
+            return column.astype(np.float32)
+        place = np.clip((np.nan_to_num(column) + 1) / 2, 0, 1) * (len(levels) - 1)
+        decoded: NDArray[np.float32] = levels[np.rint(place).astype(np.int64)]
+        return decoded
+
+    def _margins(
+        self, space: Box
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return the actions' bounds, infinite where there is no margin, and the margins (A,)."""
+        low, high = box_bounds(space)
+        low, high = low.astype(np.float64), high.astype(np.float64)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        margin = np.where(bounded, self.coding.action_margin * (high - low) / 2, 0.0)
+        return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf), margin
+
+    def _set_clipped_apart(self, actions: NDArray[np.float64]) -> None:
+        """Move actions ``(N, A)`` at a bound beyond it, in place."""
+        if self.coding.action_margin and isinstance(self.action_space, Box):
+            low, high, margin = self._margins(self.action_space)
+            moved = np.where(actions >= high, high + margin, actions)
+            actions[:] = np.where(moved <= low, low - margin, moved)
+
+    def _clipped_again(self, actions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return actions, those nearer to their coded bound than to it as that bound."""
+        if not (self.coding.action_margin and isinstance(self.action_space, Box)):
+            return actions
+        low, high, margin = self._margins(self.action_space)
+        inside = np.clip(actions, low, high)
+        # What lies less than half a margin beyond a bound was meant to lie inside it: its mirror
+        # image is as far from the bound, and keeps the share of clipped actions as it was learned.
+        near_high = (actions > high) & (actions < high + margin / 2)
+        near_low = (actions < low) & (actions > low - margin / 2)
+        inside = np.where(near_high, 2 * high - actions, inside)
+        return np.where(near_low, 2 * low - actions, inside)
 
     def _parts(self) -> tuple[tuple[str, Space], ...]:
         return (

@@ -3,6 +3,7 @@
 Never from sensitive rows: what the scaling knows is public.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds, check_bounds_columns
-from distributed_privrl.data.layout import NextObservation, RowLayout, public_rows
+from distributed_privrl.data.layout import MOST_LEVELS, PLAIN, RowCoding, RowLayout, public_rows
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.trajectories import Transitions
 
@@ -52,23 +53,23 @@ def scaling_from_public(
     observation_space: Space,
     action_space: Space,
     *,
-    next_observation: NextObservation = "absolute",
+    coding: RowCoding = PLAIN,
 ) -> Scaling:
     """Return the mean and standard deviation of each column over public datasets.
 
-    One-hot and terminal columns map {0, 1} to {-1, 1} whatever the data; a constant column keeps
-    scale 1.
+    One-hot and terminal columns map {0, 1} to {-1, 1} whatever the data; a reward of few levels
+    stays as it is coded; a constant column keeps scale 1.
 
     Args:
         public: chunks of transitions for each dataset id; read once, never held whole.
         observation_space: as in `RowLayout`.
         action_space: as in `RowLayout`.
-        next_observation: as in `RowLayout`.
+        coding: as in `RowLayout`.
 
     Raises:
         ConfigError: a public value is not finite (names dataset and column), or there are no rows.
     """
-    layout = RowLayout(observation_space, action_space, next_observation)
+    layout = RowLayout(observation_space, action_space, coding)
     count, mean, squares = 0, np.zeros(layout.width), np.zeros(layout.width)
     for rows in public_rows(layout, public):
         chunk_mean = rows.mean(axis=0)
@@ -89,7 +90,7 @@ def scaling_from_bounds(
     observation_space: Space,
     action_space: Space,
     *,
-    next_observation: NextObservation = "absolute",
+    coding: RowCoding = PLAIN,
 ) -> Scaling:
     """Return a scaling from declared bounds: midpoint, and half-range / sqrt(3).
 
@@ -100,7 +101,7 @@ def scaling_from_bounds(
     Raises:
         ConfigError: the bounds are of other columns than the spaces have.
     """
-    layout = RowLayout(observation_space, action_space, next_observation)
+    layout = RowLayout(observation_space, action_space, coding)
     check_bounds_columns(bounds, layout)
     offset, scale = np.zeros(layout.width), np.ones(layout.width)
     position = {name: i for i, name in enumerate(bounds.columns)}
@@ -109,7 +110,7 @@ def scaling_from_bounds(
         if source is None:
             continue
         low, high = bounds.low[source], bounds.high[source]
-        difference = name.startswith("next_") and next_observation == "difference"
+        difference = name.startswith("next_") and coding.next_observation == "difference"
         offset[column] = 0.0 if difference else (low + high) / 2
         if high > low:
             scale[column] = (high - low) / np.sqrt(6.0 if difference else 12.0)
@@ -119,7 +120,24 @@ def scaling_from_bounds(
 def _with_binary(
     layout: RowLayout, offset: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> Scaling:
+    offset, scale = np.where(layout.coded, 0.0, offset), np.where(layout.coded, 1.0, scale)
     return Scaling(
         offset=np.where(layout.binary, _BINARY_OFFSET, offset),
         scale=np.where(layout.binary, _BINARY_SCALE, scale),
     )
+
+
+def public_reward_levels(public: Mapping[str, Iterable[Transitions]]) -> tuple[float, ...]:
+    """Return the values that public rewards take, where they are two to eight; else nothing.
+
+    Args:
+        public: chunks of transitions for each dataset id; read until a ninth value is seen.
+    """
+    seen: set[float] = set()
+    for chunks in public.values():
+        for chunk in chunks:
+            seen.update(np.unique(chunk.rewards).tolist())
+            if len(seen) > MOST_LEVELS:
+                return ()
+    finite = all(map(math.isfinite, seen))
+    return tuple(sorted(seen)) if len(seen) > 1 and finite else ()

@@ -95,6 +95,11 @@ class ImportSchema(StrictModel):
         """Whether rows belong to trajectories."""
         return self.split_at_flags or self.columns.trajectory is not None
 
+    @property
+    def may_drop_last_rows(self) -> bool:
+        """Whether a trajectory's last row may have a successor that nobody names."""
+        return self.has_trajectories and self.columns.next_observation is None
+
     @model_validator(mode="after")
     def _complete(self) -> Self:
         columns = self.columns

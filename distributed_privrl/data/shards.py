@@ -126,13 +126,25 @@ def load_shard(
         rows.append(encoded.rows)
         valid.append(encoded.valid)
         units.append(chunk.unit_ids)
-    row_units = _join(units, np.empty(0, dtype=np.uint64))
-    order, unit_ids, lengths = _group(row_units, ref.max_rows_per_unit)
+    return group_by_unit(
+        _join(rows, np.empty((0, encoder.width), dtype=np.float32)),
+        _join(valid, np.empty(0, dtype=np.bool_)),
+        _join(units, np.empty(0, dtype=np.uint64)),
+        max_rows_per_unit=ref.max_rows_per_unit,
+    )
+
+
+def group_by_unit(
+    rows: NDArray[np.float32],
+    valid: NDArray[np.bool_],
+    row_units: NDArray[np.uint64],
+    *,
+    max_rows_per_unit: int | None,
+) -> EncodedShard:
+    """Return rows (N, D) unit after unit, in their order, each unit's first ones."""
+    order, unit_ids, lengths = _group(row_units, max_rows_per_unit)
     return EncodedShard(
-        rows=_join(rows, np.empty((0, encoder.width), dtype=np.float32))[order],
-        valid=_join(valid, np.empty(0, dtype=np.bool_))[order],
-        unit_ids=unit_ids,
-        offsets=offsets_of(lengths),
+        rows=rows[order], valid=valid[order], unit_ids=unit_ids, offsets=offsets_of(lengths)
     )
 
 

@@ -1,4 +1,4 @@
-"""The four mazes of D4RL's maze2d: where the walls are, where the goal is, how long a run lasts.
+"""The mazes of D4RL's maze2d, and its three held-out ones (``eval-``): where the walls are, where the goal is, how long a run lasts.
 
 Coordinates are gymnasium-robotics': the origin is the middle of the map, x grows with the column,
 y falls with the row, one cell is one metre wide.
@@ -46,7 +46,7 @@ class Maze:
     """A grid of walls with one goal.
 
     Args:
-        name: ``open``, ``umaze``, ``medium`` or ``large``.
+        name: ``open``, ``umaze``, ``medium``, ``large``, and ``eval-`` before the last three.
         rows: the map, ``#`` a wall, ``O`` free, ``G`` the goal.
         time_limit: steps of an episode.
     """
@@ -204,6 +204,46 @@ MAZES: Mapping[str, Maze] = {
                 "#OO#O#OOOOO#",
                 "##O#O#O#O###",
                 "#OO#OOO#OGO#",
+                "############",
+            ),
+            time_limit=800,
+        ),
+        Maze(
+            name="eval-umaze",
+            rows=(
+                "#####",
+                "#OOG#",
+                "#O###",
+                "#OOO#",
+                "#####",
+            ),
+            time_limit=300,
+        ),
+        Maze(
+            name="eval-medium",
+            rows=(
+                "########",
+                "#OOOOOG#",
+                "#O#O##O#",
+                "#OOOO#O#",
+                "###OO###",
+                "#OOOOOO#",
+                "#OO##OO#",
+                "########",
+            ),
+            time_limit=600,
+        ),
+        Maze(
+            name="eval-large",
+            rows=(
+                "############",
+                "#OO#OOO#OGO#",
+                "##O###O#O#O#",
+                "#OO#O#OOOOO#",
+                "#O##O#OO##O#",
+                "#OOOOOO#OOO#",
+                "#O##O#O#O###",
+                "#OOOO#OOOOO#",
                 "############",
             ),
             time_limit=800,

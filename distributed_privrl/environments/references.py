@@ -40,6 +40,12 @@ REFERENCE_RETURNS: Mapping[str, ReferenceReturns] = {
     "privrl/Maze2D-medium-dense-v0": ReferenceReturns(random=41.08, planner=446.25),
     "privrl/Maze2D-large-v0": ReferenceReturns(random=6.88, planner=559.86),
     "privrl/Maze2D-large-dense-v0": ReferenceReturns(random=30.86, planner=580.60),
+    "privrl/Maze2D-eval-umaze-v0": ReferenceReturns(random=20.31, planner=227.39),
+    "privrl/Maze2D-eval-umaze-dense-v0": ReferenceReturns(random=53.81, planner=237.98),
+    "privrl/Maze2D-eval-medium-v0": ReferenceReturns(random=20.91, planner=429.72),
+    "privrl/Maze2D-eval-medium-dense-v0": ReferenceReturns(random=43.62, planner=441.36),
+    "privrl/Maze2D-eval-large-v0": ReferenceReturns(random=11.10, planner=557.18),
+    "privrl/Maze2D-eval-large-dense-v0": ReferenceReturns(random=54.99, planner=578.26),
 }
 
 

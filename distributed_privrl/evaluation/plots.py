@@ -26,6 +26,8 @@ ImageFormat = Literal["svg", "png"]
 _COLOURS = ("#3b6fb6", "#d1782c", "#4c9a5b", "#a44a8f", "#7a6a55")
 _BINS = 50
 _POINTS = 4000
+_VEIL = 0.75
+"""How opaque the white over what is not sure is."""
 
 
 def column_histograms(
@@ -168,23 +170,34 @@ def correlation_difference(
 
 
 def value_map(
-    values: NDArray[Any], *, ylabel: str = "time step", image_format: ImageFormat = "svg"
+    values: NDArray[Any],
+    *,
+    sure: NDArray[np.bool_] | None = None,
+    ylabel: str = "time step",
+    image_format: ImageFormat = "svg",
 ) -> bytes:
-    """Return a heat map of the value of each state at each time step.
+    """Return a heat map of the value of each state at each time step, with its colour bar.
 
     Args:
         values: (T, S).
+        sure: (T, S), the others are pale; None: all are.
         ylabel: what the rows are.
         image_format: svg or png.
 
     Raises:
-        ConfigError: not a table.
+        ConfigError: not a table, or ``sure`` is of another shape.
     """
     if values.ndim != 2 or not values.size:
         raise ConfigError(f"values must be (T, S), got shape {values.shape}")
+    if sure is not None and sure.shape != values.shape:
+        raise ConfigError(f"sure must be {values.shape}, got shape {sure.shape}")
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(values, aspect="auto", cmap="viridis", interpolation="nearest")
+    if sure is not None:
+        veil = np.ones((*values.shape, 4))
+        veil[..., 3] = np.where(sure, 0.0, _VEIL)
+        axes.imshow(veil, aspect="auto", interpolation="nearest")
     axes.set_xlabel("state")
     axes.set_ylabel(ylabel)
     figure.colorbar(image, ax=axes, label="value")

@@ -8,11 +8,12 @@ import numpy as np
 from distributed_privrl.core.random import Streams
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.published import PublishedCell, published_cell
 from distributed_privrl.evaluation.report import Metric, ReleasedFigure, Section
 from distributed_privrl.evaluation.returns import bootstrap_interval, normalised
 from distributed_privrl.experiments.comparison import is_maze
 from distributed_privrl.experiments.trials import learning_curve
-from distributed_privrl.privacy.metrics import ReleasedValue
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 
 Trials = Sequence[Mapping[str, Any]]
 
@@ -42,14 +43,45 @@ def mean_return(trials: Trials, trainer: str) -> float | None:
     return float(np.mean(figures)) if figures else None
 
 
-def returns_section(trials: Trials, environment: str, *, source: str) -> Section:
+def mean_normalised_return(trials: Trials, trainer: str, environment: str) -> float | None:
+    """Return `mean_return`, normalised; None if all failed or there are no references."""
+    mean = mean_return(trials, trainer)
+    if mean is None or not is_maze(environment):
+        return None
+    return normalised(mean, reference_returns(environment))
+
+
+def published_cells(
+    trials: Trials, environment: str, certificate: Mapping[str, Any]
+) -> dict[str, PublishedCell]:
+    """Return the paper's cell of each trainer that has a figure, where there is one.
+
+    Args:
+        trials: results of `run_trials`.
+        environment: where they were evaluated.
+        certificate: of the data; its method and epsilon choose the cell.
+    """
+    method, epsilon = certificate.get("method"), certificate.get("epsilon")
+    agents = {str(one["trainer"]): str(one["agent"]) for one in trials if "agent" in one}
+    cells = {
+        trainer: published_cell(method, environment, agent, epsilon)
+        for trainer, agent in agents.items()
+    }
+    return {trainer: cell for trainer, cell in cells.items() if cell is not None}
+
+
+def returns_section(
+    trials: Trials, environment: str, *, certificate: Mapping[str, Any], source: str
+) -> Section:
     """Return a section with the returns of agents trained on the released data.
 
     Args:
         trials: results of `run_trials`.
         environment: where they were evaluated.
+        certificate: of the data; says which cell of a paper is shown beside a figure.
         source: the ledger entry that paid for the data.
     """
+    published = published_cells(trials, environment, certificate)
     metrics = []
     curves = {}
     for trainer in trainers_of(trials):
@@ -58,6 +90,8 @@ def returns_section(trials: Trials, environment: str, *, source: str) -> Section
             curves[trainer] = mine
             figures = np.array([curve.figure() for curve in mine])
             metrics += _metrics(trainer, figures, environment, source)
+        if trainer in published:
+            metrics.append(_published_metric(trainer, published[trainer]))
     metrics += [
         Metric(name=name, value=ReleasedValue(f"failed: {reason}", ledger_entry=source))
         for name, reason in failures(trials).items()
@@ -93,6 +127,14 @@ def _metrics(trainer: str, figures: Any, environment: str, source: str) -> list[
             )
         )
     return metrics
+
+
+def _published_metric(trainer: str, cell: PublishedCell) -> Metric:
+    return Metric(
+        name=f"{trainer}: normalised return in the paper",
+        value=PublicValue(cell.normalised_return),
+        explanation=f"{cell}; on its own data, normalised by D4RL's references",
+    )
 
 
 def return_ratios(

@@ -16,9 +16,9 @@ from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation.returns import normalised
+from distributed_privrl.experiments.agents import mean_return, trainers_of
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import RunResult, run
-from distributed_privrl.experiments.trials import learning_curve
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
@@ -223,10 +223,13 @@ def _summary(config: RunConfig, result: RunResult, ledger_url: str) -> dict[str,
     }
     if not isinstance(config.output, OutputConfig):
         return summary | _exact_values(result)
-    for trial in result.trials:
-        score = learning_curve(dict(trial)).figure()
+    for trainer in trainers_of(result.trials):
+        score = mean_return(result.trials, trainer)
+        if score is None:
+            summary[f"{trainer} trained on it"] = "failed; the report says why"
+            continue
         share = normalised(score, reference_returns(ENVIRONMENT))
-        summary[f"{trial['trainer']} trained on it"] = (
+        summary[f"{trainer} trained on it"] = (
             f"return {score:.1f}, normalised {share:.0f} (random 0, planner 100)"
         )
     return summary

@@ -18,7 +18,9 @@ from distributed_privrl.evaluation.trainer import Trainer, find_trainer
 from distributed_privrl.experiments.agents import (
     Trials,
     failures,
+    mean_normalised_return,
     mean_return,
+    published_cells,
     ratio_section,
     return_ratios,
     returns_section,
@@ -29,16 +31,13 @@ from distributed_privrl.experiments.comparison import (
     trajectory_section,
 )
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.release_evaluation import EVALUATION_FILE
 from distributed_privrl.experiments.reports import (
-    EVALUATION_FILE,
     content_section,
     layout_of,
     sampled_rows,
 )
-from distributed_privrl.experiments.trials import Training
-
-AGENTS = "agents"
-"""Folder of the agents' results, one file each, which `resume` goes on from."""
+from distributed_privrl.experiments.trials import AGENTS, Training
 
 
 def evaluate_datasets(
@@ -83,8 +82,9 @@ def evaluate_datasets(
         progress: told where long work is.
 
     Returns:
-        the figures that may leave: mean return over the last evaluations of each trainer, and under
-        ``failed`` why agents failed.
+        the figures that may leave: mean return over the last evaluations of each trainer; where
+        there are any, under ``normalised`` the same by its references, under ``published`` the cell
+        of the paper, in words, and under ``failed`` why agents failed.
 
     Raises:
         ConfigError: a dataset is missing, ``out`` is not empty, a trainer is unknown, agents are
@@ -133,8 +133,9 @@ def evaluate_datasets(
         trials = training.run(synthetic, known, kept=folder / AGENTS, stage="training agents")
         mode = 0o644 if releasable else 0o600
         write_atomically(folder / EVALUATION_FILE, json.dumps(trials), mode=mode)
-        sections.append(returns_section(trials, training.environment, source=source))
-        figures |= _figures(trials, known)
+        place = training.environment
+        sections.append(returns_section(trials, place, certificate=certificate, source=source))
+        figures |= _figures(trials, known, place, certificate)
     if releasable:
         _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
     private = [] if releasable else sections
@@ -157,11 +158,21 @@ def evaluate_datasets(
     return figures
 
 
-def _figures(trials: Trials, trainers: Iterable[str]) -> dict[str, Any]:
-    found = {name: mean_return(trials, name) for name in trainers}
-    shown = {name: "failed" if value is None else value for name, value in found.items()}
-    failed = failures(trials)
-    return {**shown, "failed": failed} if failed else shown
+def _figures(
+    trials: Trials, trainers: Iterable[str], environment: str, certificate: Mapping[str, Any]
+) -> dict[str, Any]:
+    means = {name: mean_return(trials, name) for name in trainers}
+    scores = {name: mean_normalised_return(trials, name, environment) for name in means}
+    cells = published_cells(trials, environment, certificate)
+    more = {
+        "normalised": {name: score for name, score in scores.items() if score is not None},
+        "published": {name: f"{one.normalised_return:g}, {one}" for name, one in cells.items()},
+        "failed": failures(trials),
+    }
+    return {
+        **{name: "failed" if mean is None else mean for name, mean in means.items()},
+        **{name: values for name, values in more.items() if values},
+    }
 
 
 def _compared_agents(

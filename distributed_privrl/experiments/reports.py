@@ -4,7 +4,6 @@
 rows and is not for release.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.config import OutputConfig, PolicyOutputConfig, RunConfig
-from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.core.executor import Executor
-from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.layout import RowLayout
@@ -32,67 +29,11 @@ from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import load_config, method_named
-from distributed_privrl.experiments.trials import TrialSpec, run_trials
+from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.metrics import ReleasedValue
 
 COMPARED_ROWS = 50_000
-EVALUATION_FILE = "evaluation.json"
-
-
-def evaluate_release(
-    config: RunConfig,
-    store: DatasetStore,
-    directory: RunDirectory,
-    executor: Executor,
-    *,
-    progress: Progress,
-) -> Trials:
-    """Train the configured agents on the synthetic dataset; results are kept for a resume.
-
-    Privacy: post-processing of the released dataset in a public environment; no event.
-    """
-    path = directory.path / EVALUATION_FILE
-    evaluation = config.evaluation
-    if not isinstance(config.output, OutputConfig):
-        return _study(config, path, progress)
-    if not evaluation.trainers:
-        return []
-    if config.data.environment is None:
-        raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
-    specs = [
-        TrialSpec(
-            root=str(store.root.absolute()),
-            dataset=config.output.dataset,
-            environment=config.data.environment,
-            trainer=trainer,
-            seed=seed,
-            steps=evaluation.steps,
-            episodes=evaluation.episodes,
-            options=evaluation.options.get(trainer, {}),
-        )
-        for trainer in evaluation.trainers
-        for seed in range(evaluation.seeds)
-    ]
-    if not path.exists():
-        results = run_trials(specs, executor, parallel=config.runtime.workers, progress=progress)
-        write_atomically(path, json.dumps(results))
-    return _stored_trials(path)
-
-
-def _study(config: RunConfig, path: Path, progress: Progress) -> Trials:
-    """Run the method's simulations in the public problem, once."""
-    study = method_named(config.method).study
-    if study is not None and not path.exists() and (results := study(config, progress)):
-        write_atomically(path, json.dumps(results))
-    return _stored_trials(path)
-
-
-def _stored_trials(path: Path) -> Trials:
-    try:
-        return list(json.loads(path.read_text())) if path.exists() else []
-    except (OSError, ValueError) as error:
-        raise StorageError(f"cannot read {path}: {error}; delete it and evaluate again") from error
 
 
 def write_reports(
@@ -163,7 +104,8 @@ def _write_dataset_reports(
     source = release_source(certificate)
     sections = [content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
     if trials and maze:
-        sections.append(returns_section(trials, maze, source=source))
+        about = certificate.to_dict()
+        sections.append(returns_section(trials, maze, certificate=about, source=source))
     releasable = certificate.status == "valid"
     write_report(
         directory.report,
@@ -209,7 +151,7 @@ def sampled_rows(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS) 
 def layout_of(store: DatasetStore, dataset: str) -> RowLayout:
     """Return which column of a dataset's rows holds what."""
     info = store.info(dataset)
-    return RowLayout(info.observation_space, info.action_space, "absolute")
+    return RowLayout(info.observation_space, info.action_space)
 
 
 def content_section(
@@ -263,7 +205,7 @@ def rebuild_report(
     config = load_config(directory.config_path)
     certificate = Certificate.model_validate_json(directory.certificate.read_text())
     progress("report", 0, 1)
-    trials = _stored_trials(directory.path / EVALUATION_FILE)
+    trials = stored_trials(directory, certificate)
     write_reports(config, store or DatasetStore(), directory, certificate, trials)
     progress("report", 1, 1)
     return directory.report

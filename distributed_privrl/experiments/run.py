@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.publishing import Publisher, publisher_of
 from distributed_privrl.experiments.registry import method_named
-from distributed_privrl.experiments.reports import evaluate_release, write_reports
+from distributed_privrl.experiments.release_evaluation import check_agents, evaluate_release
+from distributed_privrl.experiments.reports import write_reports
 from distributed_privrl.privacy.certificate import (
     Certificate,
     build_certificate,
@@ -58,6 +61,7 @@ def run(
     resume: bool = False,
     progress: Progress = silent,
     sign_key: Path | None = None,
+    more_trainers: Mapping[str, Trainer] | None = None,
     insecure_key: int | None = None,
 ) -> RunResult:
     """Turn a sensitive dataset into a private one, or into a policy, with a certificate.
@@ -68,9 +72,10 @@ def run(
         out: the run's folder.
         ledger_url: the ledger; None: ``PRIVRL_LEDGER`` or the user's data folder.
         store: datasets; None: Minari's folder.
-        resume: continue the run in ``out``.
+        resume: continue the run in ``out``; agents of its evaluation that failed are trained again.
         progress: told where long work is.
         sign_key: PEM file of an Ed25519 key that signs the certificate.
+        more_trainers: trainers for ``evaluation.trainers`` beside the plain loops, by name.
         insecure_key: seeds private randomness in tests; the certificate is then invalid.
 
     Raises:
@@ -84,6 +89,7 @@ def run(
     """
     store, out = store or DatasetStore(), out.absolute()  # other nodes have another folder
     check_datasets(config, store, may_exist=resume)
+    check_agents(config, store, more_trainers=more_trainers)
     fresh = not RunDirectory(out).config_path.exists()
     source = RunContext.noise_class(insecure_key)
     ledger = Ledger(ledger_url)
@@ -105,7 +111,15 @@ def run(
         result = method_named(config.method).run(config, context)
         certificate = _release(config, context, result, directory, publisher, sign_key)
         _log(directory, certificate)
-        trials = evaluate_release(config, store, directory, executor, progress=progress)
+        trials = evaluate_release(
+            config,
+            store,
+            directory,
+            certificate,
+            executor,
+            progress=progress,
+            more_trainers=more_trainers,
+        )
         write_reports(config, store, directory, certificate, trials)
     except (ConfigError, BudgetError, UnsafeError):
         charged = any(e.id.startswith(directory.run_id) for e in ledger.entries())

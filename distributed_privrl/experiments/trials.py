@@ -29,6 +29,9 @@ from distributed_privrl.evaluation.trainer import (
 
 EVALUATIONS = 10
 
+AGENTS = "agents"
+"""Folder of the agents' results, one file each, which a resume goes on from."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
@@ -104,6 +107,7 @@ class AgentTrial:
         )
         return {
             **spec.record(),
+            "agent": trainer.algorithm.name,
             "curve_steps": list(curve.steps),
             "curve_returns": [list(returns.per_episode) for returns in curve.returns],
         }
@@ -254,8 +258,8 @@ def _kept(kept: Path | None, spec: TrialSpec) -> dict[str, Any] | None:
     record = spec.record()
     if changed := [name for name, value in record.items() if result.get(name) != value]:
         raise ConfigError(
-            f"{path} is of another evaluation ({', '.join(changed)} differ): resume with the same"
-            " options, or choose another --out"
+            f"{path} is of another evaluation ({', '.join(changed)} differ): go on with the same"
+            " options, or delete the folder it is in to train anew"
         )
     return None if "failed" in result else result
 

@@ -59,6 +59,31 @@ class RandomNetworkDistillation(nn.Module):
         self._optimiser.step()
         return errors.detach()
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what goes on with the predictor's training: its weights and Adam's moments.
+
+        The target is not among them: the same generator makes the same one.
+        """
+        tensors = dict(self.predictor.named_parameters())
+        moments = {
+            f"{name}.{moment}": value
+            for name, parameter in self.predictor.named_parameters()
+            for moment, value in self._optimiser.state[parameter].items()
+        }
+        return {name: value.detach() for name, value in (tensors | moments).items()}
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from ``tensors`` that `tensors` returned."""
+        for name, parameter in self.predictor.named_parameters():
+            parameter.copy_(tensors[name])
+            # Adam keeps its step count on the CPU, its moments beside the weights.
+            self._optimiser.state[parameter] = {
+                moment: value.to(parameter.device if value.dim() else "cpu", copy=True)
+                for moment in ("step", "exp_avg", "exp_avg_sq")
+                if (value := tensors.get(f"{name}.{moment}")) is not None
+            }
+
     def _errors(self, rows: Tensor) -> Tensor:
         clipped = rows.clamp(-self.clip, self.clip)
         difference = self.predictor(clipped) - self.target(clipped)

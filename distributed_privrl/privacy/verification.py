@@ -53,7 +53,7 @@ class Verification:
         certificate: as read.
         epsilon: recomputed from the stages.
         outputs_checked: ids of the outputs whose hash was compared.
-        outputs_missing: ids of the outputs that were not found.
+        outputs_missing: ids of the outputs that were not found; empty unless that was allowed.
         ledger_checked: whether a ledger confirmed the reservations.
         signed_by: public key of the signature, in hex; whose it is, is the reader's to know.
     """
@@ -72,12 +72,13 @@ def verify_certificate(
     ledger: ReservationLedger | None = None,
     outputs_root: Path | None = None,
     public_key: str | None = None,
+    allow_missing_outputs: bool = False,
 ) -> Verification:
     """Verify the certificate in the file at ``path``.
 
     Epsilon, delta and the Renyi cross-check are recomputed from the stages alone; digest,
-    signature and the hashes of outputs that can be found must match. A consistent rewrite of the
-    whole file is caught by ``ledger`` or ``public_key`` alone.
+    signature and the hashes of the outputs must match. A consistent rewrite of the whole file is
+    caught by ``ledger`` or ``public_key`` alone.
 
     Args:
         path: ``certificate.json``.
@@ -85,9 +86,10 @@ def verify_certificate(
         outputs_root: where outputs are looked for by id, and in the certificate's folder; all
             that are found must match.
         public_key: Ed25519 key in hex that must have signed.
+        allow_missing_outputs: outputs that are not found are named in the result, not refused.
 
     Raises:
-        VerificationError: one line that says what does not hold.
+        VerificationError: one line that says what does not hold, or which outputs are missing.
         StorageError: a file cannot be read.
     """
     values = _read(path)
@@ -103,6 +105,11 @@ def verify_certificate(
     checked, missing = _check_outputs(certificate, [outputs_root or path.parent, path.parent], path)
     if ledger is not None:
         _check_reservations(certificate, costs, ledger, path)
+    if missing and not allow_missing_outputs:
+        raise VerificationError(
+            f"{path}: outputs not found, so not checked: {', '.join(missing)}; give their folder"
+            " with --data, or check all else with --allow-missing-outputs"
+        )
     return Verification(
         certificate=certificate,
         epsilon=total_cost(costs).epsilon,

@@ -1,32 +1,40 @@
 """Per-unit clipping of linear layers with one backward pass.
 
-For a linear layer with inputs a and output gradients g, a unit's gradient is the sum over its
-copies k of g_k a_k^T, so its squared norm follows from Gram matrices without ever forming it, and
-the clipped sum over units is one product of re-weighted g with a. The backward pass computes
-gradients of activations only; weight gradients, a third of the work, are replaced by that product.
+The backward pass computes gradients of activations only. With a layer's inputs a and output
+gradients g, a unit's gradient is the sum over its rows and tokens k of g_k a_k^T. It is treated in
+one of two ways, whichever costs less:
+
+* few k: its squared norm follows from Gram matrices without ever forming it, and the clipped sum
+  over units is one product of re-weighted g with a;
+* many k: it is formed, by the product that replaces autograd's, and clipped as what it is.
 
 Reference: Goodfellow 2015, arXiv:1510.01799; Bu et al. 2023 (book-keeping), arXiv:2210.00038.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
+from distributed_privrl.rounds.linear_calls import FormedVectors, LinearCall, unshared
+from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS, SUM_EVERY_VECTORS
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.row_kernels import scale_rows_, squared_norms
+from distributed_privrl.rounds.unit_rows import UnitRows
 
-# The largest ratio of (sum of the norms of a unit's copies) / (norm of their sum) that is trusted.
-# Beyond it the copies cancel and float32 sums of them could exceed the clip norm, so the unit is
-# clipped by this bound instead of by its norm.
-CANCELLATION_LIMIT = 1e3
+# The largest ratio of (sum of the norms of a unit's k addends) / (norm of their sum) that is
+# trusted is this over k. Beyond it they cancel and float32 sums of them could exceed the clip norm
+# (by k 2^-24 of the sum of norms, so by 2^-12 of the clip norm below it); so the unit is clipped by
+# this bound instead of by its norm. Vectors that are formed are measured after they were rounded.
+CANCELLATION_LIMIT = 2.0**12
 SAFETY = 1.0 - 2.0**-20
+_FORMED_NUMBERS = 2**26  # numbers of formed vectors held at once
 
 
 def supports(module: nn.Module) -> bool:
-    """Say whether every trainable parameter belongs to an ``nn.Linear`` used for 2-D inputs."""
+    """Say whether every trainable parameter belongs to an ``nn.Linear``."""
     linear = {
         id(p) for layer in module.modules() if type(layer) is nn.Linear for p in layer.parameters()
     }
@@ -47,7 +55,9 @@ class BookKeeping:
         if not supports(flat.module):
             raise ValueError("book-keeping needs all trainable parameters in nn.Linear layers")
         self._flat = flat
-        self._calls: list[tuple[str, Tensor, GradientEdge]] = []
+        self._rows = 0  # of the forward pass that is recorded; none is while it is zero
+        self._calls: dict[str, tuple[Tensor, GradientEdge]] = {}
+        self._held = flat.vector.new_empty(0)
         self._handles: list[RemovableHandle] = []
         for name, layer in flat.module.named_modules():
             if type(layer) is nn.Linear and any(p.requires_grad for p in layer.parameters()):
@@ -59,14 +69,20 @@ class BookKeeping:
 
     def _recorder(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def record(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            if not torch.is_grad_enabled():
+            if not self._rows or not torch.is_grad_enabled():
                 return
-            if inputs[0].dim() != 2 or any(name == seen for seen, _, _ in self._calls):
-                raise ValueError(f"layer {name!r} must be called once, with a 2-D input")
+            (values,) = inputs
+            if values.dim() < 2 or len(values) != self._rows:
+                raise ValueError(
+                    f"layer {name!r} must have the batch's {self._rows} rows on its first axis,"
+                    f" got {tuple(values.shape)}"
+                )
+            if name in self._calls:
+                raise ValueError(f"layer {name!r} must be called once")
             if not output.requires_grad:
                 output.requires_grad_(True)
             # The edge stands for the output in autograd without keeping its memory.
-            self._calls.append((name, inputs[0].detach(), get_gradient_edge(output)))
+            self._calls[name] = values.detach(), get_gradient_edge(output)
 
         return record
 
@@ -74,41 +90,101 @@ class BookKeeping:
         self,
         row_losses: Callable[[nn.Module], Tensor],
         *,
-        copies: int,
+        units: UnitRows,
         clip_norm: float | None,
         accumulator: Tensor,
-    ) -> None:
+    ) -> int:
         """Add each unit's clipped gradient to ``accumulator``.
 
         Args:
-            row_losses: computes the losses ``(U * copies,)`` with the module, copies adjacent.
-            copies: rows averaged for each unit before clipping (noise multiplicity).
-            clip_norm: L2 bound for a unit's mean gradient; None sums without clipping.
+            row_losses: computes the losses ``(R,)`` with the module; a unit's rows are adjacent,
+                and each layer has them on its first axis.
+            units: which rows are whose; a unit's vector is the mean over its rows.
+            clip_norm: L2 bound for a unit's vector; None sums without clipping.
             accumulator: flat ``(P,)``, added to in place.
+
+        Returns:
+            how much of `SUM_EVERY_ROWS` float32 additions this was.
+
+        Raises:
+            ValueError: a layer was called twice, or with other rows.
         """
+        calls = self._backward(row_losses, units)
+        with torch.no_grad():
+            if clip_norm is None:
+                for call in calls:
+                    self._add_product(call, accumulator)
+                return units.rows
+            formed, kept = _divided(calls, units)
+            kept = unshared(kept, formed)
+            memory = self._memory(formed, units)
+            for part, rows in units.parts(len(memory)):
+                whole = part is units
+                self._add_part(
+                    formed if whole else [call.part(rows) for call in formed],
+                    kept if whole else [call.part(rows) for call in kept],
+                    part,
+                    memory,
+                    clip_norm,
+                    accumulator,
+                )
+        additions = len(units) * (SUM_EVERY_ROWS // SUM_EVERY_VECTORS) if formed else 0
+        return max(additions, units.rows, *(len(call.inputs) for call in kept))
+
+    def _add_part(
+        self,
+        formed: list[LinearCall],
+        kept: list[LinearCall],
+        units: UnitRows,
+        memory: Tensor,
+        clip_norm: float,
+        accumulator: Tensor,
+    ) -> None:
+        vectors = FormedVectors(formed, units, memory)
+        clipped = _clip(kept, units=units, clip_norm=clip_norm, vectors=vectors.vectors)
+        for call in clipped:
+            self._add_product(call, accumulator)
+        vectors.add_to(accumulator, self._flat.slices)
+
+    def _memory(self, formed: list[LinearCall], units: UnitRows) -> Tensor:
+        """Return where the vectors of some units are formed, ``(M, Q)``, kept between calls."""
+        numbers = sum(call.numbers for call in formed)
+        rows = min(len(units), max(1, _FORMED_NUMBERS // numbers)) if formed else len(units)
+        if len(self._held) < rows * numbers:
+            self._held = self._held.new_empty(rows * numbers)
+        return self._held[: rows * numbers].view(rows, numbers)
+
+    def _backward(
+        self, row_losses: Callable[[nn.Module], Tensor], units: UnitRows
+    ) -> list[LinearCall]:
+        """Return what each layer's gradients of the units' mean losses follow from."""
         self._calls.clear()
-        losses = row_losses(self._flat.module)
-        outputs = [edge for _, _, edge in self._calls]
-        gradients = torch.autograd.grad(losses.sum() / copies, outputs)
-        layers = [
-            (name, inputs, gradient)
-            for (name, inputs, _), gradient in zip(self._calls, _unshared(gradients), strict=True)
+        self._rows = units.rows
+        try:
+            losses = row_losses(self._flat.module)
+        finally:
+            self._rows = 0
+        counts = torch.from_numpy(units.counts).to(losses)
+        outputs = [edge for _, edge in self._calls.values()]
+        gradients = torch.autograd.grad(losses, outputs, units.spread(1 / counts))
+        calls = [
+            LinearCall(
+                name=name,
+                tokens=inputs[0, ..., 0].numel(),
+                inputs=inputs.reshape(-1, inputs.shape[-1]),
+                gradients=gradient.reshape(-1, gradient.shape[-1]),
+                has_bias=f"{name}bias" in self._flat.slices,
+            )
+            for (name, (inputs, _)), gradient in zip(self._calls.items(), gradients, strict=True)
         ]
         self._calls.clear()
-        with torch.no_grad():
-            if clip_norm is not None:
-                layers = _clip(layers, copies=copies, clip_norm=clip_norm, has_bias=self._has_bias)
-            self._add_products(layers, accumulator)
+        return calls
 
-    def _has_bias(self, name: str) -> bool:
-        return f"{name}bias" in self._flat.slices
-
-    def _add_products(self, layers: list[tuple[str, Tensor, Tensor]], accumulator: Tensor) -> None:
-        for name, inputs, gradients in layers:
-            weight = accumulator[self._flat.slices[f"{name}weight"]]
-            weight.view(gradients.shape[1], inputs.shape[1]).addmm_(gradients.t(), inputs)
-            if self._has_bias(name):
-                accumulator[self._flat.slices[f"{name}bias"]].add_(gradients.sum(dim=0))
+    def _add_product(self, call: LinearCall, accumulator: Tensor) -> None:
+        place = accumulator[self._flat.slices[f"{call.name}weight"]]
+        place.view(call.shape).addmm_(call.gradients.t(), call.inputs)
+        if call.has_bias:
+            accumulator[self._flat.slices[f"{call.name}bias"]].add_(call.gradients.sum(dim=0))
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -116,89 +192,87 @@ class BookKeeping:
             handle.remove()
 
 
-def _unshared(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return contiguous gradients that may be scaled in place one by one.
-
-    Autograd hands the same tensor to both addends of a sum: scaled twice, its layers would learn
-    at the square of the clipping factor.
-    """
-    seen: set[int] = set()
-    own = []
-    for gradient in gradients:
-        gradient = gradient.contiguous()
-        pointer = gradient.untyped_storage().data_ptr()
-        own.append(gradient.clone() if pointer in seen else gradient)
-        seen.add(pointer)
-    return own
+def _divided(calls: list[LinearCall], units: UnitRows) -> tuple[list[LinearCall], list[LinearCall]]:
+    """Return the calls whose units' gradients are formed, and the others."""
+    formed: list[LinearCall] = []
+    kept: list[LinearCall] = []
+    for call in calls:
+        (formed if call.is_formed(units) else kept).append(call)
+    return formed, kept
 
 
 def _clip(
-    layers: list[tuple[str, Tensor, Tensor]],
-    *,
-    copies: int,
-    clip_norm: float,
-    has_bias: Callable[[str], bool],
-) -> list[tuple[str, Tensor, Tensor]]:
+    calls: list[LinearCall], *, units: UnitRows, clip_norm: float, vectors: Tensor
+) -> list[LinearCall]:
     """Scale the output gradients so that each unit's vector has norm at most ``clip_norm``.
 
     Norms are float64; after scaling, which rounds, they are measured again and rescaled. A unit
     with a non-finite number anywhere becomes zero in every layer.
+
+    Args:
+        calls: of the layers whose gradients are not formed; scaled in place.
+        units: which rows are whose.
+        clip_norm: L2 bound of a unit's vector.
+        vectors: the other layers' part of each unit's vector ``(U, Q)``; scaled in place.
+
+    Returns:
+        the calls.
     """
-    input_norms = [squared_norms(inputs) + has_bias(name) for name, inputs, _ in layers]
-    gradient_norms = [squared_norms(gradients) for _, _, gradients in layers]
-    norms = _unit_norms(layers, input_norms, gradient_norms, copies, has_bias)
+    input_norms = [squared_norms(call.inputs) + call.has_bias for call in calls]
+    gradient_norms = [squared_norms(call.gradients) for call in calls]
+    norms = _unit_norms(calls, input_norms, gradient_norms, units, squared_norms(vectors))
     bad = ~torch.isfinite(norms)
     if bool(bad.any()):
-        rows = bad.repeat_interleave(copies)[:, None]
-        layers = [
-            (name, inputs.masked_fill(rows, 0), gradients.masked_fill(rows, 0))
-            for name, inputs, gradients in layers
-        ]
-        input_norms = [torch.where(rows[:, 0], 0.0, values) for values in input_norms]
+        for i, call in enumerate(calls):
+            rows = units.times(call.tokens).spread(bad)
+            calls[i] = call._replace(
+                inputs=call.inputs.masked_fill(rows[:, None], 0),
+                gradients=call.gradients.masked_fill(rows[:, None], 0),
+            )
+            input_norms[i] = torch.where(rows, 0.0, input_norms[i])
+        vectors[bad] = 0
         norms = torch.where(bad, 0.0, norms)
-    norms = _rescale(layers, input_norms, norms, copies, clip_norm, has_bias)
+    norms = _rescale(calls, input_norms, norms, units, clip_norm, vectors)
     if bool((norms > clip_norm).any()):
-        _rescale(layers, input_norms, norms, copies, clip_norm, has_bias)
-    return layers
+        _rescale(calls, input_norms, norms, units, clip_norm, vectors)
+    return calls
 
 
 def _rescale(
-    layers: list[tuple[str, Tensor, Tensor]],
+    calls: list[LinearCall],
     input_norms: list[Tensor],
     norms: Tensor,
-    copies: int,
+    units: UnitRows,
     clip_norm: float,
-    has_bias: Callable[[str], bool],
+    vectors: Tensor,
 ) -> Tensor:
     """Scale by ``min(1, clip_norm / norm)`` in place and return the norms that result."""
     factors = torch.clamp(clip_norm * SAFETY / norms.clamp(min=1e-300), max=1.0)
-    rows = factors.repeat_interleave(copies)
-    gradient_norms = [
-        scale_rows_(gradients, rows.to(gradients.dtype)) for _, _, gradients in layers
-    ]
-    return _unit_norms(layers, input_norms, gradient_norms, copies, has_bias)
+    gradient_norms = []
+    for call in calls:
+        rows = units.times(call.tokens).spread(factors)
+        gradient_norms.append(scale_rows_(call.gradients, rows.to(call.gradients.dtype)))
+    squares = scale_rows_(vectors, factors.to(vectors.dtype))
+    return _unit_norms(calls, input_norms, gradient_norms, units, squares)
 
 
 def _unit_norms(
-    layers: list[tuple[str, Tensor, Tensor]],
+    calls: list[LinearCall],
     input_norms: list[Tensor],
     gradient_norms: list[Tensor],
-    copies: int,
-    has_bias: Callable[[str], bool],
+    units: UnitRows,
+    squares: Tensor,
 ) -> Tensor:
-    """Return an upper bound, tight unless copies cancel, on each unit's norm ``(U,)``."""
-    squares = torch.stack(
-        [a * g for a, g in zip(input_norms, gradient_norms, strict=True)]
-    )  # (layers, U * copies)
-    if copies == 1:
-        return squares.sum(dim=0).sqrt()
-    triangle = squares.sum(dim=0).sqrt().view(-1, copies).sum(dim=1)
-    total = torch.zeros_like(triangle)
-    for name, inputs, gradients in layers:
-        a = inputs.view(-1, copies, inputs.shape[1]).double()
-        g = gradients.view(-1, copies, gradients.shape[1]).double()
-        gram = torch.bmm(a, a.transpose(1, 2)) + has_bias(name)
-        total += (gram * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2))
-    exact = torch.maximum(total, torch.zeros_like(total)).sqrt()
+    """Return an upper bound, tight unless addends cancel, on each unit's norm ``(U,)``."""
+    exact, least = torch.zeros_like(squares), torch.zeros_like(squares)
+    for call, inputs, gradients in zip(calls, input_norms, gradient_norms, strict=True):
+        own, products = units.times(call.tokens), inputs * gradients
+        if own.most == 1:
+            exact += products
+            continue
+        a, g = own.padded(call.inputs).double(), own.padded(call.gradients).double()
+        gram = torch.bmm(a, a.transpose(1, 2)) + call.has_bias
+        exact += (gram * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2))
+        least += (own.total(products.sqrt()) * (own.most / CANCELLATION_LIMIT)).square()
     # NaN must survive the maximum, so that the unit is found and set to zero.
-    return torch.maximum(exact, triangle / CANCELLATION_LIMIT) * (1 + 2.0**-40)
+    return (torch.maximum(exact, least) + squares).sqrt() * (1 + 2.0**-40)

@@ -61,8 +61,8 @@ def check_budget(data: DataConfig, privacy: PrivacyConfig, context: RunContext) 
     if left[0] < asked * (1 - _SLACK) or left[1] < privacy.delta * (1 - _SLACK):
         needed = (account.spent_epsilon + asked, account.spent_delta + privacy.delta)
         raise BudgetError(
-            f"{data.sensitive} has epsilon {left[0]:.6g} and delta {left[1]:.6g} left, this run"
-            f" needs {asked:.6g} and {privacy.delta:.6g}: ask for less, or raise the budget with"
+            f"{data.sensitive} has {account.left} left, this run needs {asked:.6g} and"
+            f" {privacy.delta:.6g}: ask for less, or raise the budget with"
             f" `{budget_line(account.dataset, account.unit, relation, needed)}`"
         )
 

@@ -14,6 +14,7 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.rounds import book_keeping
 from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS, RowLoss, UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.rounds.unit_rows import UnitRows
 
 PerUnitGradients = Literal["auto", "book_keeping", "opacus"]
 _CAST_PARTS = 2**17  # numbers cast to float64 at once, so that the copies stay in cache
@@ -24,10 +25,10 @@ class _Accumulate(Protocol):
         self,
         row_losses: Callable[[nn.Module], Tensor],
         *,
-        copies: int,
+        units: UnitRows,
         clip_norm: float | None,
         accumulator: Tensor,
-    ) -> None: ...
+    ) -> int: ...
 
     def close(self) -> None: ...
 
@@ -49,15 +50,17 @@ class OpacusGradients:
         self,
         row_losses: Callable[[nn.Module], Tensor],
         *,
-        copies: int,
+        units: UnitRows,
         clip_norm: float | None,
         accumulator: Tensor,
-    ) -> None:
+    ) -> int:
         """Add each unit's clipped gradient to ``accumulator``; see `BookKeeping`."""
         self._wrapped.zero_grad(set_to_none=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            torch.autograd.backward(row_losses(self._wrapped).sum() / copies)
+            losses = row_losses(self._wrapped)
+            counts = torch.from_numpy(units.counts).to(losses)
+            torch.autograd.backward(losses, units.spread(1 / counts))
         with torch.no_grad():
             samples: list[Tensor] = [
                 getattr(p, "grad_sample")  # noqa: B009 - set by Opacus, unknown to the type
@@ -65,9 +68,9 @@ class OpacusGradients:
                 if p.requires_grad
             ]
             vectors = torch.cat([sample.reshape(len(sample), -1) for sample in samples], dim=1)
-            vectors = vectors.view(-1, copies, vectors.shape[1]).sum(dim=1)
-            accumulator.add_(clip_rows(vectors, clip_norm).sum(dim=0))
+            accumulator.add_(clip_rows(units.total(vectors), clip_norm).sum(dim=0))
         self._wrapped.zero_grad(set_to_none=True)
+        return units.rows
 
     def close(self) -> None:
         """Remove Opacus' hooks."""
@@ -110,13 +113,15 @@ def _check_uncoupled(module: nn.Module) -> None:
 
 @dataclass
 class GradientLocalUpdate:
-    """A unit's vector is the gradient of its mean loss over its copies, clipped once.
+    """A unit's vector is the gradient of its mean loss over its rows, clipped once.
 
     Args:
         module: the network; its parameters are re-pointed to one flat vector.
-        row_loss: loss of each row; rows must not meet in it.
+        row_loss: loss of each row; rows must not meet in it, and stay on the first axis of what the
+            module's layers see.
         clip_norm: L2 bound of a unit's vector; None for training without privacy.
-        micro_batch_rows: rows computed at once; memory does not depend on the batch beyond it.
+        micro_batch_rows: rows computed at once, but all of a unit: memory does not depend on the
+            batch beyond it.
         per_unit_gradients: ``auto`` takes book-keeping where it can.
 
     Raises:
@@ -164,23 +169,20 @@ class GradientLocalUpdate:
     ) -> NDArray[np.floating]:
         """Return the sum over units of their clipped gradients; see `LocalUpdate.clipped_sum`.
 
-        Privacy: one vector a unit, L2 norm <= clip_norm over all layers and copies; null for a unit
-        whose gradient is not finite. float32 inside ``SUM_EVERY_ROWS`` rows, float64 across.
+        Privacy: one vector a unit, L2 norm <= clip_norm over all its rows and all layers; null for
+        a unit whose gradient is not finite. float32 inside ``SUM_EVERY_ROWS`` rows
+        (``SUM_EVERY_VECTORS`` units with many tokens), float64 across.
         """
         self._flat.load(parameters)
-        copies = batch.rows.shape[1]
-        step = max(1, self.micro_batch_rows // copies)
         self._accumulator.zero_()
         drained = False
-        rows_since = 0
-        for start in range(0, len(batch), step):
-            part = batch.part(start, start + step)
-            self._add(part, copies)
-            rows_since += len(part) * copies
-            if rows_since >= SUM_EVERY_ROWS and start + step < len(batch):
+        additions = 0
+        for part in batch.micro_batches(self.micro_batch_rows):
+            if additions >= SUM_EVERY_ROWS:
                 self._drain(add=drained)
                 drained = True
-                rows_since = 0
+                additions = 0
+            additions += self._add(part)
         if not drained:
             return self._accumulator.cpu().numpy()
         return self._drain(add=True).cpu().numpy()
@@ -202,17 +204,21 @@ class GradientLocalUpdate:
         self._accumulator.zero_()
         return self._total
 
-    def _add(self, part: UnitBatch, copies: int) -> None:
+    def _add(self, part: UnitBatch) -> int:
         device, dtype = self._flat.vector.device, self._flat.vector.dtype
-        rows = torch.from_numpy(part.rows.reshape(len(part) * copies, -1)).to(device, dtype)
-        draws = torch.from_numpy(part.draws.reshape(len(part) * copies, -1)).to(device, dtype)
-        valid = torch.from_numpy(part.valid.reshape(-1)).to(device, dtype)
+        rows, draws, valid = (
+            torch.from_numpy(part.own(values)).to(device, dtype)
+            for values in (part.rows, part.draws, part.valid)
+        )
 
         def row_losses(module: nn.Module) -> Tensor:
             return self.row_loss(module, rows, draws) * valid
 
-        self._gradients.add_clipped_gradients(
-            row_losses, copies=copies, clip_norm=self.clip_norm, accumulator=self._accumulator
+        return self._gradients.add_clipped_gradients(
+            row_losses,
+            units=UnitRows(part.row_counts),
+            clip_norm=self.clip_norm,
+            accumulator=self._accumulator,
         )
 
     def close(self) -> None:

@@ -3,15 +3,24 @@
 Every method is one of these; the round around it never changes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from distributed_privrl.core.errors import ConfigError
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
 # Rows whose clipped vectors are summed in float32; blocks of them are added in float64.
 SUM_EVERY_ROWS = 1024
+# The same for units with many tokens, whose vectors are formed. Adding to a sum of n vectors rounds
+# by n 2^-24 of the clip norm at most, in all n (n + 1) 2^-24 over a block and its neighbour: about
+# a quarter of what the noise pays for (`SUM_SLACK`).
+SUM_EVERY_VECTORS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,23 +28,60 @@ class UnitBatch:
     """The included units of one round on one worker.
 
     Args:
-        rows: the units' rows, already drawn: ``copies`` for each unit, ``(U, copies, D)`` float32.
-        valid: ``(U, copies)``; rows that are not count as null contributions.
-        draws: standard normals for each copy, ``(U, copies, Z)`` float64.
+        rows: the units' rows, ``K`` for each unit, ``(U, K, D)`` float32.
+        valid: ``(U, K)``; rows that are not count as null contributions.
+        draws: standard normals for each row, ``(U, K, Z)`` float64.
+        counts: ``(U,)``, in 1 .. K: the first ``counts[u]`` rows of unit u are its own, what
+            follows is padding that nothing is computed of; None: all K are.
+
+    Raises:
+        ConfigError: counts out of range.
     """
 
     rows: NDArray[np.float32]
     valid: NDArray[np.bool_]
     draws: NDArray[np.float64]
+    counts: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        if self.counts is not None and not (
+            self.counts.shape == (len(self),)
+            and ((self.counts >= 1) & (self.counts <= self.rows.shape[1])).all()
+        ):
+            raise ConfigError(f"counts must be ({len(self)},) and lie in 1 .. {self.rows.shape[1]}")
 
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def row_counts(self) -> NDArray[np.int64]:
+        """Rows of each unit, ``(U,)``."""
+        return np.full(len(self), self.rows.shape[1]) if self.counts is None else self.counts
+
     def part(self, start: int, stop: int) -> "UnitBatch":
         """Return the units ``start..stop``."""
         return UnitBatch(
-            rows=self.rows[start:stop], valid=self.valid[start:stop], draws=self.draws[start:stop]
+            rows=self.rows[start:stop],
+            valid=self.valid[start:stop],
+            draws=self.draws[start:stop],
+            counts=None if self.counts is None else self.counts[start:stop],
         )
+
+    def micro_batches(self, rows: int) -> Iterator["UnitBatch"]:
+        """Yield consecutive units with at most ``rows`` rows together, but at least one unit."""
+        ends = np.cumsum(self.row_counts)
+        start = 0
+        while start < len(self):
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + rows, side="right")))
+            yield self.part(start, stop)
+            start = stop
+
+    def own(self, values: NDArray[Scalar]) -> NDArray[Scalar]:
+        """Return the units' own entries of ``values``, ``(U, K, ...) -> (R, ...)``."""
+        if self.counts is None:
+            return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
+        return values[np.arange(values.shape[1]) < self.counts[:, None]]
 
 
 class RowLoss(Protocol):

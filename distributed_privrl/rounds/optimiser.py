@@ -33,7 +33,7 @@ class ServerOptimiser:
     Everything here is post-processing of noisy sums (or public training).
 
     Args:
-        vector: parameters ``(P,)``, stepped in place.
+        vector: parameters ``(P,)`` on any device, stepped in place.
         config: step sizes and decays.
         total_steps: length of the schedule.
     """
@@ -81,15 +81,19 @@ class ServerOptimiser:
         }
 
     def restore(self, tensors: dict[str, Tensor], *, steps: int) -> None:
-        """Continue from the tensors of a checkpoint taken after ``steps`` steps."""
+        """Continue from the tensors of a checkpoint taken after ``steps`` steps.
+
+        They may lie on another device than the vector.
+        """
         self.vector.copy_(tensors["parameters"])
         self.ema.copy_(tensors["ema"])
         self.steps = steps
         if steps:
+            device = self.vector.device
             self._adam.state[self._parameter] = {
-                "step": torch.tensor(float(steps)),
-                "exp_avg": tensors["exp_avg"].clone(),
-                "exp_avg_sq": tensors["exp_avg_sq"].clone(),
+                "step": torch.tensor(float(steps), device=device),
+                "exp_avg": tensors["exp_avg"].to(device, copy=True),
+                "exp_avg_sq": tensors["exp_avg_sq"].to(device, copy=True),
             }
 
 

@@ -29,7 +29,7 @@ SPARE_BLOCKS = 2
 class RoundsConfig(StrictModel):
     """The private rounds of a run."""
 
-    rounds: PositiveInt = Field(default=3000, description="private rounds (T)")
+    rounds: PositiveInt = Field(default=2000, description="private rounds (T)")
     expected_batch_size: PositiveInt = Field(
         default=4096, description="units that take part in a round on average (q x units)"
     )
@@ -46,14 +46,14 @@ class RoundsConfig(StrictModel):
         description="rounds paid for so that a crash does not end the run (default: two blocks)",
     )
     block_rounds: PositiveInt | None = Field(
-        default=None, description="rounds reserved at once (default: a tenth, at most 500)"
+        default=None, description="rounds reserved at once (default: a fortieth, at most 500)"
     )
-    optimiser: OptimiserConfig = OptimiserConfig()
+    optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-3, schedule="cosine")
 
     @property
     def block(self) -> int:
         """Rounds reserved at once."""
-        return self.block_rounds or min(LARGEST_BLOCK, math.ceil(self.rounds / 10))
+        return self.block_rounds or min(LARGEST_BLOCK, math.ceil(self.rounds / 40))
 
     @property
     def spare_rounds(self) -> int:
@@ -139,11 +139,13 @@ class RoundPlan(Plan):
         sampling_probability: of each unit, each round (q).
         config: the rounds.
         mechanism: the calibrated round; None without privacy.
+        curiosity_rate: share of an expected batch that is the model's own samples, not units.
     """
 
     sampling_probability: float
     config: RoundsConfig
     mechanism: PrivateRound | None
+    curiosity_rate: float = 0.0
 
     @property
     def rounds(self) -> int:
@@ -172,8 +174,13 @@ class RoundPlan(Plan):
 
     @property
     def expected_units(self) -> float:
-        """The fixed public denominator of a round."""
-        return self.sampling_probability * self.units.value
+        """The fixed public denominator of a round: units on average, and samples of the model."""
+        return float(self.config.expected_batch_size)
+
+    @property
+    def samples(self) -> int:
+        """The model's own samples that take part in a round, after the noise."""
+        return round(self.curiosity_rate * self.config.expected_batch_size)
 
     def events(self, rounds: int) -> tuple[Event, ...]:
         """Return the event of ``rounds`` rounds.
@@ -195,6 +202,8 @@ class RoundPlan(Plan):
             * config.expected_batch_size
             * config.noise_multiplicity,
         }
+        if self.curiosity_rate:
+            facts["curiosity_rate"] = self.curiosity_rate
         if self.mechanism is not None:
             facts["clip_norm"] = config.clip_norm
             facts["noise_multiplier"] = self.mechanism.noise_multiplier
@@ -204,7 +213,8 @@ class RoundPlan(Plan):
         """Return the plan's work in a few words, for one line."""
         mechanism = self.mechanism
         noise = "" if mechanism is None else f", noise multiplier {mechanism.noise_multiplier:.4g}"
-        return f"on average {self.config.expected_batch_size} units a round{noise}"
+        units = round((1 - self.curiosity_rate) * self.config.expected_batch_size)
+        return f"on average {units} units a round{noise}"
 
 
 def left_for_rounds(epsilon: float, spent: float) -> float:
@@ -222,7 +232,13 @@ def left_for_rounds(epsilon: float, spent: float) -> float:
 
 
 def make_plan(
-    privacy: PrivacyConfig, rounds: RoundsConfig, *, unit: str, units: UnitCount, spent: float = 0.0
+    privacy: PrivacyConfig,
+    rounds: RoundsConfig,
+    *,
+    unit: str,
+    units: UnitCount,
+    spent: float = 0.0,
+    curiosity_rate: float = 0.0,
 ) -> RoundPlan:
     """Calibrate the noise so that planned and spare rounds together stay within the budget.
 
@@ -232,12 +248,14 @@ def make_plan(
         unit: what one person contributes.
         units: how many there are.
         spent: epsilon that the run spends elsewhere (`DataConfig.charged_epsilon`).
+        curiosity_rate: share of an expected batch that is the model's own samples (p): units are
+            sampled, and charged, with (1 - p) times the probability.
 
     Raises:
         ConfigError: the expected batch is larger than the number of units, or epsilon is used up.
         UnsafeError: delta is not below 1/units.
     """
-    probability = rounds.expected_batch_size / units.value
+    probability = (1 - curiosity_rate) * rounds.expected_batch_size / units.value
     if probability > 1:
         raise ConfigError(
             f"training.expected_batch_size={rounds.expected_batch_size} is above"
@@ -251,6 +269,7 @@ def make_plan(
             budget=None,
             mechanism=None,
             accountant=privacy.accountant,
+            curiosity_rate=curiosity_rate,
         )
     check_delta_for_units(privacy.delta, units)
     budget = PrivacyBudget(
@@ -273,4 +292,5 @@ def make_plan(
         budget=budget,
         mechanism=mechanism,
         accountant=privacy.accountant,
+        curiosity_rate=curiosity_rate,
     )

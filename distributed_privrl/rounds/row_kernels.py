@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_BLOCK = 2048  # float64 sums that stay in the first cache
+
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _add_squared_norms(rows, out):  # type: ignore[no-untyped-def]
@@ -31,6 +33,26 @@ def _scale_and_measure(rows, factors, out):  # type: ignore[no-untyped-def]
             value = np.float64(scaled)
             total += value * value
         out[i] += total
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _add_row(total, row):  # type: ignore[no-untyped-def]
+    for j in range(total.shape[0]):
+        total[j] += np.float64(row[j])
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _add_rows(rows, first, out):  # type: ignore[no-untyped-def]
+    block = np.empty(_BLOCK)
+    for start in range(0, out.shape[0], _BLOCK):
+        own = out[start : start + _BLOCK]
+        total = block[: own.shape[0]]
+        total[:] = 0.0
+        column = first + start
+        for i in range(rows.shape[0]):
+            _add_row(total, rows[i, column : column + own.shape[0]])
+        for j in range(own.shape[0]):
+            own[j] += total[j]
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -58,3 +80,17 @@ def scale_rows_(rows: Tensor, factors: Tensor) -> Tensor:
     out = torch.zeros(rows.shape[0], dtype=torch.float64)
     _scale_and_measure(rows.detach().numpy(), factors.numpy(), out.numpy())
     return out
+
+
+def add_rows_(out: Tensor, rows: Tensor, first: int) -> None:
+    """Add the sum of all rows, formed in float64 and rounded once, to ``out`` in place.
+
+    Args:
+        out: ``(M,)``, contiguous.
+        rows: ``(U, Q)``, contiguous; columns ``first`` to ``first + M`` are added.
+        first: column of the first number.
+    """
+    if rows.device.type != "cpu":
+        out.add_(rows[:, first : first + len(out)].sum(dim=0, dtype=torch.float64))
+        return
+    _add_rows(rows.detach().numpy(), first, out.detach().numpy())

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,6 +16,34 @@ from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 
+PUBLIC_STATE = "public."
+
+
+class PublicUpdate(Protocol):
+    """What the server adds to a noisy sum, from released parameters alone."""
+
+    def vector_sum(
+        self, parameters: NDArray[np.floating], round_index: int
+    ) -> NDArray[np.floating]:
+        """Return the vectors' sum ``(P,)`` at ``parameters`` ``(P,)`` in round ``round_index``."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint must hold to go on."""
+        ...
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from the tensors of a checkpoint."""
+        ...
+
+
+class PublicUpdateFactory(Protocol):
+    """Builds a public update in the server's process; picklable, knows public facts alone."""
+
+    def __call__(self) -> PublicUpdate:
+        """Return a fresh public update."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSpec(RoundServerSpec):
@@ -24,8 +53,9 @@ class ServerSpec(RoundServerSpec):
         workers: the group of `LocalUpdateWorker`.
         initial: checkpoint with the parameters to start from.
         mechanism: the calibrated round; None trains without privacy.
-        expected_units: public ``q x units``, the fixed denominator.
+        expected_units: the fixed public denominator: ``q x units`` and the public update's vectors.
         optimiser: the server's step.
+        public_update: what is added to each noisy sum; None adds nothing.
     """
 
     workers: WorkerGroup
@@ -33,6 +63,7 @@ class ServerSpec(RoundServerSpec):
     mechanism: PrivateRound | None
     expected_units: float
     optimiser: OptimiserConfig
+    public_update: PublicUpdateFactory | None = None
 
 
 class ParameterServer(RoundServer):
@@ -40,7 +71,8 @@ class ParameterServer(RoundServer):
 
     Privacy: unit and relation of the mechanism; one Gaussian draw of standard deviation
     ``noise_multiplier x clip_norm`` a round, added to the sum of all workers' clipped sums before
-    anything else sees it; the denominator is the public ``expected_units``. Event:
+    anything else sees it; the denominator is the public ``expected_units``. A public update is
+    post-processing: it is given the parameters before the round, and its number. Event:
     ``poisson_gaussian``, counted in the ledger before it is drawn (committed <= drawn <= reserved).
     Partial sums and the noise's key stay in this process and are never written.
     """
@@ -54,13 +86,22 @@ class ParameterServer(RoundServer):
         self._optimiser = ServerOptimiser(vector, spec.optimiser, total_steps=spec.rounds)
         self._total = np.empty(vector.numel())
         self._gradient = torch.empty_like(vector)
+        self._public = None if spec.public_update is None else spec.public_update()
         super().__init__(spec, dimension=vector.numel())
 
     def _tensors(self) -> dict[str, Tensor]:
-        return self._optimiser.tensors()
+        tensors = self._optimiser.tensors()
+        if self._public is not None:
+            state = self._public.tensors()
+            tensors |= {f"{PUBLIC_STATE}{name}": value for name, value in state.items()}
+        return tensors
 
     def _restore(self, tensors: dict[str, Tensor], rounds: int) -> None:
         self._optimiser.restore(tensors, steps=rounds)
+        if self._public is not None:
+            state = {name.partition(PUBLIC_STATE)[2]: value for name, value in tensors.items()}
+            state.pop("", None)
+            self._public.restore(state)
 
     def _run_round(self) -> None:
         partial_sums = self._spec.workers.call(
@@ -73,6 +114,9 @@ class ParameterServer(RoundServer):
             total = self._spec.mechanism.add_noise(
                 total, self._noise, round_index=self._round, out=self._total
             )
+        if self._public is not None:
+            public = self._public.vector_sum(self._parameters(), self._round)
+            total = np.add(total, public, out=self._total)
         self._optimiser.step(as_gradient(total, self._spec.expected_units, out=self._gradient))
         self._round += 1
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import FragmentEncoder, load_fragments
 from distributed_privrl.data.shards import EncodedShard, ShardRef, load_shard
 from distributed_privrl.privacy.sampling import (
     KeyedPoissonSampler,
@@ -17,7 +18,7 @@ from distributed_privrl.privacy.sampling import (
 from distributed_privrl.rounds.local_update import LocalUpdate, UnitBatch
 
 ROW_STREAM = 1
-DRAW_STREAM = 2
+DRAW_STREAM = 2  # and those after it: a stream for each row of a unit
 
 
 class LocalUpdateFactory(Protocol):
@@ -59,6 +60,26 @@ class StoredShard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredFragments:
+    """A shard of a stored dataset's trajectories, cut and encoded with a public encoder.
+
+    Args:
+        ref: dataset, shard index and number of shards.
+        encoder: JSON of the `FragmentEncoder`.
+        max_fragments_per_unit: public cap.
+    """
+
+    ref: ShardRef
+    encoder: str
+    max_fragments_per_unit: int
+
+    def __call__(self) -> EncodedShard:
+        """Read, cut and encode the shard."""
+        encoder = FragmentEncoder.from_json(self.encoder)
+        return load_fragments(self.ref, encoder, self.max_fragments_per_unit)
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerSpec:
     """What a worker is built from: references and public facts.
 
@@ -67,6 +88,8 @@ class WorkerSpec:
         local_update: builds the method's local update.
         sampling_probability: public probability with which each unit takes part in a round.
         copies: rows and noise levels drawn for each unit and averaged before clipping.
+        all_rows: every row of an included unit takes part, with ``copies`` noise levels, instead of
+            ``copies`` drawn ones; all are averaged before clipping.
         insecure_key: keyed inclusion for tests; the certificate is then invalid. None: a CSPRNG
             keyed in the worker's process.
     """
@@ -75,6 +98,7 @@ class WorkerSpec:
     local_update: LocalUpdateFactory
     sampling_probability: float
     copies: int = 1
+    all_rows: bool = False
     insecure_key: int | None = None
 
 
@@ -118,20 +142,36 @@ class LocalUpdateWorker:
         copies, shard = self._spec.copies, self._shard
         units = shard.unit_ids[included]
         starts, counts = shard.offsets[included], np.diff(shard.offsets)[included]
-        if len(shard.rows) == len(shard.unit_ids):
+        if self._spec.all_rows:
+            row = np.arange(counts.max(initial=1) * copies) // copies
+            positions = starts[:, None] + np.minimum(row, counts[:, None] - 1)
+        elif len(shard.rows) == len(shard.unit_ids):
             positions = np.repeat(starts[:, None], copies, axis=1)
         else:
             uniforms = self._randomness.uniforms(units, round_index, copies, stream=ROW_STREAM)
             positions = starts[:, None] + np.minimum(
                 (uniforms * counts[:, None]).astype(np.int64), counts[:, None] - 1
             )
-        width = self._spec.local_update.draw_count
-        draws = self._randomness.normals(units, round_index, copies * width, stream=DRAW_STREAM)
+        rows = counts if self._spec.all_rows else np.ones_like(counts)
         return UnitBatch(
             rows=shard.rows[positions],
             valid=shard.valid[positions],
-            draws=draws.reshape(len(units), copies, width),
+            draws=self._draws(units, rows, round_index),
+            counts=counts * copies if self._spec.all_rows else None,
         )
+
+    def _draws(
+        self, units: NDArray[np.uint64], rows: NDArray[np.int64], round_index: int
+    ) -> NDArray[np.float64]:
+        """Return the normals ``(U, K, Z)`` of each unit's rows: no other unit changes a unit's."""
+        copies, width = self._spec.copies, self._spec.local_update.draw_count
+        draws = np.zeros((len(units), rows.max(initial=1) * copies, width))
+        for row in range(rows.max(initial=1)):
+            own = rows > row
+            draws[own, row * copies : (row + 1) * copies] = self._randomness.normals(
+                units[own], round_index, copies * width, stream=DRAW_STREAM + row
+            ).reshape(int(own.sum()), copies, width)
+        return draws
 
     def close(self) -> None:
         """Let go of the shard."""

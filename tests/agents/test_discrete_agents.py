@@ -17,9 +17,9 @@ from distributed_privrl.agents.discrete_bcq import (
 from distributed_privrl.agents.discrete_cql import (
     DiscreteCQL,
     DiscreteCQLConfig,
-    DiscreteCQLNetworks,
     discrete_cql_loss,
 )
+from distributed_privrl.agents.discrete_values import DiscreteValueNetworks
 from distributed_privrl.agents.policy import Policy, likely_scores
 from distributed_privrl.agents.training import train_agent
 from distributed_privrl.core.random import Streams
@@ -33,7 +33,7 @@ TARGET: dict[str, Any] = {"polyak": 0.05}
 
 def test_discrete_cql_loss_by_hand() -> None:
     config = DiscreteCQLConfig(hidden=(), discount=0.5, alpha=4.0)
-    nets = DiscreteCQLNetworks(TWO, config=config, generator=generator())
+    nets = DiscreteValueNetworks(TWO, config=config, generator=generator())
     # Rows of a one-hot state: values (1, 2) in the first state, (3, 0) in the second.
     set_linear(nets.values, [[1.0, 3.0], [2.0, 0.0]], [0.0, 0.0])
     set_linear(nets.target_values, [[0.0, 10.0], [0.0, 20.0]], [0.0, 0.0])

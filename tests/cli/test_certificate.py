@@ -43,14 +43,18 @@ def test_changed_and_absent_outputs(finished, tmp_path):
     data = tmp_path / "data"
     file = finished.out / "certificate.json"
     absent = verify(finished, file, "--data", tmp_path)
-    assert absent.exit_code == 0
-    assert "0 of 2 unchanged" in absent.stdout
+    assert absent.exit_code == 6
+    assert absent.stdout == ""
     assert "transitions.parquet" in absent.stderr
     assert "--data" in absent.stderr
+    allowed = verify(finished, file, "--data", tmp_path, "--allow-missing-outputs")
+    assert allowed.exit_code == 0
+    assert "0 of 2 unchanged" in allowed.stdout
+    assert "transitions.parquet" in allowed.stderr
     shutil.copytree(finished.workplace.datasets, data)
     with (data / "clinic/private-v0/data/transitions.parquet").open("ab") as table:
         table.write(b"x")
-    assert verify(finished, file, "--data", data).exit_code == 6
+    assert verify(finished, file, "--data", data, "--allow-missing-outputs").exit_code == 6
 
 
 def test_no_such_file(finished):

@@ -60,6 +60,31 @@ def test_arrays_go_out_and_come_in_again(workplace):
         assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
+def test_import_says_that_last_rows_may_go_and_never_how_many(workplace):
+    said = set()
+    schema = workplace.folder / "schema.yaml"
+    schema.write_text(SCHEMA)
+    for name, last, steps in (("live", 0, 2), ("over", 1, 3)):
+        table = workplace.folder / f"{name}.csv"
+        table.write_text(TABLE.replace("b,-1,1,1,0,1", f"b,-1,1,1,0,{last}"))
+        line = ("import", table, "--schema", schema, "--dataset", f"clinic/{name}-v0")
+        made = workplace.privrl(*line)
+        assert f": {steps} transitions" in made.stdout
+        said.add(made.stderr)
+    (note,) = said  # the same whatever the rows are
+    assert note.startswith("note: the schema names no next_observation")
+    assert note.count("\n") == 1
+    named = SCHEMA.replace("trajectory: stay", "trajectory: stay, next_observation: [x, y]")
+    schema.write_text(named)
+    table.write_text(TABLE.splitlines()[0] + "\na,0,0,1,0.5,0\nb,-1,1,1,0,1\n")
+    made = workplace.privrl("import", table, "--schema", schema, "--dataset", "clinic/named-v0")
+    assert made.exit_code == 0, made.output
+    assert (made.stdout, made.stderr) == (
+        "clinic/named-v0: 2 transitions in 2 trajectories\n",
+        "",
+    )
+
+
 def test_import_names_the_wrong_column(workplace):
     table, schema = workplace.folder / "stays.csv", workplace.folder / "schema.yaml"
     table.write_text(TABLE.replace("move", "step"))

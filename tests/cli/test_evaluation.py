@@ -29,7 +29,10 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
     def evaluate_datasets(**arguments):
         given.update(arguments)
         failed = {"other, seed 1": "RuntimeError: no luck"}
-        return {"dataset": "a-v0", "environment": None, "iql": 1.5, "failed": failed}
+        return {
+            **{"dataset": "a-v0", "environment": None, "iql": 1.5, "failed": failed},
+            **{"normalised": {"iql": 12.34}, "published": {"iql": "70.3, PrivORL-n on D4RL's"}},
+        }
 
     started = []
 
@@ -48,10 +51,11 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
     )
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
-        "dataset          a-v0",
-        "iql              mean return 1.50",
-        "report           o/report.html",
-        "not for release  o/private/report.html",
+        "dataset           a-v0",
+        "iql               mean return 1.50, normalised 12.3",
+        "iql in the paper  normalised 70.3, PrivORL-n on D4RL's",
+        "report            o/report.html",
+        "not for release   o/private/report.html",
     ]
     assert "warning: other, seed 1 failed: RuntimeError: no luck; --resume" in result.stderr
     assert "rllib_discrete_bcq" in given.pop("more_trainers")

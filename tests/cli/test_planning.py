@@ -69,14 +69,34 @@ def test_a_plan_states_what_bounds_cost(workplace, no_data):
     )
     assert facts["bounds"]["epsilon"] == 1.5
     assert "bounds" not in without
-    assert facts["epsilon_with_spare"] <= 8 - 1.5 < without["epsilon_with_spare"]
-    assert facts["epsilon_limit"] == 8
+    assert facts["noise_multiplier"] > without["noise_multiplier"]
+    assert facts["epsilon"] < facts["epsilon_with_spare"] <= facts["epsilon_limit"] == 8
+    for rounds, name in ((3, "epsilon"), (4, "epsilon_with_spare")):  # bounds and rounds add up
+        event = PoissonGaussianEvent(
+            sampling_probability=16 / 400, noise_multiplier=facts["noise_multiplier"], count=rounds
+        )
+        of_rounds = epsilon([event], delta=1e-5, relation=facts["relation"], accountant="pld")
+        assert facts[name] == pytest.approx(1.5 + of_rounds, rel=1e-3)
     words = workplace.privrl("plan", workplace.config, "-o", override).stdout
     lines = dict(line.split(None, 1) for line in words.splitlines())
-    assert lines["bounds"].startswith("epsilon 1.5 beside")
+    assert lines["bounds"].startswith("epsilon 1.5 before the rounds")
+    assert lines["epsilon"].startswith(f"{facts['epsilon']:.4f} after 3 rounds")
+    assert lines["epsilon"].endswith("8 is held meanwhile, 1.5 for the bounds included")
     assert "0.05 and 0.95 of observation" in lines["bounds"]
     refused = workplace.privrl(
         "plan", workplace.config, "-o", "data.bounds={epsilon: 8, search: a}"
     )
     assert refused.exit_code == 2
     assert "used up" in refused.stderr
+
+
+def test_a_plan_in_words_names_the_samples_beside_the_units(workplace, no_data):
+    line = ["plan", workplace.config, "-o", "privacy.epsilon=null", "-o", "training.rounds=2"]
+    plain, curious = (
+        workplace.privrl(*line, "-o", f"training.curiosity_rate={rate}").stdout
+        for rate in (0, 0.25)
+    )
+    assert "16 units on average, each with probability 0.04\n" in plain
+    assert (
+        "12 units on average, each with probability 0.03, and 4 samples of the model\n" in curious
+    )

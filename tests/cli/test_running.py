@@ -152,11 +152,16 @@ def test_a_run_without_privacy_is_loud(workplace, stubbed):
 
     directory = types.SimpleNamespace(certificate=Path("c.json"), report=Path("r.html"))
     certificate = types.SimpleNamespace(stages=(), status="non_private")
-    stubbed(
-        lambda *_, **__: RunResult(
-            certificate=certificate, directory=directory, released="d-v0", trials=[]
+    given = {}
+
+    def program(*_, **options):
+        given.update(options)
+        trials = [{"trainer": "rllib_iql", "seed": 1, "failed": "RuntimeError: no luck"}]
+        return RunResult(
+            certificate=certificate, directory=directory, released="d-v0", trials=trials
         )
-    )
+
+    stubbed(program)
     result = workplace.privrl(
         "run", workplace.config, "--out", "runs/a", "-o", "privacy.epsilon=null"
     )
@@ -164,6 +169,8 @@ def test_a_run_without_privacy_is_loud(workplace, stubbed):
     assert "*** NOT PRIVATE ***" in result.stderr
     assert "NONE: this run was not private" in result.stdout
     assert "(non_private)" in result.stdout
+    assert "warning: rllib_iql, seed 1 failed: RuntimeError: no luck; --resume" in result.stderr
+    assert {"rllib_iql", "rllib_discrete_cql"} <= set(given["more_trainers"])
 
 
 def test_counted_units_are_planned_in_words(workplace, stubbed, monkeypatch):

@@ -157,7 +157,10 @@ def test_an_existing_dataset_is_refused_before_collecting(store: DatasetStore) -
 
 
 def test_default_steps_are_d4rls() -> None:
-    assert MAZE2D_STEPS == {"open": 10**6, "umaze": 10**6, "medium": 2 * 10**6, "large": 4 * 10**6}
+    million = 10**6
+    sizes = {"umaze": million, "medium": 2 * million, "large": 4 * million}
+    held_out = {f"eval-{maze}": steps for maze, steps in sizes.items()}
+    assert {"open": million, **sizes, **held_out} == MAZE2D_STEPS
     for maze in MAZES:
         for suffix in ("", "-dense"):
             recipe = RECIPES[f"maze2d-{maze}{suffix}"]

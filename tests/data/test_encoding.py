@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import bounds_from_file
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.layout import RowLayout
-from distributed_privrl.data.scaling import Scaling, scaling_from_bounds, scaling_from_public
+from distributed_privrl.data.layout import RowCoding, RowLayout
+from distributed_privrl.data.scaling import (
+    Scaling,
+    public_reward_levels,
+    scaling_from_bounds,
+    scaling_from_public,
+)
+from distributed_privrl.data.spaces import box_bounds
 from distributed_privrl.data.trajectories import Transitions
 from tests.data.conftest import ACTION_SPACE, CATEGORIES, OBSERVATION_SPACE, random_walk, walk
 
@@ -75,12 +81,16 @@ def test_decode_inverts_encode_up_to_one_rounding(values, offset, scale, next_ob
         truncated=np.zeros(len(values), bool),
         unit_ids=np.arange(len(values)),
     )
-    layout = RowLayout(OBSERVATION_SPACE, ACTION_SPACE, next_observation)
+    layout = RowLayout(
+        OBSERVATION_SPACE, ACTION_SPACE, RowCoding(next_observation=next_observation)
+    )
     scaling = Scaling(
         offset=np.r_[np.full(layout.width - 1, offset), 0.5],
         scale=np.r_[np.full(layout.width - 1, scale), 0.5],
     )
-    encoder = TransitionEncoder(OBSERVATION_SPACE, ACTION_SPACE, scaling, next_observation)
+    encoder = TransitionEncoder(
+        OBSERVATION_SPACE, ACTION_SPACE, scaling, RowCoding(next_observation=next_observation)
+    )
     encoded = encoder.encode(rows)
     assert encoded.valid.all()
     decoded = encoder.decode(encoded.rows)
@@ -139,7 +149,7 @@ def test_decode_clips_to_finite_bounds_within_the_space():
 @pytest.mark.parametrize("next_observation", ["absolute", "difference"])
 def test_bad_rows_become_null_silently_and_change_no_other(bad, field, next_observation):
     rows = random_walk(4, 3).transitions("transition")
-    encoder = public_encoder(rows, next_observation=next_observation)
+    encoder = public_encoder(rows, coding=RowCoding(next_observation=next_observation))
     clean = encoder.encode(rows)
     column = getattr(rows, field).copy()
     column[5] = bad
@@ -174,13 +184,13 @@ def test_categories_outside_their_space_become_null(bad):
 @pytest.mark.parametrize("next_observation", ["absolute", "difference"])
 def test_json_round_trip_is_exact(next_observation):
     rows = random_walk(20, 5).transitions("transition")
-    encoder = public_encoder(rows, next_observation=next_observation)
+    encoder = public_encoder(rows, coding=RowCoding(next_observation=next_observation))
     again = TransitionEncoder.from_json(encoder.to_json())
     np.testing.assert_array_equal(again.scaling.offset, encoder.scaling.offset)
     np.testing.assert_array_equal(again.scaling.scale, encoder.scaling.scale)
     assert again.observation_space == encoder.observation_space
     assert again.action_space == encoder.action_space
-    assert again.next_observation == next_observation
+    assert again.coding.next_observation == next_observation
     discrete = identity(CATEGORIES, Discrete(3))
     assert TransitionEncoder.from_json(discrete.to_json()).observation_space == CATEGORIES
     for text in ("{}", "no", json.dumps({"offset": [1], "scale": [0]})):
@@ -202,7 +212,7 @@ def test_spaces_that_are_not_supported_are_refused():
     ):
         identity(MultiBinary(3), ACTION_SPACE)
     with pytest.raises(ConfigError, match="needs a Box"):
-        RowLayout(CATEGORIES, ACTION_SPACE, "difference")
+        RowLayout(CATEGORIES, ACTION_SPACE, RowCoding(next_observation="difference"))
     with pytest.raises(ConfigError, match="scaling has 3 columns, the rows have 7"):
         TransitionEncoder(OBSERVATION_SPACE, ACTION_SPACE, Scaling(np.zeros(3), np.ones(3)))
     with pytest.raises(ConfigError, match="rows of shape"):
@@ -231,9 +241,11 @@ def test_public_scaling_gives_zero_mean_and_unit_variance(next_observation):
         {"a": chunks[:1], "b": chunks[1:]},
         OBSERVATION_SPACE,
         ACTION_SPACE,
-        next_observation=next_observation,
+        coding=RowCoding(next_observation=next_observation),
     )
-    encoder = TransitionEncoder(OBSERVATION_SPACE, ACTION_SPACE, scaling, next_observation)
+    encoder = TransitionEncoder(
+        OBSERVATION_SPACE, ACTION_SPACE, scaling, RowCoding(next_observation=next_observation)
+    )
     encoded = encoder.encode(shifted).rows.astype(np.float64)
     np.testing.assert_allclose(encoded[:, :-1].mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(encoded[:, :-1].std(axis=0), 1, rtol=1e-5)
@@ -277,7 +289,7 @@ def test_scaling_from_bounds_gives_uniform_columns_unit_variance(tmp_path):
     np.testing.assert_allclose(scaling.offset, [1, 0, 0, 3, 1, 0, 0.5])
     np.testing.assert_allclose(scaling.scale, [third, 4 * third, third, 1, third, 4 * third, 0.5])
     difference = scaling_from_bounds(
-        bounds, OBSERVATION_SPACE, ACTION_SPACE, next_observation="difference"
+        bounds, OBSERVATION_SPACE, ACTION_SPACE, coding=RowCoding(next_observation="difference")
     )
     np.testing.assert_allclose(difference.offset[4:6], 0)
     np.testing.assert_allclose(difference.scale[4:6], [2 / np.sqrt(6), 8 / np.sqrt(6)])
@@ -292,3 +304,97 @@ def test_scaling_from_bounds_gives_uniform_columns_unit_variance(tmp_path):
 def test_improper_scalings_are_refused(offset, scale, message):
     with pytest.raises(ConfigError, match=message):
         Scaling(offset=np.array(offset), scale=np.array(scale))
+
+
+CODED = RowCoding(next_observation="difference", reward_levels=(-1.0, 0.0, 5.0), action_margin=0.5)
+
+
+def coded_encoder(rows):
+    scaling = scaling_from_public({"p": [rows]}, OBSERVATION_SPACE, ACTION_SPACE, coding=CODED)
+    return TransitionEncoder(OBSERVATION_SPACE, ACTION_SPACE, scaling, CODED)
+
+
+def some_rows(rewards, actions):
+    count = len(rewards)
+    states = np.linspace(-1, 1, 2 * count, dtype=np.float32).reshape(count, 2)
+    return Transitions(
+        observations=states,
+        actions=np.asarray(actions, dtype=np.float32),
+        rewards=np.asarray(rewards, dtype=np.float32),
+        next_observations=states + 0.1,
+        terminated=np.zeros(count, bool),
+        truncated=np.zeros(count, bool),
+        unit_ids=np.arange(count),
+    )
+
+
+def test_rewards_of_few_levels_and_clipped_actions_come_back_exactly():
+    low, high = (float(side[0]) for side in box_bounds(ACTION_SPACE))
+    width = len(box_bounds(ACTION_SPACE)[0])
+    middle = (low + high) / 2
+    actions = np.full((4, width), middle)
+    actions[:, 0] = low, high, middle, np.nextafter(np.float32(high), np.float32(low))
+    rows = some_rows([-1.0, 0.0, 5.0, 0.0], actions)
+    encoder = coded_encoder(rows)
+    encoded = encoder.encode(rows)
+    assert encoded.valid.all()
+    reward = encoder.layout.blocks["reward"]
+    np.testing.assert_array_equal(encoded.rows[:, reward][:, 0], [-1, 0, 1, 0])
+    decoded = encoder.decode(encoded.rows)
+    np.testing.assert_array_equal(decoded.rewards, rows.rewards)
+    np.testing.assert_array_equal(decoded.actions[:2], rows.actions[:2])
+    np.testing.assert_allclose(decoded.actions, rows.actions, atol=1e-6)
+    assert TransitionEncoder.from_json(encoder.to_json()).coding == CODED
+
+
+def test_generated_numbers_between_the_codes_become_the_nearest_level_or_bound():
+    low, high = (float(side[0]) for side in box_bounds(ACTION_SPACE))
+    half = (high - low) / 2
+    rows = some_rows([-1.0, 0.0, 5.0], np.zeros((3, len(box_bounds(ACTION_SPACE)[0]))))
+    layout = coded_encoder(rows).layout
+    raw = layout.to_rows(rows)[0]
+    raw[:, layout.blocks["reward"]] = [[-0.51], [0.49], [9.0]]
+    action = layout.blocks["action"].start
+    # Coded bounds lie at .5 half-ranges beyond: nearer than .25 to the bound means inside it.
+    raw[:, action] = high + 0.2 * half, high + 0.3 * half, low - 7 * half
+    decoded = layout.from_rows(raw)
+    np.testing.assert_array_equal(decoded.rewards, np.float32([-1.0, 0.0, 5.0]))
+    np.testing.assert_allclose(decoded.actions[:, 0], [high - 0.2 * half, high, low], rtol=1e-6)
+
+
+def test_a_reward_between_levels_is_coded_as_the_nearest_and_a_bad_one_is_null():
+    rows = some_rows([-0.6, 2.6, np.nan], np.zeros((3, len(box_bounds(ACTION_SPACE)[0]))))
+    layout = RowLayout(OBSERVATION_SPACE, ACTION_SPACE, CODED)
+    raw, valid = layout.to_rows(rows)
+    assert raw[:2, layout.blocks["reward"]][:, 0].tolist() == [-1.0, 1.0]
+    assert valid.tolist() == [True, True, False]
+
+
+def test_levels_are_public_only_where_there_are_few():
+    width = len(box_bounds(ACTION_SPACE)[0])
+
+    def levels(*rewards):
+        chunks = [some_rows(part, np.zeros((len(part), width))) for part in rewards]
+        return public_reward_levels({"p": chunks})
+
+    assert levels([0.0, 1.0], [1.0, -2.5]) == (-2.5, 0.0, 1.0)
+    assert levels([3.0, 3.0]) == ()
+    assert levels([0.0, np.inf]) == ()
+    assert levels(list(range(8))) == tuple(range(8))
+    assert levels(list(range(8)), [8.0]) == ()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reward_levels": (1.0,)},
+        {"reward_levels": (1.0, 0.0)},
+        {"reward_levels": tuple(range(9))},
+        {"reward_levels": (0.0, np.nan)},
+        {"action_margin": -0.1},
+        {"next_observation": "ratio"},
+    ],
+)
+def test_codings_that_say_nothing_are_refused(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        RowCoding(**wrong)

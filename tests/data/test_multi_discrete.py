@@ -12,7 +12,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.fingerprint import inspect
-from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.scaling import scaling_from_public
 from distributed_privrl.data.spaces import part_width, space_from_json, space_to_json
 from distributed_privrl.data.trajectories import Trajectories, Transitions
@@ -144,7 +144,7 @@ def test_spaces_survive_json():
 
 def test_what_cannot_be_is_refused(store):
     with pytest.raises(ConfigError, match="needs a Box"):
-        RowLayout(OBSERVATIONS, ACTIONS, "difference")
+        RowLayout(OBSERVATIONS, ACTIONS, RowCoding(next_observation="difference"))
     written = trajectories()
     with pytest.raises(ConfigError, match=r"actions has rows of shape \(2,\)"):
         store.write_trajectories(

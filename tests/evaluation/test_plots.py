@@ -100,6 +100,17 @@ def test_wrong_inputs_are_named() -> None:
         value_map(np.zeros(3))
 
 
+def test_a_value_map_is_pale_where_nothing_is_sure() -> None:
+    table = np.ones((3, 4))
+    plain = value_map(table)
+    assert value_map(table, sure=np.ones((3, 4), np.bool_)) != value_map(
+        table, sure=np.eye(3, 4) > 0
+    )
+    assert b"value" in plain  # the colour bar's label is drawn
+    with pytest.raises(ConfigError, match=r"sure must be \(3, 4\)"):
+        value_map(table, sure=np.ones((4, 3), np.bool_))
+
+
 @pytest.mark.parametrize(
     "plot",
     [

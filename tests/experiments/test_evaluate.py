@@ -13,9 +13,12 @@ from distributed_privrl.collection import collect
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments import reference_returns
+from distributed_privrl.evaluation.returns import normalised
 from distributed_privrl.evaluation.trainer import PlainTrainer, configured
 from distributed_privrl.experiments.agents import ratio_section, return_ratios, returns_section
 from distributed_privrl.experiments.evaluate import evaluate_datasets
+from distributed_privrl.privacy.metrics import PublicValue
 
 CERTIFICATE = {"status": "valid", "stages": [], "ledger_entries": ["entry-1"], "digest": "d"}
 SMALL = {"seeds": 2, "steps": 20, "episodes": 2}
@@ -196,12 +199,60 @@ def test_agents_run_beside_each_other(
 
 
 def test_returns_are_normalised_where_references_are_known() -> None:
-    trial = {"trainer": "iql", "seed": 0, "curve_steps": [1], "curve_returns": [[49.98]]}
+    curve = {"curve_steps": [1], "curve_returns": [[49.98]]}
+    trial = {"trainer": "iql", "agent": "iql", "seed": 0, **curve}
     real = {**trial, "curve_returns": [[228.61]]}
     maze = "privrl/Maze2D-umaze-v0"
-    section = returns_section([trial], maze, source="e")
+    section = returns_section([trial], maze, certificate={}, source="e")
     assert [one.value.value for one in section.metrics] == pytest.approx([49.98, 0])
     found = return_ratios([trial], [real], maze, {"iql": "iql"})
     assert found["iql"] == pytest.approx({"synthetic": 0, "real": 100, "ratio": 0}, abs=1e-9)
     worse = return_ratios([real], [{**trial, "curve_returns": [[-5.0]]}], "P-v1", {"iql": "iql"})
     assert ratio_section(worse, []).metrics[0].value == "not applicable"
+
+
+@pytest.mark.parametrize(
+    ("method", "epsilon", "maze", "shown"),
+    [
+        ("privorl_n", 8.2, "umaze", 70.3),
+        ("privorl_n", 0.9, "umaze", 60.1),
+        ("privorl_j", 10.0, "umaze", 49.8),
+        ("privorl_n", 10.0, "umaze-dense", None),
+        ("apvi", 10.0, "umaze", None),
+        ("privorl_n", None, "umaze", None),
+    ],
+)
+def test_the_paper_s_cell_stands_beside_the_same_cell(
+    method: str, epsilon: float | None, maze: str, shown: float | None
+) -> None:
+    curve = {"curve_steps": [1], "curve_returns": [[100.0]]}
+    trial = {"trainer": "rllib_iql", "agent": "iql", "seed": 0, **curve}
+    certificate = {"method": method, "epsilon": epsilon}
+    environment = f"privrl/Maze2D-{maze}-v0"
+    section = returns_section([trial], environment, certificate=certificate, source="entry-1")
+    *own, last = section.metrics
+    if shown is None:
+        assert not any("paper" in metric.name for metric in section.metrics)
+        return
+    assert len(own) == 2
+    assert last.name == "rllib_iql: normalised return in the paper"
+    assert last.value == PublicValue(shown)
+    nearest = 1 if epsilon is not None and epsilon < 5 else 10
+    assert f"at epsilon {nearest}: {shown / 71.0:.2f} of the same agent" in last.explanation
+
+
+def test_evaluate_says_the_paper_s_cell(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path / "datasets")
+    name, certified = "maze/released-v0", {**CERTIFICATE, "method": "privorl_n", "epsilon": 9.5}
+    collect("maze2d-umaze", dataset=name, store=store, steps=700)
+    store.update_metadata(name, {"privacy_certificate": certified})
+    small = PlainTrainer(configured(_plain("iql"), {"hidden": [8], "batch_size": 16}))
+    options = {"trainers": ("rllib_iql",), "more_trainers": {"rllib_iql": small}, "seeds": 1}
+    figures = _evaluate(store, tmp_path / "out", synthetic=name, **{**options, "episodes": 1})
+    (said,) = figures["published"].values()
+    assert said.startswith("70.3, PrivORL-n on D4RL's maze2d-umaze at epsilon 10: 0.99 of")
+    mean = figures["rllib_iql"]
+    assert figures["normalised"]["rllib_iql"] == pytest.approx(
+        normalised(mean, reference_returns("privrl/Maze2D-umaze-v0"))
+    )
+    assert dict(_report(tmp_path / "out"))["rllib_iql: normalised return in the paper"] == 70.3

@@ -154,11 +154,11 @@ def test_altered_certificates_and_outputs_are_refused(world: World) -> None:
         else:
             content["stages"][0]["events"][0][change] *= 2
         path.write_text(json.dumps(content))
-        with pytest.raises(VerificationError):
-            verify_certificate(path)
+        with pytest.raises(VerificationError, match="digest"):
+            verify_certificate(path, outputs_root=world.store.root)
     parquet = next(p for p in world.store.files(result.released) if p.suffix == ".parquet")
     parquet.write_bytes(parquet.read_bytes() + b" ")
-    with pytest.raises(VerificationError):
+    with pytest.raises(VerificationError, match="was changed"):
         verify_certificate(result.directory.certificate, outputs_root=world.store.root)
 
 
@@ -167,7 +167,7 @@ def test_a_seeded_noise_source_gives_an_invalid_certificate(world: World) -> Non
     result = world.run(key=1)
     assert result.certificate.status == "invalid"
     assert result.certificate.noise_source == "insecure_seeded"
-    with pytest.raises(VerificationError):
+    with pytest.raises(VerificationError, match="status is invalid"):
         verify_certificate(result.directory.certificate)
 
 
@@ -176,7 +176,7 @@ def test_without_privacy_the_certificate_says_so_and_nothing_is_charged(world: W
     assert result.certificate.status == "non_private"
     assert result.certificate.epsilon is None
     assert world.ledger.entries() == []
-    with pytest.raises(VerificationError):
+    with pytest.raises(VerificationError, match="status is non_private"):
         verify_certificate(result.directory.certificate)
 
 
@@ -204,7 +204,9 @@ def test_units_can_be_counted_with_noise_and_the_count_is_charged(world: World) 
     assert abs(count.units - 3000) < 60
     assert result.certificate.epsilon is not None
     assert result.certificate.epsilon <= 5.0
-    verify_certificate(result.directory.certificate, ledger=world.ledger)
+    verify_certificate(
+        result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
+    )
 
 
 SEARCH = """
@@ -287,7 +289,9 @@ def test_trajectories_as_units(world: World) -> None:
         },
     )
     assert result.certificate.stages[0].unit == "trajectory"
-    verify_certificate(result.directory.certificate, ledger=world.ledger)
+    verify_certificate(
+        result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
+    )
 
 
 def test_poisoned_sensitive_rows_leave_no_trace(world: World) -> None:
@@ -502,7 +506,9 @@ def test_a_full_disk_is_one_line_and_the_ledger_stays_true(
             world.run()
         assert "\n" not in str(caught.value)
     result = world.run(resume=True)
-    verify_certificate(result.directory.certificate, ledger=world.ledger)
+    verify_certificate(
+        result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
+    )
 
 
 def test_nothing_of_a_private_round_is_logged(world: World) -> None:
@@ -611,9 +617,10 @@ def test_a_certificate_can_be_signed(world: World) -> None:
         sign_key=pem,
     )
     public = key.public_key().public_bytes_raw().hex()
-    assert verify_certificate(result.directory.certificate, public_key=public).signed_by == public
-    with pytest.raises(VerificationError):
-        verify_certificate(result.directory.certificate, public_key="0" * 64)
+    file, root = result.directory.certificate, world.store.root
+    assert verify_certificate(file, public_key=public, outputs_root=root).signed_by == public
+    with pytest.raises(VerificationError, match="another key"):
+        verify_certificate(file, public_key="0" * 64, outputs_root=root)
 
 
 @pytest.mark.usefixtures("with_reports")

@@ -10,11 +10,16 @@ import torch
 
 from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl import pretraining as pretraining_module
+from distributed_privrl.methods.privorl import curiosity as curiosity_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
-from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
+from distributed_privrl.methods.privorl.pretraining import (
+    Pretrainer,
+    PretrainerSpec,
+    pretraining_key,
+)
 from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
 from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
 from distributed_privrl.methods.privorl.transitions import plan_transitions
@@ -61,15 +66,17 @@ def test_curiosity_replaces_the_top_share_of_the_batch_by_the_most_novel_rows(
     trainer = Pretrainer(pretrainer_spec(store, tmp_path, training=values))
     synthetic: list[torch.Tensor] = []
     trained_on: list[torch.Tensor] = []
-    real_sample = pretraining_module.sample
+    real_sample = curiosity_module.sample
 
     def spy_sample(*arguments: Any, **keywords: Any) -> torch.Tensor:
         synthetic.append(real_sample(*arguments, **keywords))
         return synthetic[-1]
 
-    monkeypatch.setattr(pretraining_module, "sample", spy_sample)
+    monkeypatch.setattr(curiosity_module, "sample", spy_sample)
     monkeypatch.setattr(
-        trainer._curiosity, "update", lambda rows: torch.arange(len(rows), dtype=torch.float32)
+        trainer._curiosity.distillation,
+        "update",
+        lambda rows: torch.arange(len(rows), dtype=torch.float32),
     )
     diffusion = trainer._diffusion
 
@@ -81,7 +88,6 @@ def test_curiosity_replaces_the_top_share_of_the_batch_by_the_most_novel_rows(
             return diffusion.loss(network, batch, *rest)
 
     trainer._diffusion = Spy()  # type: ignore[assignment]
-    monkeypatch.setattr(trainer, "_novel_rows", _with(trainer, diffusion))
     trainer.advance(1)
     assert len(synthetic) == 1
     assert synthetic[0].shape[0] == 40
@@ -92,25 +98,13 @@ def test_curiosity_replaces_the_top_share_of_the_batch_by_the_most_novel_rows(
         assert bool((public == row).all(dim=1).any())
 
 
-def _with(trainer: Pretrainer, diffusion: Any) -> Any:
-    original = Pretrainer._novel_rows
-
-    def call(generator: torch.Generator) -> torch.Tensor:
-        spy, trainer._diffusion = trainer._diffusion, diffusion
-        try:
-            return original(trainer, generator)
-        finally:
-            trainer._diffusion = spy
-
-    return call
-
-
 def test_the_predictor_learns_from_every_scored_row(store: DatasetStore, tmp_path: Path) -> None:
     trainer = Pretrainer(pretrainer_spec(store, tmp_path))
-    before = [p.clone() for p in trainer._curiosity.parameters()]
+    before = [p.clone() for p in trainer._curiosity.distillation.parameters()]
     trainer.advance(2)
     moved = [
-        not torch.equal(a, b) for a, b in zip(before, trainer._curiosity.parameters(), strict=True)
+        not torch.equal(a, b)
+        for a, b in zip(before, trainer._curiosity.distillation.parameters(), strict=True)
     ]
     assert any(moved)
 
@@ -141,6 +135,40 @@ def test_pretraining_lowers_the_loss_and_resumes(store: DatasetStore, tmp_path: 
     assert state.round_index == 60
     assert torch.equal(tensors["parameters"], tensors["ema"])
     assert Pretrainer(spec).progress() == 60
+
+
+def test_a_kept_pretraining_is_taken_by_another_run_and_by_no_other_settings(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    def key(seed: int = 0, **changes: Any) -> str:
+        settings = config(**changes)
+        return pretraining_key(
+            public={name: inspect(store, name).fingerprint for name in settings.data.public},
+            encoder=public_encoder(settings, store).to_json(),
+            model=settings.model,
+            config=settings.training.pretraining,
+            seed=seed,
+        )
+
+    kept = tmp_path / "kept" / f"{key()}.safetensors"
+    first = Pretrainer(replace(pretrainer_spec(store, tmp_path / "one"), kept=kept))
+    first.advance(3)
+    assert not kept.exists()
+    first.advance(3)
+    spec = replace(pretrainer_spec(store, tmp_path / "two"), run_id="other", kept=kept)
+    assert Pretrainer(spec).progress() == 6
+    tensors, state = load_checkpoint(spec.checkpoint, run_id="other", stage="pretraining")
+    mine, _ = load_checkpoint(
+        tmp_path / "one" / "pretrained.safetensors", run_id="run", stage="pretraining"
+    )
+    assert state.round_index == 6
+    assert torch.equal(tensors["parameters"], mine["parameters"])
+    training = config_values()["training"]
+    other = training | {"pretraining": training["pretraining"] | {"steps": 7}}
+    keys = {key(), key(1), key(training=other), key(model={"width": 17}), key(data__public=[])}
+    assert len(keys) == 5
+    moved = training | {"pretraining": training["pretraining"] | {"keep": str(tmp_path)}}
+    assert key(training=moved) == key()
 
 
 def test_without_pretraining_the_network_starts_untrained(

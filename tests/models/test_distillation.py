@@ -49,3 +49,25 @@ def test_target_output_varies_with_the_row() -> None:
     rows = torch.randn(1000, 6, generator=generator(1))
     spread = module.target(rows).std(dim=0).mean()
     assert 0.1 < spread < 10
+
+
+def test_training_goes_on_where_its_tensors_were_taken() -> None:
+    batches = [torch.randn(32, 3, generator=generator(seed)) for seed in range(4)]
+    whole, fresh = (RandomNetworkDistillation(3, generator=generator()) for _ in range(2))
+    for rows in batches[:3]:
+        whole.update(rows)
+    kept = {name: value.clone() for name, value in whole.tensors().items()}
+    expected = whole.update(batches[3])
+    after = whole.scores(batches[0])
+    fresh.restore(kept)
+    assert torch.equal(fresh.update(batches[3]), expected)
+    assert torch.equal(fresh.scores(batches[0]), after)
+    assert not torch.equal(RandomNetworkDistillation(3, generator=generator()).update(rows), after)
+
+
+def test_the_tensors_of_an_untrained_predictor_are_a_start() -> None:
+    first, second = (RandomNetworkDistillation(3, generator=generator()) for _ in range(2))
+    rows = torch.randn(32, 3, generator=generator(1))
+    second.restore(first.tensors())
+    for _ in range(2):
+        assert torch.equal(first.update(rows), second.update(rows))

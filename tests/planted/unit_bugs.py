@@ -13,6 +13,7 @@ from distributed_privrl.data import shards
 from distributed_privrl.rounds import book_keeping, gradient
 from distributed_privrl.rounds.book_keeping import BookKeeping
 from distributed_privrl.rounds.gradient import GradientLocalUpdate, OpacusGradients
+from distributed_privrl.rounds.unit_rows import UnitRows
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -66,11 +67,12 @@ def bad_units_drop_the_batch(patch: pytest.MonkeyPatch) -> None:
     for path in (BookKeeping, OpacusGradients):
         right = path.add_clipped_gradients
 
-        def safe(self: Any, losses: Any, *, accumulator: Any, right: Any = right, **k: Any) -> None:
+        def safe(self: Any, losses: Any, *, accumulator: Any, right: Any = right, **k: Any) -> int:
             own = torch.zeros_like(accumulator)
-            right(self, losses, accumulator=own, **k)
+            additions: int = right(self, losses, accumulator=own, **k)
             if bool(torch.isfinite(own).all()):
                 accumulator.add_(own)
+            return additions
 
         patch.setattr(path, "add_clipped_gradients", safe)
 
@@ -101,8 +103,8 @@ def clip_each_copy(patch: pytest.MonkeyPatch) -> None:
     """Every copy of a unit is clipped and added, so that a unit has norm copies x C."""
     right = BookKeeping.add_clipped_gradients
 
-    def each(self: BookKeeping, losses: Any, *, copies: int, **keywords: Any) -> None:
-        right(self, losses, copies=1, **keywords)
+    def each(self: BookKeeping, losses: Any, *, units: UnitRows, **keywords: Any) -> int:
+        return right(self, losses, units=UnitRows(np.ones(units.rows, np.int64)), **keywords)
 
     patch.setattr(BookKeeping, "add_clipped_gradients", each)
 

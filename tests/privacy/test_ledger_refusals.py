@@ -85,3 +85,13 @@ def test_a_ledger_of_an_older_format_is_refused_in_one_line(tmp_path):
         connection.execute("UPDATE schema_versions SET version = 1")
     with pytest.raises(StorageError, match="format 1"):
         Ledger(url_of(tmp_path))
+
+
+def test_what_rounding_leaves_is_called_nothing(ledger):
+    for run in range(10):
+        open_run(ledger, str(run), epsilon=1.0 - 1e-13, delta=1e-5)
+    assert account(ledger).remaining_epsilon == 0.0
+    with pytest.raises(BudgetError, match=r"has nothing of epsilon 10 and delta 0\.0009 of 0\.001"):
+        open_run(ledger, "more", epsilon=1e-6, delta=1e-5)
+    set_budget(ledger, epsilon=10.001, delta=1e-3)
+    assert account(ledger).remaining_epsilon == pytest.approx(0.001)

@@ -18,7 +18,7 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import OptimiserConfig
-from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
 from tests.rounds.toy import ToyUpdate, initial_parameters
 
@@ -68,6 +68,7 @@ class ToyRun:
     rows_per_unit: int = 1
     poison: float | None = None
     update: ToyUpdate = field(default_factory=ToyUpdate)
+    public_update: PublicUpdateFactory | None = None
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(learning_rate=0.01, ema_decay=0.9)
     )
@@ -144,6 +145,7 @@ class ToyRun:
             max_rounds=self.rounds + self.spare,
             block_rounds=self.block,
             optimiser=self.optimiser,
+            public_update=self.public_update,
             ledger=self.ledger if self.mechanism is not None else None,
             insecure_key=self.insecure_key,
         )

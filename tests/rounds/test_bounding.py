@@ -13,6 +13,7 @@ from distributed_privrl.core.progress import silent
 from distributed_privrl.data import encoding
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.layout import RowCoding
 from distributed_privrl.data.scaling import scaling_from_bounds
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
@@ -249,8 +250,8 @@ def test_no_value_that_was_searched_becomes_null_for_being_far_out(tmp_path):
     np.testing.assert_allclose(width, NARROWEST * (RANGES.high - RANGES.low), rtol=1e-9)
     assert bounds.low[0] <= 0 <= bounds.high[0]
     for coding in ("absolute", "difference"):
-        scaling = scaling_from_bounds(bounds, *SPACES, next_observation=coding)
-        encoder = TransitionEncoder(*SPACES, scaling, coding)
+        scaling = scaling_from_bounds(bounds, *SPACES, coding=RowCoding(next_observation=coding))
+        encoder = TransitionEncoder(*SPACES, scaling, RowCoding(next_observation=coding))
         jumps = rows(values)
         jumps.next_observations[:3] = RANGES.high[:2]
         assert encoder.encode(jumps).valid.all()

@@ -1,5 +1,6 @@
 """Configuration of PrivORL-n."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -30,9 +31,18 @@ class DenoiserConfig(StrictModel):
     next_observation: Literal["absolute", "difference"] = Field(
         default="difference", description="code s' as it is, or as s' - s"
     )
+    reward_levels: Literal["public"] | tuple[float, ...] = Field(
+        default="public",
+        description="values of a reward that takes two to eight, coded as levels: those of the"
+        " public datasets, a list, or [] for a reward of any value",
+    )
+    action_margin: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.2,
+        description="code an action at its bound beyond it by this share of half its range",
+    )
     sigma_data: PositiveFloat = Field(default=1.0, description="standard deviation of the rows")
-    p_mean: float = Field(default=-1.2, description="mean of log noise level in training")
-    p_std: PositiveFloat = Field(default=1.2, description="deviation of log noise level")
+    p_mean: float = Field(default=-0.5, description="mean of log noise level in training")
+    p_std: PositiveFloat = Field(default=1.5, description="deviation of log noise level")
 
     def diffusion(self) -> EDM:
         """Return the diffusion's constants."""
@@ -43,7 +53,7 @@ class PretrainingConfig(StrictModel):
     """Curiosity-driven pre-training on public rows (paper 000, algorithm 1, lines 2 to 12)."""
 
     steps: Annotated[int, Field(ge=0)] = Field(
-        default=8000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"
+        default=5000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"
     )
     batch_size: PositiveInt = Field(default=1024, description="public rows a step (B)")
     curiosity_rate: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -53,19 +63,26 @@ class PretrainingConfig(StrictModel):
         default=3, description="noise levels of the cheap sampler that makes rows to score"
     )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-3, schedule="cosine")
+    keep: Path | None = Field(
+        default=None,
+        description="folder where finished pre-trainings are kept and found again by runs with the"
+        " same public data, model, settings and seed",
+    )
 
 
 class SamplingConfig(StrictModel):
     """The stochastic sampler of the release."""
 
-    steps: PositiveInt = Field(default=128, description="noise levels")
-    churn: Annotated[float, Field(ge=0)] = Field(default=80.0, description="fresh noise in all")
+    steps: PositiveInt = Field(default=32, description="noise levels (paper: 128)")
+    churn: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="fresh noise in all (paper: 80)"
+    )
     churn_min: PositiveFloat = Field(default=0.05, description="lowest noise level with churn")
     churn_max: PositiveFloat = Field(default=50.0, description="highest noise level with churn")
     churn_noise: PositiveFloat = Field(default=1.003, description="deviation of the fresh noise")
     chunk_rows: PositiveInt = Field(default=1024, description="rows drawn at once")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto: bf16 where the processor multiplies it natively"
+        default="auto", description="auto: bf16 where the processor or GPU multiplies it natively"
     )
 
     def sampler(self) -> SamplerConfig:
@@ -82,6 +99,11 @@ class SamplingConfig(StrictModel):
 class PrivorlNTraining(RoundsConfig):
     """Pre-training, private rounds, sampling."""
 
+    curiosity_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="share of a private round's expected batch that is novel samples of the model"
+        " itself (p); units are sampled and charged with (1 - p) q",
+    )
     pretraining: PretrainingConfig = PretrainingConfig()
     sampling: SamplingConfig = SamplingConfig()
 

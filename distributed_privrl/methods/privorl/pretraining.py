@@ -3,6 +3,9 @@
 Reference: paper 000, algorithm 1, lines 2 to 12, and section V-A, V-B.
 """
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +18,8 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.config import DenoiserConfig, PretrainingConfig
+from distributed_privrl.methods.privorl.curiosity import NovelRows
 from distributed_privrl.methods.privorl.network import build_denoiser
-from distributed_privrl.models.distillation import RandomNetworkDistillation
-from distributed_privrl.models.edm import SamplerConfig, sample
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser
 from distributed_privrl.rounds.parameters import FlatParameters
@@ -38,6 +40,8 @@ class PretrainerSpec:
         config: steps, batch and curiosity.
         seed: the run's public seed.
         checkpoint: where the parameters go, and where a resumed run finds them.
+        kept: where the finished parameters are kept for runs with the same `pretraining_key`.
+        device: where to compute; checkpoints can be taken up on another one.
     """
 
     run_id: str
@@ -48,6 +52,36 @@ class PretrainerSpec:
     config: PretrainingConfig
     seed: int
     checkpoint: Path
+    kept: Path | None = None
+    device: str = "cpu"
+
+
+def pretraining_key(
+    *,
+    public: Mapping[str, str],
+    encoder: str,
+    model: DenoiserConfig,
+    config: PretrainingConfig,
+    seed: int,
+) -> str:
+    """Return a name for all that pre-training depends on, public facts alone.
+
+    Args:
+        public: fingerprint of each public dataset, by its id.
+        encoder: JSON of the `TransitionEncoder`.
+        model: the denoiser.
+        config: steps, batch and curiosity; where it is kept, or computed, does not count.
+        seed: the run's public seed.
+    """
+    facts = {
+        "public": dict(public),
+        "encoder": encoder,
+        "model": model.model_dump(mode="json"),
+        "config": config.model_dump(mode="json", exclude={"keep"}),
+        "seed": seed,
+    }
+    text = json.dumps(facts, sort_keys=True)
+    return f"pretraining-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 class Pretrainer:
@@ -60,24 +94,33 @@ class Pretrainer:
         self._spec = spec
         self._streams = Streams(spec.seed).child("pretraining")
         encoder = TransitionEncoder.from_json(spec.encoder)
-        self._network = build_denoiser(spec.model, row_width=encoder.width, seed=spec.seed)
-        self._flat = FlatParameters(self._network)
+        network = build_denoiser(spec.model, row_width=encoder.width, seed=spec.seed)
+        self._network = network.to(spec.device)
         self._diffusion = spec.model.diffusion()
         self._optimiser = ServerOptimiser(
-            self._flat.vector, spec.config.optimiser, total_steps=spec.config.steps
+            FlatParameters(self._network).vector,
+            spec.config.optimiser,
+            total_steps=spec.config.steps,
         )
-        self._curiosity = RandomNetworkDistillation(
-            encoder.width,
-            generator=torch.Generator().manual_seed(self._streams.integer("distillation")),
+        self._curiosity = NovelRows(
+            self._network,
+            self._diffusion,
+            sampler_steps=spec.config.curiosity_sampler_steps,
+            streams=self._streams,
+            device=spec.device,
         )
         if spec.checkpoint.exists():
-            tensors, state = load_checkpoint(
-                spec.checkpoint, run_id=spec.run_id, stage="pretraining"
-            )
-            self._optimiser.restore(tensors, steps=state.round_index)
+            self._restore(spec.checkpoint, spec.run_id)
+        elif spec.kept is not None and spec.kept.exists():
+            self._restore(spec.kept, spec.kept.stem)
+            self._save()
         self._rows = self._public_rows(encoder) if self._left() else np.empty((0, encoder.width))
         if spec.config.steps == 0 and not spec.checkpoint.exists():
             self._save()
+
+    def _restore(self, path: Path, run_id: str) -> None:
+        tensors, state = load_checkpoint(path, run_id=run_id, stage="pretraining")
+        self._optimiser.restore(tensors, steps=state.round_index)
 
     def _public_rows(self, encoder: TransitionEncoder) -> NDArray[np.float32]:
         store = DatasetStore(Path(self._spec.root))
@@ -108,12 +151,14 @@ class Pretrainer:
         """One iteration of algorithm 1, lines 3 to 11."""
         streams = self._streams.child(f"step/{self._optimiser.steps}")
         chosen = streams.numpy("rows").integers(len(self._rows), size=self._spec.config.batch_size)
-        batch = torch.from_numpy(self._rows[chosen])
-        generator = torch.Generator().manual_seed(streams.integer("noise"))
+        device = self._spec.device
+        batch = torch.from_numpy(self._rows[chosen]).to(device)
+        generator = torch.Generator(device).manual_seed(streams.integer("noise"))
         novel = self._novel_rows(generator)
         batch[: len(novel)] = novel  # the batch is in random order: its first rows are any rows
-        sigma = self._diffusion.training_sigma(torch.randn(len(batch), generator=generator))
-        noise = torch.randn(batch.shape, generator=generator)
+        levels = torch.randn(len(batch), generator=generator, device=device)
+        sigma = self._diffusion.training_sigma(levels)
+        noise = torch.randn(batch.shape, generator=generator, device=device)
         for parameter in self._network.parameters():
             parameter.grad = None
         loss = self._diffusion.loss(self._network, batch, sigma, noise).mean()
@@ -129,24 +174,19 @@ class Pretrainer:
         config = self._spec.config
         keep = round(config.curiosity_rate * config.batch_size)
         if keep == 0:
-            return torch.empty(0, self._network.row_width)
-        cheap = SamplerConfig(steps=config.curiosity_sampler_steps, churn=0.0)
-        synthetic = sample(
-            self._network,
-            self._diffusion,
-            cheap,
-            (config.batch_size, self._network.row_width),
-            generator=generator,
-        )
-        scores = self._curiosity.update(synthetic)
-        return synthetic[scores.argsort(descending=True)[:keep]]
+            return torch.empty(0, self._network.row_width, device=self._spec.device)
+        return self._curiosity.draw(keep, candidates=config.batch_size, generator=generator)
 
     def _save(self) -> None:
-        state = CheckpointState(
-            run_id=self._spec.run_id, round_index=self._optimiser.steps, stage="pretraining"
-        )
         tensors = self._optimiser.tensors()
         if self._left() == 0:
             # Fine-tuning starts from the average of the iterates, with fresh moments.
             tensors["parameters"] = tensors["ema"].clone()
-        save_checkpoint(self._spec.checkpoint, tensors, state)
+        paths = {self._spec.checkpoint: self._spec.run_id}
+        if self._left() == 0 and self._spec.kept is not None:
+            paths[self._spec.kept] = self._spec.kept.stem
+        for path, run_id in paths.items():
+            state = CheckpointState(
+                run_id=run_id, round_index=self._optimiser.steps, stage="pretraining"
+            )
+            save_checkpoint(path, tensors, state)

@@ -33,6 +33,7 @@ class SamplerSpec:
         seed: the run's public seed.
         index: this sampler's number.
         count: the number of samplers.
+        device: where to sample.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class SamplerSpec:
     seed: int
     index: int
     count: int
+    device: str = "cpu"
 
 
 class Sampler:
@@ -55,7 +57,8 @@ class Sampler:
 
     def __init__(self, spec: SamplerSpec) -> None:
         self._spec = spec
-        self._network = build_denoiser(spec.model, row_width=spec.row_width, seed=spec.seed)
+        network = build_denoiser(spec.model, row_width=spec.row_width, seed=spec.seed)
+        self._network = network.to(spec.device)
         tensors, _ = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="rounds")
         FlatParameters(self._network).load(tensors["ema"])
         self._chunks = [
@@ -78,11 +81,12 @@ class Sampler:
                     streams=Streams(self._spec.seed).child("sampling"),
                     chunk_rows=self._spec.config.chunk_rows,
                     chunks=[index],
-                    precision=_precision(self._spec.config),
+                    precision=_precision(self._spec.config, self._spec.device),
+                    device=self._spec.device,
                 )
             )
             buffer = io.BytesIO()
-            np.save(buffer, rows.float().numpy())
+            np.save(buffer, rows.float().cpu().numpy())
             write_atomically(chunk_path(self._spec.folder, index), buffer.getvalue())
             del self._chunks[0]
         return len(self._chunks)
@@ -110,7 +114,11 @@ def read_chunks(folder: Path, count: int) -> Iterator[NDArray[np.float32]]:
         yield rows
 
 
-def _precision(config: SamplingConfig) -> Precision:
+def _precision(config: SamplingConfig, device: str) -> Precision:
     if config.precision != "auto":
         return config.precision
-    return "bf16" if torch.cpu._is_amx_tile_supported() else "fp32"
+    if device == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = torch.cpu._is_amx_tile_supported()
+    return "bf16" if native else "fp32"

@@ -8,8 +8,12 @@ from distributed_privrl.core.config import DataConfig, NoisyBounds
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_file
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.layout import NextObservation
-from distributed_privrl.data.scaling import scaling_from_bounds, scaling_from_public
+from distributed_privrl.data.layout import RowCoding
+from distributed_privrl.data.scaling import (
+    public_reward_levels,
+    scaling_from_bounds,
+    scaling_from_public,
+)
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
@@ -54,23 +58,34 @@ def public_encoder(
     spaces = info.observation_space, info.action_space
     for dataset in data.public:
         _check_spaces(data.sensitive, spaces, dataset, store)
-    coding = config.model.next_observation if isinstance(spaces[0], Box) else "absolute"
+    coding = _coding(config, store, spaces[0])
     source = data.bounds or ("public" if data.public else "environment")
     if source == "public":
         if not data.public:
             raise ConfigError("data.bounds=public needs data.public: name a public dataset")
         chunks = {name: store.iter_transitions(name, unit="transition") for name in data.public}
-        scaling = scaling_from_public(chunks, *spaces, next_observation=coding)
+        scaling = scaling_from_public(chunks, *spaces, coding=coding)
     else:
         bounds = found if isinstance(source, NoisyBounds) else _bounds(source, data, spaces)
         if bounds is None:
             raise ConfigError("data.bounds are to be found with noise: find and charge them first")
-        scaling = scaling_from_bounds(bounds, *spaces, next_observation=coding)
-    return TransitionEncoder(*spaces, scaling, _coding(coding))
+        scaling = scaling_from_bounds(bounds, *spaces, coding=coding)
+    return TransitionEncoder(*spaces, scaling, coding)
 
 
-def _coding(value: str) -> NextObservation:
-    return "difference" if value == "difference" else "absolute"
+def _coding(config: PrivorlNConfig, store: DatasetStore, observations: Space) -> RowCoding:
+    """Return how rows are coded: from the configuration and public data alone."""
+    model, levels = config.model, config.model.reward_levels
+    if levels == "public":
+        public = config.data.public
+        levels = public_reward_levels(
+            {name: store.iter_transitions(name, unit="transition") for name in public}
+        )
+    return RowCoding(
+        next_observation=model.next_observation if isinstance(observations, Box) else "absolute",
+        reward_levels=levels,
+        action_margin=model.action_margin,
+    )
 
 
 def _bounds(source: Path | str, data: DataConfig, spaces: tuple[Space, Space]) -> Bounds:

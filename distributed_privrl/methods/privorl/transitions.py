@@ -4,15 +4,22 @@ Reference: paper 000, algorithm 1.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.network import DiffusionUpdate
-from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
+from distributed_privrl.methods.privorl.pretraining import (
+    Pretrainer,
+    PretrainerSpec,
+    pretraining_key,
+)
 from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
 from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
 from distributed_privrl.models.edm import chunk_count
@@ -26,6 +33,7 @@ from distributed_privrl.rounds.charging import (
     settle_charge,
 )
 from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
+from distributed_privrl.rounds.devices import check_device, device_of
 from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.training import run_rounds
@@ -56,6 +64,7 @@ def _plan(config: PrivorlNConfig, units: UnitCount) -> RoundPlan:
         unit=config.data.unit,
         units=units,
         spent=config.data.charged_epsilon,
+        curiosity_rate=config.training.curiosity_rate,
     )
 
 
@@ -73,6 +82,7 @@ def run_transitions(config: PrivorlNConfig, context: RunContext) -> MethodResult
         BudgetError: the ledger refuses; nothing has been drawn.
     """
     _check(config)
+    check_device(config.runtime, context.executor)
     ranges = search_ranges(config, context.store)
     encoder = public_encoder(config, context.store, ranges)
     check_budget(config.data, config.privacy, context)
@@ -120,18 +130,33 @@ def _check(config: PrivorlNConfig) -> None:
 
 def _pretrain(config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder) -> None:
     """Algorithm 1, lines 2 to 12."""
+    settings = config.training.pretraining
+    kept = None
+    if settings.keep is not None:
+        key = pretraining_key(
+            public={name: inspect(context.store, name).fingerprint for name in config.data.public},
+            encoder=encoder.to_json(),
+            model=config.model,
+            config=settings,
+            seed=config.seed,
+        )
+        kept = settings.keep.absolute() / f"{key}.safetensors"
     spec = PretrainerSpec(
         run_id=context.run_id,
         root=str(context.store.root.absolute()),
         public=config.data.public,
         encoder=encoder.to_json(),
         model=config.model,
-        config=config.training.pretraining,
+        config=settings,
         seed=config.seed,
         checkpoint=context.folder / PRETRAINED,
+        kept=kept,
+        device=device_of(config.runtime),
     )
-    group = context.executor.start(Pretrainer, [spec], repeat_lost_calls=True, service=True)
-    total = config.training.pretraining.steps
+    # On a GPU it takes a worker's place; on CPUs it waits for nobody.
+    service = spec.device == "cpu"
+    group = context.executor.start(Pretrainer, [spec], repeat_lost_calls=True, service=service)
+    total = settings.steps
     done = group.call("progress")[0]
     while done < total:
         done = group.call("advance", {"steps": STEPS_A_CALL})[0]
@@ -150,7 +175,7 @@ def _fine_tune(
         seed=config.seed,
         clip_norm=training.clip_norm if plan.mechanism is not None else None,
         micro_batch_rows=training.micro_batch_rows,
-        device="cuda" if config.runtime.gpus_per_worker > 0 else "cpu",
+        device=device_of(config.runtime),
     )
     refs = shard_refs(
         context.store,
@@ -184,6 +209,7 @@ def _fine_tune(
                 max_rounds=plan.max_rounds,
                 block_rounds=training.block,
                 optimiser=training.optimiser,
+                public_update=_novel_update(config, update, plan),
                 ledger=context.ledger if plan.mechanism is not None else None,
                 insecure_key=context.insecure_key,
             )
@@ -193,6 +219,23 @@ def _fine_tune(
     run_rounds(server, plan, progress=context.progress)
     server.close()
     workers.close()
+
+
+def _novel_update(
+    config: PrivorlNConfig, update: DiffusionUpdate, plan: RoundPlan
+) -> NovelUpdateFactory | None:
+    """Return what adds novel samples to each noisy sum; the server, which reserves no GPU, does."""
+    if plan.samples == 0:
+        return None
+    training = config.training
+    return NovelUpdateFactory(
+        update=replace(update, device="cpu"),
+        samples=plan.samples,
+        candidates=training.expected_batch_size,
+        copies=training.noise_multiplicity,
+        sampler_steps=training.pretraining.curiosity_sampler_steps,
+        seed=config.seed,
+    )
 
 
 def _draw_rows(config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder) -> None:
@@ -210,6 +253,7 @@ def _draw_rows(config: PrivorlNConfig, context: RunContext, encoder: TransitionE
             seed=config.seed,
             index=index,
             count=count,
+            device=device_of(config.runtime),
         )
         for index in range(count)
     ]

@@ -245,6 +245,11 @@ class VapviConfig(RunConfig):
             raise ValueError("privacy.delta must be above 0: DP-VAPVI has Gaussian noise")
         return self
 
+    @property
+    def halves(self) -> bool:
+        """Whether variance and values come from disjoint halves of the units."""
+        return self.model.split and self.model.regression == "vapvi"
+
     def shares(self) -> linear_settings.Shares:
         """Return the division of a step's budget."""
         return linear_settings.Shares(**self.training.shares.model_dump())

@@ -28,6 +28,7 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
     weighs_variances,
     worst_bounds,
 )
+from distributed_privrl.methods.value_iteration.pessimism import PRACTICAL_DEVIATIONS
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.ridge import Regression, regression
 from distributed_privrl.methods.value_iteration.rows import TrajectorySource
@@ -66,6 +67,7 @@ class LinearProgram:
         states, _ = settings.features.shape
         self._values = np.zeros((settings.horizon + 1, states))
         self._actions = np.zeros((settings.horizon, states), dtype=np.int64)
+        self._known = np.zeros((settings.horizon, *settings.features.shape), np.bool_)
         self._pool = _Pool(settings.features)
         self._steps_done = 0
 
@@ -91,6 +93,7 @@ class LinearProgram:
         time_step = self._settings.horizon - 1 - index
         self._actions[time_step] = learned.argmax(axis=1)
         self._values[time_step] = learned.max(axis=1)
+        self._known[time_step] = step.known
         self._pool = pool
         self._steps_done = index + 1
 
@@ -115,7 +118,11 @@ class LinearProgram:
         self._steps_done = steps_done
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any]] = {"values": self._values, "actions": self._actions}
+        arrays: dict[str, NDArray[Any]] = {
+            "values": self._values,
+            "actions": self._actions,
+            "known": self._known,
+        }
         pool = {"grams": self._pool.grams, "gram_variance": self._pool.variance}
         return arrays | (pool if self._settings.pool_grams else {})
 
@@ -123,7 +130,36 @@ class LinearProgram:
         """Return the greedy policy; its values are pessimistic, in the rewards' own units."""
         low, high = self._settings.reward_range
         left = np.arange(self._settings.horizon, -1, -1)[:, None]
-        return GreedyPolicy(actions=self._actions, values=self._values * (high - low) + low * left)
+        noise = self._count_noise()
+        return GreedyPolicy(
+            actions=self._actions,
+            values=self._values * (high - low) + low * left,
+            known=self._known,
+            count_noise=None if noise is None else np.array(noise),
+        )
+
+    def _count_noise(self) -> float | None:
+        """Return the largest standard deviation of the noise on a Gram matrix's diagonal."""
+        settings, features = self._settings, self._settings.features
+        if settings.noise_multiplier is None:
+            return None
+        entries = features.blocks * features.width * (features.width + 1) // 2
+        return max(
+            releases(settings, index)[Statistic.GRAM].standard_deviation(entries)
+            for index in range(settings.horizon)
+        )
+
+
+def _above_noise(
+    features: FeatureMap, gram: NDArray[np.float64], deviation: float
+) -> NDArray[np.bool_]:
+    """Say which pairs' features point where a noisy Gram matrix is above its noise, (S, A).
+
+    phi^T Z phi of the noise Z has the standard deviation |phi|^2 times that of the diagonal; with a
+    feature of its own for a pair, phi^T G phi is the pair's noisy count.
+    """
+    lengths = features.quadratic(np.broadcast_to(np.eye(features.width), gram.shape))
+    return np.asarray(features.quadratic(gram) > PRACTICAL_DEVIATIONS * deviation * lengths)
 
 
 class _Pool:
@@ -161,6 +197,7 @@ class _Step:
         self._next_values = next_values
         self._end_value = end if settings.early_termination else None
         self._releases = releases(settings, index, self._bounds) if noise is not None else {}
+        self.known = np.zeros(settings.features.shape, np.bool_)
 
     def learn(self, pool: _Pool) -> NDArray[np.float64]:
         """Return the pessimistic values of each pair, clipped to what they can be, (S, A).
@@ -251,6 +288,8 @@ class _Step:
             pool.variance += deviation**2
             steps = self._index + 1
             noisy, deviation = pool.grams / steps, math.sqrt(pool.variance[0]) / steps
+        if statistic is Statistic.GRAM:
+            self.known = _above_noise(features, noisy, deviation)
         return regression(
             features,
             noisy,

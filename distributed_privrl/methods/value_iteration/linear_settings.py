@@ -269,7 +269,13 @@ def releases(
         Statistic.TARGETS: bounds.targets,
     }
     weighs = weighs_variances(settings, index, bounds)
-    multipliers = _noise_multipliers(settings, settings.noise_multiplier, weighs=weighs)
+    multipliers = noise_multipliers(
+        settings.shares,
+        settings.noise_multiplier,
+        halves=settings.halves,
+        reuse_gram=settings.reuse_gram,
+        weighs=weighs,
+    )
     return {
         statistic: GaussianRelease(
             noise_multiplier=multiplier,
@@ -298,18 +304,27 @@ def noise_multiplier_of_rho(rho: float, horizon: int) -> float:
     return math.sqrt(check_positive("horizon", horizon) / (2 * check_positive("rho", rho)))
 
 
-def _noise_multipliers(
-    settings: LinearSettings, step_multiplier: float, *, weighs: bool
+def noise_multipliers(
+    shares: Shares, step_multiplier: float, *, halves: bool, reuse_gram: bool, weighs: bool
 ) -> dict[Statistic, float]:
+    """Return the noise multiplier of each statistic of a time step.
+
+    Args:
+        shares: of the statistics in the step's budget.
+        step_multiplier: z of the step.
+        halves: whether variance and value statistics see disjoint halves of the units.
+        reuse_gram: whether one Gram matrix serves both.
+        weighs: whether variances are estimated.
+    """
     value = [Statistic.GRAM, Statistic.TARGETS]
     variance = list(VARIANCE_STATISTICS) if weighs else []
-    if settings.reuse_gram and variance:
+    if reuse_gram and variance:
         variance.remove(Statistic.VARIANCE_GRAM)
-    together = [variance, value] if settings.halves else [variance + value]
+    together = [variance, value] if halves else [variance + value]
     multipliers = {}
     for group in together:
-        total = sum(getattr(settings.shares, statistic) for statistic in group)
+        total = sum(getattr(shares, statistic) for statistic in group)
         for statistic in group:
-            share = getattr(settings.shares, statistic) / total
+            share = getattr(shares, statistic) / total
             multipliers[statistic] = step_multiplier / math.sqrt(share)
     return multipliers

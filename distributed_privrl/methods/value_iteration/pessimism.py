@@ -19,6 +19,18 @@ PRACTICAL_DEVIATIONS = 2.0
 noisy count above it."""
 
 
+def noise_deviation(release: Release, dimension: int) -> float:
+    """Return the standard deviation of a release's noise.
+
+    Args:
+        release: adds it.
+        dimension: length of the released vector.
+    """
+    if isinstance(release, GaussianRelease):
+        return release.standard_deviation(dimension)
+    return release.scale(dimension) * math.sqrt(2)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Uncertainty:
     """Public sizes that the penalties depend on.
@@ -147,11 +159,10 @@ class Pessimism:
         families = 1 + size.estimated_reward
         cells = size.states * size.actions * max(2 * size.successors, size.successors + families)
         cells, failure = cells * size.releases, self.failure_probability
+        spread = noise_deviation(release, dimension)
         if isinstance(release, GaussianRelease):
-            spread = release.standard_deviation(dimension)
             deviations = math.sqrt(2 * math.log(2 * cells / failure))
         else:
-            spread = release.scale(dimension) * math.sqrt(2)
             deviations = math.log(cells / failure) / math.sqrt(2)
         return 2 * spread * (self.noise_deviations or deviations)
 

@@ -1,11 +1,18 @@
 """What a run of DP-APVI or DP-VAPVI releases and costs, from public facts alone."""
 
+from dataclasses import replace
 from typing import Any
 
 from distributed_privrl.core.config import ReleasePrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig, rho_of
 from distributed_privrl.methods.value_iteration.problem import linear_reward_range, tabular_facts
+from distributed_privrl.methods.value_iteration.resolution import (
+    linear_count_noise,
+    linear_resolution,
+    tabular_count_noise,
+    tabular_resolution,
+)
 from distributed_privrl.privacy.calibration import calibrate_gaussian, calibrate_laplace
 from distributed_privrl.privacy.events import Event, GaussianEvent, LaplaceEvent, ParallelEvent
 from distributed_privrl.privacy.units import (
@@ -33,7 +40,10 @@ def plan_tabular(config: ApviConfig) -> ReleasePlan:
     """
     plan = tabular_plan(config, declared_units(config.data))
     tabular_facts(config.model, config.data)
-    return plan
+    if (z := plan.about.get("noise_multiplier")) is None:
+        return plan
+    seen = tabular_resolution(config, tabular_count_noise(config, z))
+    return replace(plan, about={**plan.about, **seen.facts()})
 
 
 def plan_linear(config: VapviConfig) -> ReleasePlan:
@@ -45,7 +55,10 @@ def plan_linear(config: VapviConfig) -> ReleasePlan:
     """
     plan = linear_plan(config, declared_units(config.data))
     linear_reward_range(config.model, config.data)
-    return plan
+    if (z := plan.about.get("noise_multiplier")) is None:
+        return plan
+    seen = linear_resolution(config, linear_count_noise(config, z))
+    return replace(plan, about={**plan.about, **seen.facts()})
 
 
 def tabular_plan(config: ApviConfig, units: UnitCount, *, spent: float = 0.0) -> ReleasePlan:
@@ -94,7 +107,7 @@ def linear_plan(config: VapviConfig, units: UnitCount, *, spent: float = 0.0) ->
         spent=spent,
         steps=model.horizon,
         laplace=False,
-        halves=model.split and model.regression == "vapvi",
+        halves=config.halves,
         assumed=(FLOAT64_SUMS,),
         about={"horizon": model.horizon, "regression": model.regression, "split": model.split},
     )

@@ -20,6 +20,9 @@ class GreedyPolicy:
         actions: (H, S) int64, action at each time step and state.
         values: (H + 1, S) float64, pessimistic estimate of what follows; the last is the end.
         penalties: (H, S, A) float64, what was subtracted from each action's value, or None.
+        known: (H, S, A) bool, where the noisy count of visits is above the level of its noise
+            (algorithm 1: the projected count above E; DP-VAPVI: two standard deviations), or None.
+        count_noise: () float64, standard deviation of that noise in visits, or None.
 
     Raises:
         ConfigError: types or shapes that do not fit together.
@@ -28,6 +31,8 @@ class GreedyPolicy:
     actions: NDArray[np.int64]
     values: NDArray[np.float64]
     penalties: NDArray[np.float64] | None = None
+    known: NDArray[np.bool_] | None = None
+    count_noise: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         actions, values, penalties = self.actions, self.values, self.penalties
@@ -40,16 +45,20 @@ class GreedyPolicy:
             raise ConfigError(
                 f"values must be float64 {(horizon + 1, states)}, got {values.dtype} {values.shape}"
             )
-        if penalties is not None and (
-            penalties.dtype != np.float64
-            or penalties.ndim != 3
-            or penalties.shape[:2] != actions.shape
-            or penalties.shape[2] <= actions.max()
+        for name, table, dtype in (
+            ("penalties", penalties, np.float64),
+            ("known", self.known, np.bool_),
         ):
-            raise ConfigError(
-                f"penalties must be float64 {(horizon, states)} + (A,), got {penalties.dtype}"
-                f" {penalties.shape}"
-            )
+            if table is not None and (
+                table.dtype != dtype
+                or table.ndim != 3
+                or table.shape[:2] != actions.shape
+                or table.shape[2] <= actions.max()
+            ):
+                raise ConfigError(
+                    f"{name} must be {np.dtype(dtype)} {(horizon, states)} + (A,), got"
+                    f" {table.dtype} {table.shape}"
+                )
 
     @property
     def horizon(self) -> int:
@@ -61,10 +70,19 @@ class GreedyPolicy:
         """The number of states, S."""
         return int(self.actions.shape[1])
 
+    @property
+    def knows_taken(self) -> NDArray[np.bool_] | None:
+        """Where the action that is taken is ``known``, (H, S)."""
+        if self.known is None:
+            return None
+        return np.take_along_axis(self.known, self.actions[..., None], axis=2)[..., 0]
+
     def act(self, observations: ArrayLike, step: int) -> NDArray[np.int64]:
         """Return the actions ``(N,)`` in ``observations`` ``(N,)`` at time ``step``, from 0.
 
-        Beyond the horizon the last time step's rule goes on.
+        From ``step`` = H on, the rule of the last time step goes on: that for one step to go, which
+        looks no further than the next reward, and no value or certificate says what it earns there.
+        A stationary policy has the same rule at every step.
 
         Raises:
             ConfigError: ``step`` is negative, or an observation is no state.
@@ -83,9 +101,13 @@ class GreedyPolicy:
             StorageError: the file cannot be written.
         """
         tensors: dict[str, NDArray[Any]] = {"actions": self.actions, "values": self.values}
-        if self.penalties is not None:
-            tensors["penalties"] = self.penalties
-        contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        optional = {
+            "penalties": self.penalties,
+            "known": self.known,
+            "count_noise": self.count_noise,
+        }
+        tensors |= {name: value for name, value in optional.items() if value is not None}
+        contiguous = {name: np.array(value, order="C") for name, value in tensors.items()}
         write_atomically(path, safetensors.numpy.save(contiguous))
 
     @classmethod

@@ -11,6 +11,10 @@ from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.report import Metric, PublicFigure, ReleasedFigure, Section
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
+from distributed_privrl.methods.value_iteration.resolution import (
+    linear_resolution,
+    tabular_resolution,
+)
 from distributed_privrl.methods.value_iteration.study import (
     exact_value,
     reference_values,
@@ -53,7 +57,7 @@ def policy_sections(
     Privacy: post-processing of the released policy in a public problem; no event.
     """
     policy = GreedyPolicy.load(path)
-    sections = [_value_section(policy, source)]
+    sections = [_value_section(config, policy, source)]
     problem = _problem(config)
     if problem is not None:
         sections.append(_exact_section(config, policy, problem, source))
@@ -67,7 +71,10 @@ def _problem(config: Config) -> TabularMdp | None:
     return tabular_problem(name) if name is not None else None
 
 
-def _value_section(policy: GreedyPolicy, source: str) -> Section:
+def _value_section(config: Config, policy: GreedyPolicy, source: str) -> Section:
+    caption = "Estimated value of each state at each time step"
+    if policy.known is not None:
+        caption += "; pale where the action that is taken is unknown"
     return Section(
         title="What the policy expects",
         explanation="A pessimistic estimate: what is uncertain counts as bad. States that hardly"
@@ -75,15 +82,44 @@ def _value_section(policy: GreedyPolicy, source: str) -> Section:
         metrics=[
             Metric(name="time steps", value=PublicValue(policy.horizon)),
             Metric(name="states", value=PublicValue(policy.states)),
+            *_resolution(config, policy, source),
         ],
         figures=[
             ReleasedFigure(
-                image=plots.value_map(policy.values[:-1], image_format="png"),
-                caption="Estimated value of each state at each time step",
+                image=plots.value_map(
+                    policy.values[:-1], sure=policy.knows_taken, image_format="png"
+                ),
+                caption=caption,
                 ledger_entry=source,
             )
         ],
     )
+
+
+def _resolution(config: Config, policy: GreedyPolicy, source: str) -> list[Metric]:
+    """Return the noise of a count against its visits, and how many counts rise above it."""
+    metrics = []
+    if policy.count_noise is not None:
+        noise = float(policy.count_noise)
+        if isinstance(config, VapviConfig):
+            seen = linear_resolution(config, noise)
+        else:
+            seen = tabular_resolution(config, noise)
+        metrics.append(
+            Metric(name="noise of a count", value=PublicValue(noise), explanation=str(seen))
+        )
+    if policy.known is not None:
+        known, cells = int(policy.known.sum()), policy.known.size
+        metrics.append(
+            Metric(
+                name="known cells",
+                value=ReleasedValue(f"{known} of {cells}", ledger_entry=source),
+                explanation="a time step, state and action is known where its noisy count of visits"
+                " is above the level of its noise, as 1 in 44 of those never visited is by chance"
+                " (with pessimism as by default); of the others nothing was learned",
+            )
+        )
+    return metrics
 
 
 def _exact_section(

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.methods.value_iteration.counts import REWARD_UNIT, CountLayout
-from distributed_privrl.methods.value_iteration.pessimism import Pessimism, Release, Uncertainty
+from distributed_privrl.methods.value_iteration.pessimism import (
+    Pessimism,
+    Release,
+    Uncertainty,
+    noise_deviation,
+)
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.projection import (
     project_counts,
@@ -172,6 +177,7 @@ class TabularProgram:
         self._actions = np.zeros((layout.horizon, layout.groups), np.int64)
         self._values = np.zeros((layout.horizon + 1, layout.groups))
         self._penalties = np.zeros((layout.horizon, layout.groups, layout.actions))
+        self._known = np.zeros(self._penalties.shape, np.bool_)
 
     def step(self, index: int, workers: WorkerGroup, noise: NoiseSource | None) -> None:
         """Release the counts of one time step (all, when pooled) and back values up through it.
@@ -202,8 +208,16 @@ class TabularProgram:
         self._done += 1
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what a resume needs: (H, G) actions, (H + 1, G) values, (H, G, A) penalties."""
-        arrays = {"actions": self._actions, "values": self._values, "penalties": self._penalties}
+        """Return what a resume needs.
+
+        (H, G) actions, (H + 1, G) values, (H, G, A) penalties and which pairs are known.
+        """
+        arrays = {
+            "actions": self._actions,
+            "values": self._values,
+            "penalties": self._penalties,
+            "known": self._known,
+        }
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], steps_done: int) -> None:
@@ -221,6 +235,7 @@ class TabularProgram:
         self._actions = tensors["actions"].to(torch.int64).numpy().copy()
         self._values = tensors["values"].to(torch.float64).numpy().copy()
         self._penalties = tensors["penalties"].to(torch.float64).numpy().copy()
+        self._known = tensors["known"].to(torch.bool).numpy().copy()
         self._done = steps_done
 
     def policy(self) -> GreedyPolicy:
@@ -233,10 +248,14 @@ class TabularProgram:
             raise ConfigError(f"{self.steps - self._done} steps are left: call step first")
         layout = self.settings.layout
         groups = np.arange(layout.states) if layout.clusters is None else layout.clusters
+        release = self.settings.release
+        noise = None if release is None else noise_deviation(release, layout.dimension)
         return GreedyPolicy(
             actions=self._actions[:, groups],
             values=self._values[:, groups],
             penalties=self._penalties[:, groups],
+            known=self._known[:, groups],
+            count_noise=None if noise is None else np.array(noise),
         )
 
     def _released(
@@ -305,6 +324,7 @@ class TabularProgram:
         if self._terminal is not None:
             self._values[time, self._terminal] = 0.0
         self._penalties[time] = penalties
+        self._known[time] = (model.totals > model.error).reshape(shape)
 
 
 def _grouped(

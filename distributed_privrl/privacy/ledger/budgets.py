@@ -7,11 +7,15 @@ from decimal import ROUND_CEILING, Context, Decimal
 from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select, update
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.privacy.ledger.records import Account, Charge, LedgerEntry, as_entry
+from distributed_privrl.privacy.ledger.records import (
+    ROUNDING,
+    Account,
+    Charge,
+    LedgerEntry,
+    as_entry,
+)
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers
-
-_SLACK = 1e-9  # relative, for sums of floating-point charges
 
 
 def find_accounts(
@@ -228,9 +232,8 @@ def _check_affordable(account: Account, request: Charge) -> None:
         return
     needed = max(epsilon, account.epsilon), max(delta, account.delta)
     raise BudgetError(
-        f"{account.dataset} has epsilon {account.remaining_epsilon:.6g} of {account.epsilon:.6g}"
-        f" and delta {account.remaining_delta:.6g} of {account.delta:.6g} left, this needs"
-        f" {request.epsilon:.6g} and {request.delta:.6g}: ask for less, or raise the budget with"
+        f"{account.dataset} has {account.left} left, this needs {request.epsilon:.6g} and"
+        f" {request.delta:.6g}: ask for less, or raise the budget with"
         f" `{budget_line(account.dataset, account.unit, account.relation, needed)}`"
     )
 
@@ -238,7 +241,7 @@ def _check_affordable(account: Account, request: Charge) -> None:
 def _check_delta_sum(account: Account, request: Charge) -> None:
     """Refuse a charge with which the account's deltas would allow to publish one unit whole."""
     delta = account.spent_delta + request.delta
-    if request.units is not None and delta >= (1 - _SLACK) / request.units:
+    if request.units is not None and delta >= (1 - ROUNDING) / request.units:
         raise BudgetError(
             f"{account.dataset} has spent delta {account.spent_delta:.6g}, with this"
             f" {request.delta:.6g} it is not below 1/units = {1 / request.units:.6g}: choose a"
@@ -247,7 +250,7 @@ def _check_delta_sum(account: Account, request: Charge) -> None:
 
 
 def _within(total: float, limit: float) -> bool:
-    return total <= limit * (1 + _SLACK)
+    return total <= limit * (1 + ROUNDING)
 
 
 def budget_line(
@@ -260,5 +263,5 @@ def budget_line(
 
 
 def _rounded_up(value: float) -> str:
-    nearly = Decimal(repr(value * (1 - _SLACK / 10)))  # so that 1e-5 stays 1e-5
+    nearly = Decimal(repr(value * (1 - ROUNDING / 10)))  # so that 1e-5 stays 1e-5
     return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(nearly)):.6g}"

@@ -11,6 +11,9 @@ from distributed_privrl.core.checks import check_delta, check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.units import Relation
 
+ROUNDING = 1e-9
+"""Relative; sums of floating-point charges may be so far off."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
@@ -31,13 +34,30 @@ class Account:
 
     @property
     def remaining_epsilon(self) -> float:
-        """Epsilon that may still be charged."""
-        return max(0.0, self.epsilon - self.spent_epsilon)
+        """Epsilon that may still be charged; 0 where rounding alone is left."""
+        return _rest(self.epsilon, self.spent_epsilon)
 
     @property
     def remaining_delta(self) -> float:
-        """Delta that may still be charged."""
-        return max(0.0, self.delta - self.spent_delta)
+        """Delta that may still be charged; 0 where rounding alone is left."""
+        return _rest(self.delta, self.spent_delta)
+
+    @property
+    def left(self) -> str:
+        """What may still be charged, in words."""
+        rest = (
+            ("epsilon", self.remaining_epsilon, self.epsilon),
+            ("delta", self.remaining_delta, self.delta),
+        )
+        return " and ".join(
+            f"{name} {left:.6g} of {limit:.6g}" if left else f"nothing of {name} {limit:.6g}"
+            for name, left, limit in rest
+        )
+
+
+def _rest(limit: float, spent: float) -> float:
+    rest = limit - spent
+    return rest if rest > limit * ROUNDING else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,17 +22,34 @@ def test_what_is_no_state_or_step_is_refused(observations, step):
         GreedyPolicy(actions=ACTIONS, values=VALUES).act(observations, step)
 
 
-@pytest.mark.parametrize("penalties", [None, np.ones((2, 3, 4))])
-def test_a_policy_survives_its_file(tmp_path, penalties):
+@pytest.mark.parametrize(
+    "optional",
+    [
+        {},
+        {"penalties": np.ones((2, 3, 4))},
+        {"known": np.arange(24).reshape(2, 3, 4) % 5 < 2, "count_noise": np.array(7.5)},
+    ],
+)
+def test_a_policy_survives_its_file(tmp_path, optional):
     path = tmp_path / "policy.safetensors"
     # Not contiguous on purpose: a lifted policy is a selection of columns.
-    policy = GreedyPolicy(actions=ACTIONS.T.copy().T, values=VALUES, penalties=penalties)
+    policy = GreedyPolicy(actions=ACTIONS.T.copy().T, values=VALUES, **optional)
     policy.save(path)
     loaded = GreedyPolicy.load(path)
     assert np.array_equal(loaded.actions, ACTIONS)
     assert np.array_equal(loaded.values, VALUES)
-    assert (loaded.penalties is None) == (penalties is None)
-    assert penalties is None or np.array_equal(loaded.penalties, penalties)
+    for name in ("penalties", "known", "count_noise"):
+        found, given = getattr(loaded, name), optional.get(name)
+        assert (found is None) == (given is None)
+        assert given is None or (np.array_equal(found, given) and found.dtype == given.dtype)
+
+
+def test_what_is_known_of_the_actions_that_are_taken():
+    known = np.zeros((2, 3, 4), np.bool_)
+    known[0, 1, 1] = known[1, 1, 0] = True  # taken, and not taken
+    policy = GreedyPolicy(actions=ACTIONS, values=VALUES, known=known)
+    assert policy.knows_taken.tolist() == [[False, True, False], [False, False, False]]
+    assert GreedyPolicy(actions=ACTIONS, values=VALUES).knows_taken is None
 
 
 @pytest.mark.parametrize(
@@ -47,6 +64,8 @@ def test_a_policy_survives_its_file(tmp_path, penalties):
         {"penalties": np.ones((2, 3))},
         {"penalties": np.ones((2, 3, 2))},
         {"penalties": np.ones((2, 2, 4))},
+        {"known": np.ones((2, 3, 4))},
+        {"known": np.ones((2, 3, 2), np.bool_)},
     ],
 )
 def test_parts_that_do_not_fit_are_refused(changed):

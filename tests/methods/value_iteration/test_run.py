@@ -293,23 +293,25 @@ def test_workers_do_not_change_the_policy(world: World, method: str) -> None:
         assert np.abs(found[0].values - other.values).max() <= 1e-6
 
 
-def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.budget()
+def crash(world: World, config: Mapping[str, Any], *, after_step: int) -> None:
+    """Run until the noise of a step is drawn, and end without a word: no checkpoint is written."""
     right = TabularProgram.step
 
     def dies(self: TabularProgram, index: int, *rest: Any) -> None:
         right(self, index, *rest)
-        if index == 7:
+        if index == after_step:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TabularProgram, "step", dies)
-        # A process that ends without a word writes no checkpoint.
         patch.setattr(RoundServer, "suspend", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
-            world.run(values())
+            world.run(config)
+
+
+def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(world: World) -> None:
+    world.budget()
+    crash(world, values(), after_step=7)
     result = world.run(values(), resume=True)
     entry = world.ledger.reserved(result.directory.run_id)
     assert entry is not None
@@ -321,23 +323,10 @@ def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(
     assert again.certificate == result.certificate
 
 
-def test_more_crashes_than_spare_steps_end_the_run_in_words(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_crashes_than_spare_steps_end_the_run_in_words(world: World) -> None:
     world.budget()
-    right = TabularProgram.step
-
-    def dies(self: TabularProgram, index: int, *rest: Any) -> None:
-        right(self, index, *rest)
-        if index == 3:
-            raise KeyboardInterrupt
-
     config = values(training={"spare": 0})
-    with monkeypatch.context() as patch:
-        patch.setattr(TabularProgram, "step", dies)
-        patch.setattr(RoundServer, "suspend", lambda _: None)
-        with pytest.raises(KeyboardInterrupt):
-            world.run(config)
+    crash(world, config, after_step=3)
     with pytest.raises(BudgetError, match=r"19 of 20 are done.*training.spare"):
         world.run(config, resume=True)
 

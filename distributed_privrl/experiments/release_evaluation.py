@@ -1,0 +1,147 @@
+"""The agents that a run's configuration asks for, trained on what the run released."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from distributed_privrl.core.config import OutputConfig, RunConfig
+from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.progress import Progress
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.trainer import Trainer, find_trainer
+from distributed_privrl.experiments.agents import Trials
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.registry import method_named
+from distributed_privrl.experiments.trials import AGENTS, TrialSpec, run_trials
+from distributed_privrl.privacy.certificate import Certificate
+
+EVALUATION_FILE = "evaluation.json"
+
+
+def check_agents(
+    config: RunConfig, store: DatasetStore, *, more_trainers: Mapping[str, Trainer] | None = None
+) -> None:
+    """Check that the agents asked for can be trained on the release, before anything is drawn.
+
+    Args:
+        config: of the run.
+        store: has the sensitive dataset, whose spaces the release will have.
+        more_trainers: trainers beside the plain loops, by name.
+
+    Raises:
+        ConfigError: a trainer or an option of it is unknown or cannot use the actions, or no
+            environment is named.
+        UnsafeError: a trainer shares its rows, and the run is not private.
+    """
+    evaluation = config.evaluation
+    if not isinstance(config.output, OutputConfig) or not evaluation.trainers:
+        return
+    if config.data.environment is None:
+        raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
+    actions = store.info(config.data.sensitive).action_space
+    for name in evaluation.trainers:
+        trainer = find_trainer(name, evaluation.options.get(name, {}), more=more_trainers)
+        trainer.algorithm.check_actions(actions)
+        if trainer.released_rows_only and config.privacy.epsilon is None:
+            raise UnsafeError(
+                f"privacy.epsilon is null, so {name} may not read what this run makes: it gives"
+                f" rows to other processes; name {trainer.algorithm.name} in evaluation.trainers"
+            )
+
+
+def evaluate_release(
+    config: RunConfig,
+    store: DatasetStore,
+    directory: RunDirectory,
+    certificate: Certificate,
+    executor: Executor,
+    *,
+    progress: Progress,
+    more_trainers: Mapping[str, Trainer] | None = None,
+) -> Trials:
+    """Train the configured agents on the synthetic dataset, or simulate what a policy's method has.
+
+    Each agent's result is kept as it ends; called again, those that are missing or failed are
+    trained.
+
+    Args:
+        config: of the run.
+        store: datasets.
+        directory: of the run.
+        certificate: of the release.
+        executor: where agents are trained.
+        progress: told where it is.
+        more_trainers: trainers beside the plain loops, by name.
+
+    Raises:
+        ConfigError: as `check_agents`, or the kept results are of another evaluation.
+
+    Privacy: post-processing of the released dataset in a public environment; no event. Of a dataset
+    without a valid certificate all results lie in ``private/``.
+    """
+    evaluation = config.evaluation
+    if not isinstance(config.output, OutputConfig):
+        return _study(config, directory, progress)
+    check_agents(config, store, more_trainers=more_trainers)
+    if not evaluation.trainers or config.data.environment is None:
+        return []
+    specs = [
+        TrialSpec(
+            root=str(store.root.absolute()),
+            dataset=config.output.dataset,
+            environment=config.data.environment,
+            trainer=trainer,
+            seed=seed,
+            steps=evaluation.steps,
+            episodes=evaluation.episodes,
+            options=evaluation.options.get(trainer, {}),
+            more=more_trainers or {},
+        )
+        for trainer in evaluation.trainers
+        for seed in range(evaluation.seeds)
+    ]
+    releasable = certificate.status == "valid"
+    folder = directory.path if releasable else directory.make_private()
+    results = run_trials(
+        specs,
+        executor,
+        parallel=config.runtime.workers,
+        progress=progress,
+        kept=folder / AGENTS,
+    )
+    mode = 0o644 if releasable else 0o600
+    write_atomically(folder / EVALUATION_FILE, json.dumps(results), mode=mode)
+    return results
+
+
+def stored_trials(directory: RunDirectory, certificate: Certificate) -> Trials:
+    """Return what `evaluate_release` found in a finished run.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    paths = [directory.path / EVALUATION_FILE]
+    if certificate.status != "valid":
+        paths.append(directory.private / EVALUATION_FILE)
+    return next((_read(path) for path in paths if path.exists()), [])
+
+
+def _study(config: RunConfig, directory: RunDirectory, progress: Progress) -> Trials:
+    """Run the method's simulations in the public problem, once."""
+    path = directory.path / EVALUATION_FILE
+    if path.exists():
+        return _read(path)
+    study = method_named(config.method).study
+    results = study(config, progress) if study is not None else []
+    if results:
+        write_atomically(path, json.dumps(results))
+    return results
+
+
+def _read(path: Path) -> Trials:
+    try:
+        return list(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot read {path}: {error}; delete it and evaluate again") from error

@@ -1,0 +1,129 @@
+"""The agents of a run's own evaluation: checked first, kept as they end, tried again."""
+
+import json
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_privrl.agents.algorithm import Algorithm
+from distributed_privrl.agents.discrete_cql import DiscreteCQL
+from distributed_privrl.agents.iql import IQL
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.agents import failures
+from distributed_privrl.experiments.release_evaluation import stored_trials
+from distributed_privrl.experiments.run import RunResult, run
+from tests.experiments.test_run import World
+from tests.methods.tiny import config, tiny_store
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Stands still, and fails when it is asked for the chosen times."""
+
+    asked: list[int] = field(default_factory=list)
+    fails: tuple[int, ...] = ()
+    released_rows_only: bool = False
+    name: str = "idle"
+    algorithm: Algorithm[Any, Any] = IQL()  # noqa: RUF009
+
+    def train(self, transitions: Any, spaces: Any, **options: Any) -> "Idle":
+        self.asked.append(len(self.asked))
+        if self.asked[-1] in self.fails:
+            raise RuntimeError("no luck")
+        options["on_evaluation"](options["steps"], self)
+        return self
+
+    def act(self, observations: Any) -> Any:
+        return np.zeros((len(observations), 2), np.float32)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return tiny_store(tmp_path_factory.mktemp("datasets"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    return World(tmp_path, master)
+
+
+def evaluated(world: World, trainer: Idle, *, resume: bool = False, **changes: Any) -> RunResult:
+    evaluation: Mapping[str, Any] = {"trainers": ["idle"], "seeds": 2, "steps": 1, "episodes": 1}
+    given = {"evaluation": {**evaluation, **changes.pop("evaluation", {})}, **changes}
+    return run(
+        config(**given),
+        LocalExecutor(),
+        out=world.folder / "run",
+        ledger_url=world.url,
+        store=world.store,
+        resume=resume,
+        more_trainers={"idle": trainer},
+    )
+
+
+def test_a_resume_trains_what_failed_and_nothing_else(world: World) -> None:
+    world.budget()
+    trainer = Idle(fails=(1,))
+    first = evaluated(world, trainer)
+    assert failures(first.trials) == {"idle, seed 1": "RuntimeError: no luck"}
+    assert first.certificate.status == "valid"
+    spent = world.ledger.accounts()[0].spent_epsilon
+    second = evaluated(world, trainer, resume=True)
+    assert failures(second.trials) == {}
+    assert len(trainer.asked) == 3
+    third = evaluated(world, trainer, resume=True, evaluation={"seeds": 3})
+    assert len(trainer.asked) == 4
+    assert [trial["seed"] for trial in third.trials] == [0, 1, 2]
+    assert third.trials[:2] == second.trials
+    assert third.certificate == first.certificate
+    assert world.ledger.accounts()[0].spent_epsilon == spent
+    assert stored_trials(third.directory, third.certificate) == third.trials
+    with pytest.raises(ConfigError, match=r"another evaluation \(episodes differ\).*delete"):
+        evaluated(world, trainer, resume=True, evaluation={"episodes": 2})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "changes", "named"),
+    [
+        (Idle(), {"evaluation": {"trainers": ["none"]}}, "unknown trainer 'none'"),
+        (Idle(), {"evaluation": {"options": {"idle": {"beta": 1}}}}, "takes no options"),
+        (Idle(), {"data__environment": None}, "needs data.environment"),
+        (Idle(algorithm=DiscreteCQL()), {}, "must be a Discrete"),
+    ],
+)
+def test_agents_that_cannot_be_trained_are_refused_before_anything_is_drawn(
+    world: World, trainer: Idle, changes: dict[str, Any], named: str
+) -> None:
+    world.budget()
+    with pytest.raises(ConfigError, match=named):
+        evaluated(world, trainer, **changes)
+    assert world.ledger.entries() == []
+    assert not (world.folder / "run").exists()
+
+
+def test_rows_that_may_not_leave_are_not_shared(world: World) -> None:
+    sharing = Idle(released_rows_only=True)
+    with pytest.raises(UnsafeError, match=r"idle may not read.*name iql"):
+        evaluated(world, sharing, privacy__epsilon=None)
+    assert not (world.folder / "run").exists()
+    world.budget()
+    assert not failures(evaluated(world, sharing).trials)  # a valid release may leave
+
+
+def test_returns_of_an_unprotected_run_are_private(world: World) -> None:
+    result = evaluated(world, Idle(), privacy__epsilon=None)
+    folder = result.directory.path
+    assert {path.name for path in folder.iterdir()}.isdisjoint({"agents", "evaluation.json"})
+    stored = result.directory.private / "evaluation.json"
+    assert json.loads(stored.read_text()) == result.trials
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    assert stored_trials(result.directory, result.certificate) == result.trials
