@@ -24,6 +24,7 @@ from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.network import (
     DiffusionRowLoss,
     DiffusionUpdate,
+    RowSynthesizer,
     build_denoiser,
 )
 from distributed_privrl.privacy.calibration import PrivateRound
@@ -63,8 +64,7 @@ class PrivateStep:
     def __init__(self, model: DenoiserConfig, batch: UnitBatch, source: SecureNoise | None) -> None:
         self._batch, self._source = batch, source
         self._update = DiffusionUpdate(
-            model=model,
-            row_width=ROW_WIDTH,
+            synthesizer=RowSynthesizer(model=model, row_width=ROW_WIDTH),
             seed=SEED,
             clip_norm=MECHANISM.clip_norm,
             micro_batch_rows=RoundsConfig().micro_batch_rows,

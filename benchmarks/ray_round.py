@@ -27,7 +27,11 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import demo
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
+from distributed_privrl.methods.privorl.network import (
+    DiffusionUpdate,
+    RowSynthesizer,
+    build_denoiser,
+)
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
@@ -183,8 +187,7 @@ def initial_vector() -> torch.Tensor:
 def worker_specs(store: Path, probability: float) -> list[WorkerSpec]:
     """Return references to the workers' shards, with the demo's local update."""
     update = DiffusionUpdate(
-        model=CONFIG.model,
-        row_width=ROW_WIDTH,
+        synthesizer=RowSynthesizer(model=CONFIG.model, row_width=ROW_WIDTH),
         seed=SEED,
         clip_norm=CONFIG.training.clip_norm,
         micro_batch_rows=CONFIG.training.micro_batch_rows,

@@ -47,7 +47,12 @@ from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.reports import sampled_rows
-from distributed_privrl.experiments.trials import TrialSpec, learning_curve, run_trials
+from distributed_privrl.experiments.trials import (
+    TrialSpec,
+    content_of,
+    learning_curve,
+    run_trials,
+)
 
 NAME = "utility_maze2d"
 
@@ -155,10 +160,12 @@ def _agents(
 ) -> dict[str, list[float]]:
     """Return the normalised figure of each seed of each trainer."""
     environment = environment_id(cell.maze, dense=False)
+    content = content_of(store, dataset)
     specs = [
         TrialSpec(
             root=str(store.root.absolute()),
             dataset=dataset,
+            content=content,
             environment=environment,
             trainer=trainer,
             seed=seed,

@@ -45,7 +45,11 @@ class _OneLineGroup(TyperGroup):
             warnings.showwarning = _show_warning
             try:
                 code = super().main(
-                    arguments, prog_name, complete_var, standalone_mode=False, **extra
+                    arguments,
+                    prog_name,
+                    complete_var,
+                    standalone_mode=False,
+                    **{"obj": arguments, **extra},  # for a message that repeats the command
                 )
             except (Exception, MemoryError) as error:
                 code = report_failure(error, debug=debug)

@@ -75,7 +75,10 @@ def audit(
                 ledger_url=ledger,
                 progress=progress,
             )
-        show_values(_canary(found) | {"not for release": str(out / "private" / "report.html")})
+        paths = {"report": out / "canary.json", "not for release": out / "private" / "report.html"}
+        show_values(
+            _canary(found) | {name: str(path) for name, path in paths.items() if path.exists()}
+        )
         return
     for name, given in (("--held-out", held_out), ("--against", against), ("--ledger", ledger)):
         if given is not None:

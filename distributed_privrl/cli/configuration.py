@@ -39,13 +39,16 @@ def show(config: ConfigFile, overrides: Overrides = None) -> None:
 
 @app.command("validate", epilog=examples("privrl config validate stays.yaml"))
 def validate(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Check a configuration, and that a plan can be made of it; opens no data."""
+    """Check a configuration, what it names, and that a plan can be made of it; opens no data."""
     from distributed_privrl.core.config import NoisyCount
     from distributed_privrl.experiments.registry import plan_run
+    from distributed_privrl.experiments.release_evaluation import check_names
+    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     loaded = _load(config, overrides)
     if not isinstance(loaded.data.units, NoisyCount):
         plan_run(loaded)
+    check_names(loaded, more_trainers=RLLIB_TRAINERS)
     typer.echo(f"{config} is a valid configuration of {loaded.method}")
 
 

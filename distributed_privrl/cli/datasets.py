@@ -1,12 +1,14 @@
 """``collect``, ``import``, ``split`` and ``export``: datasets in, apart and out."""
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from distributed_privrl.cli.helptext import examples
+from distributed_privrl.cli.helptext import LedgerUrl, examples
+from distributed_privrl.core.errors import ConfigError
 
 LAST_ROWS = (
     "note: the schema names no next_observation, so the last row of a trajectory, if it is not"
@@ -52,7 +54,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def collect(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="what to run, e.g. maze2d-umaze")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="what to run: maze2d-open, maze2d-umaze, maze2d-medium, maze2d-large,"
+            " maze2d-eval-umaze, maze2d-eval-medium, maze2d-eval-large (each with -dense, too),"
+            " icu-sepsis, linear-mdp, random-mdp, gridworld, cartpole-mixed or pendulum-mixed",
+        ),
+    ],
     dataset: Annotated[
         str, typer.Option(metavar="ID", help="id of the new dataset, [namespace/]name-vN")
     ],
@@ -124,21 +134,31 @@ def import_table(
 def split(
     dataset: Annotated[str, typer.Argument(metavar="ID", help="id of the dataset")],
     held_out: Annotated[
-        float, typer.Option("--held-out", metavar="SHARE", help="share of the units to hold out")
+        float,
+        typer.Option("--held-out", metavar="SHARE", help="probability of each unit to be held out"),
     ],
     seed: Annotated[int, typer.Option(metavar="S", help="public seed of the choice")] = 0,
+    ledger: LedgerUrl = None,
 ) -> None:
     """Split a dataset by units, before a run, so that an audit has rows the run has not seen.
 
-    name-v0 becomes name-training-v0 and name-held-out-v0. Run on the training set alone, and give
-    no budget to the dataset they come from.
+    name-v0 becomes name-training-v0 and name-held-out-v0; each unit is held out with probability
+    SHARE. Run on the training set alone: of a dataset and its sides one alone gets a budget.
     """
     from distributed_privrl.data.splitting import split as split_dataset
+    from distributed_privrl.data.splitting import unit_of
     from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.accounts import check_splittable
+    from distributed_privrl.privacy.ledger import Ledger
 
-    sides = split_dataset(DatasetStore(), dataset, held_out_share=held_out, seed=seed)
-    for info in sides:
-        typer.echo(f"{info.id}: {info.total_steps} transitions")
+    store = DatasetStore()
+    with contextlib.closing(Ledger(ledger)) as opened:
+        check_splittable(store, opened, dataset)
+    if not 0 < held_out < 1:
+        raise ConfigError(f"--held-out={held_out:g} must lie between 0 and 1")
+    sides = split_dataset(store, dataset, held_out_share=held_out, seed=seed)
+    for info, share in zip(sides, (1 - held_out, held_out), strict=True):
+        typer.echo(f"{info.id}: each {unit_of(info)} with probability {share:g}")
 
 
 def export_table(
@@ -152,17 +172,18 @@ def export_table(
     seed: Annotated[
         int, typer.Option(metavar="S", help="public seed of the order of the rows (rllib)")
     ] = 0,
+    ledger: LedgerUrl = None,
 ) -> None:
     """Write a dataset as one file, a row a transition; npz has D4RL's names of arrays.
 
     rllib is a folder of Parquet files in RLlib's names, shuffled, with bridge.json beside them; for
-    datasets that were released with a valid certificate, or declared public.
+    datasets that were released with a valid certificate, or declared public and without a budget.
     """
     if format == "rllib":
         from distributed_privrl.data.store import DatasetStore
         from distributed_privrl.runtime.rllib.bridge import export_for_rllib
 
-        export_for_rllib(DatasetStore(), dataset, out, seed=seed)
+        export_for_rllib(DatasetStore(), dataset, out, seed=seed, ledger_url=ledger)
         typer.echo(str(out))
         return
     from distributed_privrl.data.exporting import export

@@ -1,19 +1,31 @@
 """``evaluate`` and ``report``: what a synthetic dataset is good for."""
 
-import contextlib
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from distributed_privrl.cli.helptext import examples
+from distributed_privrl.cli.failures import UNEXPECTED_EXIT_CODE, InterruptedRunError
+from distributed_privrl.cli.helptext import LedgerUrl, examples
 from distributed_privrl.cli.text import show_values
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, PrivRLError
+
+if TYPE_CHECKING:
+    from distributed_privrl.core.config import RuntimeConfig
+    from distributed_privrl.core.executor import Executor
 
 CPUS_PER_AGENT = 0.5
 """Logical CPUs of an agent's actor; agents at a time are as many as real CPUs."""
+
+
+_KINDS = {
+    "released": "post-processing of a released dataset",
+    "public": "of a dataset declared public",
+}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,12 +39,15 @@ def add_to(app: typer.Typer) -> None:
             " --trainers none --out runs/evaluation",
             "privrl evaluate --synthetic maze/umaze-private-v0 --reference maze/umaze-v0"
             " --public maze/medium-v0 --trainers none --out runs/evaluation",
+            "privrl evaluate --synthetic maze/umaze-private-v0 --executor local -o iql.beta=10"
+            " --out runs/evaluation",
         ),
     )(evaluate)
     app.command("report", epilog=examples("privrl report runs/stays"))(report)
 
 
 def evaluate(
+    context: typer.Context,
     synthetic: Annotated[str, typer.Option(metavar="ID", help="id of the synthetic dataset")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder for the reports")],
     reference: Annotated[
@@ -62,7 +77,12 @@ def evaluate(
         ),
     ] = None,
     trainers: Annotated[
-        str, typer.Option(metavar="NAMES", help="agents to train, by commas, or none")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="agents to train, by commas, or none; Box actions: bc, iql, td3bc, edac, cql;"
+            " Discrete actions: bc, discrete_cql, discrete_bcq; each with rllib_ before it, too",
+        ),
     ] = "iql",
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="training seeds an agent")] = 1,
     steps: Annotated[
@@ -71,10 +91,21 @@ def evaluate(
     episodes: Annotated[
         int, typer.Option(min=1, metavar="N", help="episodes of each evaluation")
     ] = 10,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o", metavar="AGENT.KEY=VALUE", help="a hyper-parameter of an agent; may be repeated"
+        ),
+    ] = None,
+    executor: Annotated[
+        Literal["ray", "local"],
+        typer.Option(help="local: no Ray, one agent after the other in this process"),
+    ] = "ray",
     resume: Annotated[
         bool,
         typer.Option("--resume", help="go on in DIR: train what is missing, and what failed"),
     ] = False,
+    ledger: LedgerUrl = None,
 ) -> None:
     """Measure what a synthetic dataset is good for.
 
@@ -86,53 +117,98 @@ def evaluate(
     if not names:
         raise ConfigError(f"--trainers={trainers!r} is empty: give e.g. iql, or none")
 
-    from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
+    from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
-    from distributed_privrl.core.config import RuntimeConfig
+    from distributed_privrl.core.config import RuntimeConfig, with_overrides
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.evaluate import evaluate_datasets
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     names = () if names == ("none",) else names
-    parallel = max(1, min(len(names) * seeds, os.cpu_count() or 1))
+    agents = len(names) * seeds
+    parallel = 1 if executor == "local" else max(1, min(agents, os.cpu_count() or 1))
     runtime = RuntimeConfig(
         workers=parallel,
         cpus_per_worker=CPUS_PER_AGENT,
         executor="ray" if parallel > 1 else "local",
     )
-    with termination_as_interrupt(), contextlib.ExitStack() as stack:
-        executor = stack.enter_context(contextlib.closing(start_executor(runtime)))
-        figures = evaluate_datasets(
-            synthetic=synthetic,
-            reference=reference,
-            public=public,
-            embedding=embedding,
-            environment=environment,
-            trainers=names,
-            seeds=seeds,
-            steps=steps,
-            episodes=episodes,
-            out=out,
-            store=DatasetStore(),
-            executor=executor,
-            parallel=parallel,
-            more_trainers=RLLIB_TRAINERS,
-            resume=resume,
-            progress=stack.enter_context(shown_progress()),
-        )
+    try:
+        with termination_as_interrupt(), shown_progress() as progress:
+            figures = evaluate_datasets(
+                synthetic=synthetic,
+                reference=reference,
+                public=public,
+                embedding=embedding,
+                environment=environment,
+                trainers=names,
+                options=with_overrides({}, options or []),
+                seeds=seeds,
+                steps=steps,
+                episodes=episodes,
+                out=out,
+                store=DatasetStore(),
+                start_executor=partial(_started, runtime),
+                parallel=parallel,
+                more_trainers=RLLIB_TRAINERS,
+                ledger_url=ledger,
+                resume=resume,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        line = go_on_line(context.obj)
+        raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
+    _show(figures, synthetic=synthetic, reference=reference, out=out)
+    if names and all(figures.get(name) == "failed" for name in names):
+        raise typer.Exit(UNEXPECTED_EXIT_CODE)
+
+
+def _started(runtime: "RuntimeConfig") -> "Executor":
+    """Start what agents are trained on; a Ray that does not start is one line."""
+    from distributed_privrl.cli.execution import start_executor
+
+    try:
+        return start_executor(runtime)
+    except PrivRLError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ConfigError(f"Ray does not start ({reason}): give --executor local") from error
+
+
+def go_on_line(words: Sequence[str]) -> str:
+    """Return the command line that goes on with an evaluation; a ledger's password is left out.
+
+    Args:
+        words: the command line as it was given, without the program.
+
+    Example:
+        >>> go_on_line(["evaluate", "--synthetic", "a-v0", "--out", "my runs"])
+        "privrl evaluate --synthetic a-v0 --out 'my runs' --resume"
+    """
+    kept = ["LEDGER" if "://" in word and "@" in word else word for word in words]
+    return shlex.join(["privrl", *(word for word in kept if word != "--resume"), "--resume"])
+
+
+def _show(figures: dict[str, Any], *, synthetic: str, reference: str | None, out: Path) -> None:
+    """Write what may be shown, and where the reports are."""
     warn_of_failures(figures.pop("failed", {}))
-    scores, published = figures.pop("normalised", {}), figures.pop("published", {})
-    shown = {}
-    for name, value in figures.items():
-        if value is not None:
-            shown[name] = _figure(value, scores.get(name))
-        if name in published:
-            shown[f"{name} in the paper"] = f"normalised {published[name]}"
-    page, private = out / "report.html", out / "private" / "report.html"
-    reports = {} if private.exists() and not page.exists() else {"report": str(page)}
-    if reference is not None or not reports:
-        reports["not for release"] = str(private)
-    show_values(shown | reports)
+    scores = figures.pop("normalised", {})
+    kind = figures.pop("kind")
+    shown = {
+        name: _figure(value, scores.get(name))
+        for name, value in figures.items()
+        if value is not None
+    }
+    private, reasons = out / "private" / "report.html", []
+    if kind == "private":
+        reasons.append(f"{synthetic} has no valid certificate and was not declared public")
+    else:
+        shown["report"] = f"{out / 'report.html'} ({_KINDS[kind]})"
+    if reference is not None:
+        reasons.append(f"it compares with rows of {reference}")
+    if reasons:
+        shown["not for release"] = f"{private} ({'; '.join(reasons)})"
+    show_values(shown)
 
 
 def warn_of_failures(failed: Mapping[str, str]) -> None:

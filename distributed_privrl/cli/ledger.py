@@ -46,8 +46,8 @@ def set_budget(
     ledger: LedgerUrl = None,
 ) -> None:
     """Set or raise the budget of a dataset, for one unit and relation."""
-    from distributed_privrl.data.fingerprint import inspect
     from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.accounts import give_budget
     from distributed_privrl.privacy.ledger import Ledger
     from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
@@ -55,8 +55,7 @@ def set_budget(
     store = DatasetStore()
     store.check_unit(dataset, unit)
     with contextlib.closing(Ledger(ledger)) as opened:
-        fingerprint = inspect(store, dataset).fingerprint
-        account = opened.set_budget(dataset=dataset, fingerprint=fingerprint, budget=budget)
+        account = give_budget(store, opened, dataset=dataset, budget=budget)
     typer.echo(
         f"{dataset}: epsilon {account.epsilon:g} and delta {account.delta:g} for each"
         f" {account.unit} ({account.relation}); {account.remaining_epsilon:.6g} and"

@@ -85,7 +85,7 @@ def run(
     and agents of the evaluation that failed are trained again.
     """
     from distributed_privrl.cli.execution import termination_as_interrupt
-    from distributed_privrl.experiments.agents import failures
+    from distributed_privrl.experiments.agents import reasons
     from distributed_privrl.experiments.registry import load_config
 
     loaded = load_config(config, overrides or [])
@@ -95,7 +95,8 @@ def run(
     except KeyboardInterrupt:
         line = resume_line(config, out, overrides or [], ledger)
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
-    warn_of_failures(failures(result.trials))
+    if result.certificate.status == "valid":  # else their errors are as private as the rows
+        warn_of_failures(reasons(result.trials))
     show_values(_outcome(result))
 
 
@@ -105,11 +106,14 @@ def _run(
     from distributed_privrl.cli.execution import start_executor
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.experiments.run import check_datasets
     from distributed_privrl.experiments.run import run as run_experiment
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
-    store = DatasetStore()
+    store, directory = DatasetStore(), RunDirectory(out)
+    if resume and directory.config_path.exists():
+        config = directory.resumed(config)
     check_datasets(config, store, may_exist=resume)
     _announce(config)
     executor = start_executor(config.runtime)

@@ -32,7 +32,8 @@ def storage_errors(action: str) -> Iterator[None]:
 def atomic_path(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is fsynced and renamed over ``path``.
 
-    On any error nothing is left behind and an earlier ``path`` stays as it was.
+    On any error nothing is left behind and an earlier ``path`` stays as it was. The file is never
+    more open than ``mode``, nor than the umask allows.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
@@ -41,8 +42,9 @@ def atomic_path(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     try:
         with storage_errors(f"write {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
             yield temporary
-            os.chmod(temporary, mode)
+            os.chmod(temporary, mode & ~current_umask())
             descriptor = os.open(temporary, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -62,6 +64,13 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
     """
     with atomic_path(path, mode=mode) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def current_umask() -> int:
+    """Return the process's umask; while it is read, files are made for their owner alone."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _sync_folder(folder: Path) -> None:

@@ -49,7 +49,7 @@ def export(
     *,
     chunk_rows: int = CHUNK_ROWS,
 ) -> None:
-    """Write a dataset as one file, a row a transition.
+    """Write a dataset as one file, a row a transition; its owner's alone unless it may leave.
 
     Columns of a table: ``trajectory`` and ``step`` (trajectories only), ``observation_0 ..``,
     ``action_0 ..``, ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and
@@ -76,7 +76,8 @@ def export(
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")
     write = {"csv": _write_csv, "parquet": _write_parquet, "npz": _write_npz}[format]
-    with atomic_path(out) as temporary:
+    mode = 0o644 if store.info(dataset).may_leave else 0o600
+    with atomic_path(out, mode=mode) as temporary:
         write(chunks, temporary)
 
 

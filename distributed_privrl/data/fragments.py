@@ -1,8 +1,12 @@
 """Trajectories as fragments: a fixed number of steps, the step before them, and a mask.
 
 A fragment is one float32 row, so that shards, batches and workers treat it as they treat an encoded
-transition: the linking step (S numbers), H steps (S numbers each), H mask numbers (1 real, 0
-padded). A step is the row of its transition and a last number, the ``truncated`` bit as -1 or 1.
+transition: the linking step (S numbers), H steps (S numbers each), H mask numbers (1: the step
+counts). A step is the row of its transition and a last number, the ``truncated`` bit as -1 or 1.
+
+An episode that ends inside its last fragment goes on in absorbing steps, the end bits as its last
+step has them and the rest zero, which count like any other: a model that never saw what follows an
+end could not learn where one is.
 
 Reference: paper 000, section VI-A.
 """
@@ -20,6 +24,9 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.shards import EncodedShard, ShardRef, group_by_unit, load_trajectories
 from distributed_privrl.data.store import CHUNK_ROWS
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, Transitions, offsets_of
+
+END_BITS = 2
+"""The last numbers of a step: whether its episode terminates, and whether its recording stops."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +83,22 @@ class FragmentEncoder:
     Args:
         transitions: encodes each step's transition.
         horizon: H, steps of a fragment.
+        time_limit: public; a linking step, which never ends its episode, then says in place of its
+            truncated bit how much of the limit has passed (`clock`). None: the bit stays.
 
     Raises:
-        ConfigError: ``horizon`` is not above zero.
+        ConfigError: ``horizon`` or ``time_limit`` is not above zero.
     """
 
     transitions: TransitionEncoder
     horizon: int
+    time_limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise ConfigError(f"horizon must be at least 1, got {self.horizon}")
+        for name in ("horizon", "time_limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}")
 
     @cached_property
     def layout(self) -> FragmentLayout:
@@ -103,11 +115,24 @@ class FragmentEncoder:
         """W, numbers of a fragment's row."""
         return self.layout.width
 
+    def clock(self, passed: NDArray[np.int64] | int) -> NDArray[np.float32]:
+        """Return what stands in place of a linking step's truncated bit.
+
+        Args:
+            passed: steps of the episode up to the linking one and with it, ``(F,)``.
+
+        Returns:
+            ``(F,)``, from -1 at the start to 1 at the time limit and beyond; -1 without a limit.
+        """
+        share = 0.0 if self.time_limit is None else np.minimum(passed / self.time_limit, 1.0)
+        return (2 * np.broadcast_to(share, np.shape(passed)) - 1).astype(np.float32)
+
     def encode(self, trajectories: Trajectories) -> EncodedFragments:
         """Return the fragments, trajectory after trajectory; never fails because of a value.
 
-        Fragment k of a trajectory holds its steps kH to (k + 1)H - 1. The last step of a trajectory
-        that does not terminate is truncated: its recording ended.
+        Fragment k of a trajectory holds its steps kH to (k + 1)H - 1, and absorbing steps after its
+        last. The last step of a trajectory that does not terminate is truncated: its recording
+        ended.
 
         Args:
             trajectories: of the encoder's spaces.
@@ -128,19 +153,22 @@ class FragmentEncoder:
         trajectory = np.repeat(np.arange(len(trajectories)), counts)
         first = (np.arange(len(trajectory)) - offsets_of(counts)[trajectory]) * self.horizon
         start, left = trajectories.offsets[trajectory] + first, trajectories.lengths[trajectory]
-        mask = np.arange(self.horizon) < (left - first)[:, None]
+        own = np.arange(self.horizon) < (left - first)[:, None]
         linked = first > 0
 
         rows = np.zeros((len(trajectory), self.width), dtype=np.float32)
         condition, fragment_steps, row_mask = self.split(rows)
+        last = trajectories.offsets[trajectory + 1] - 1
+        fragment_steps[..., -END_BITS:] = steps[last, None, -END_BITS:]
         valid = np.ones(len(trajectory), dtype=bool)
         for step in range(self.horizon):
-            real = mask[:, step]
+            real = own[:, step]
             fragment_steps[real, step] = steps[start[real] + step]
             valid[real] &= proper[start[real] + step]
         condition[linked] = steps[start[linked] - 1]
+        condition[linked, -1] = self.clock(first[linked])
         valid[linked] &= proper[start[linked] - 1]
-        row_mask[:] = mask
+        row_mask[:] = 1.0
         rows[~valid] = 0.0
         return EncodedFragments(rows=rows, valid=valid, unit_ids=trajectories.unit_ids[trajectory])
 
@@ -182,7 +210,13 @@ class FragmentEncoder:
 
     def to_json(self) -> str:
         """Return the encoder as JSON, every number exact."""
-        return json.dumps({"horizon": self.horizon, "transitions": self.transitions.to_json()})
+        return json.dumps(
+            {
+                "horizon": self.horizon,
+                "time_limit": self.time_limit,
+                "transitions": self.transitions.to_json(),
+            }
+        )
 
     @classmethod
     def from_json(cls, text: str) -> "FragmentEncoder":
@@ -193,7 +227,11 @@ class FragmentEncoder:
         """
         try:
             value = json.loads(text)
-            return cls(TransitionEncoder.from_json(value["transitions"]), int(value["horizon"]))
+            return cls(
+                TransitionEncoder.from_json(value["transitions"]),
+                horizon=int(value["horizon"]),
+                time_limit=value["time_limit"],
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"text is no encoder as written by to_json: {error}") from error
 

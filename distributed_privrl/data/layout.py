@@ -136,6 +136,23 @@ class RowLayout:
         mask[self.blocks["reward"]] = bool(self.coding.reward_levels)
         return mask
 
+    @cached_property
+    def limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The lowest and the highest number of each column, (D,); infinite where there is none."""
+        low, high = np.full(self.width, -np.inf), np.full(self.width, np.inf)
+        low[self.binary], high[self.binary] = 0.0, 1.0
+        low[self.coded], high[self.coded] = -1.0, 1.0
+        for name, space in self._parts():
+            if isinstance(space, Box):
+                least, most = (side.astype(np.float64) for side in box_bounds(space))
+                if name == "next_observation" and self._differences:
+                    least, most = least - most, most - least
+                elif name == "action":
+                    margin = self._margins(space)[2]
+                    least, most = least - margin, most + margin
+                low[self.blocks[name]], high[self.blocks[name]] = least, most
+        return low, high
+
     def slices(self, count: int) -> Iterator[slice]:
         """Yield consecutive slices of ``count`` rows, each small enough for 32 MB as float64."""
         step = max(1, _MOST_NUMBERS // self.width)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
@@ -18,6 +18,12 @@ CERTIFICATE_KEY = "privacy_certificate"
 """Where a released dataset keeps its certificate."""
 PUBLIC_KEY = "declared_public"
 """True where who made the dataset said that its rows are nobody's secret; never inferred."""
+SEAM_KEY = "seam_error"
+"""How far apart neighbouring steps of synthetic trajectories were before they were joined."""
+SPLIT_KEY = "split_of"
+"""Ids of the datasets that a side of a split comes from, the first one first."""
+NUMBERED_KEY = "split_by_position"
+"""True where units were told apart by their position: without one, the others change sides."""
 Kind = Literal["trajectories", "transitions"]
 Layout = Literal["transitions", "episodes", "packed"]
 
@@ -80,31 +86,28 @@ class DatasetInfo:
         return found if isinstance(found, Mapping) else {}
 
     @property
+    def declared_public(self) -> bool:
+        """Whether who made it said that its rows are nobody's secret."""
+        return self.metadata.get(PUBLIC_KEY) is True
+
+    @property
+    def split_of(self) -> tuple[str, ...]:
+        """Ids of the datasets that it is a part of; empty unless `split` made it."""
+        found = self.metadata.get(SPLIT_KEY)
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    @property
+    def split_by_position(self) -> bool:
+        """Whether the position of a unit decided on which side of a split it came."""
+        return self.metadata.get(NUMBERED_KEY) is True
+
+    @property
     def may_leave(self) -> bool:
-        """Whether its rows may go anywhere: released under a valid certificate, or public."""
-        declared = self.metadata.get(PUBLIC_KEY) is True
-        return declared or self.certificate.get("status") == "valid"
+        """Whether the metadata say that it is released or public; decides file modes alone.
 
-
-def check_may_leave(info: DatasetInfo, *, reader: str) -> None:
-    """Check that a dataset's rows may be given to who shares them with other processes.
-
-    Args:
-        info: of the dataset.
-        reader: who would read it, for the message.
-
-    Raises:
-        UnsafeError: they were neither released with a valid certificate nor declared public.
-
-    Privacy: Ray Data keeps rows in an object store that other processes of the node can read. No
-    noise is added here and no event charged, so only released and public rows pass.
-    """
-    if not info.may_leave:
-        raise UnsafeError(
-            f"{info.id} has no valid certificate and was not declared public, so {reader} may not"
-            " read it: use a plain trainer, or release it with privrl run (public rows: privrl"
-            " collect --public, or public: true in an import schema)"
-        )
+        Nothing here looks at the rows: what lets rows go is ``experiments.clearance``.
+        """
+        return self.declared_public or self.certificate.get("status") == "valid"
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """What a user says of a file to import: which column is what, and the spaces."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from distributed_privrl.core.config import PositiveInt, StrictModel, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError
@@ -67,11 +67,12 @@ class ColumnsSchema(StrictModel):
     trajectory: str | None = Field(default=None, description="trajectory id")
     unit: str | None = Field(default=None, description="what one person contributes")
 
-    @model_validator(mode="after")
-    def _unit_name(self) -> Self:
-        if self.unit in (TRANSITION, TRAJECTORY):
-            raise ValueError(f"a unit column cannot be called {self.unit}: rename it")
-        return self
+    @field_validator("unit")
+    @classmethod
+    def _unit_name(cls, unit: str | None) -> str | None:
+        if unit in (TRANSITION, TRAJECTORY):
+            raise ValueError(f"a unit column cannot be called {unit}: rename it")
+        return unit
 
 
 class ImportSchema(StrictModel):
@@ -81,7 +82,9 @@ class ImportSchema(StrictModel):
     spaces: SpacesSchema
     environment: str | None = None
     split_at_flags: bool = Field(
-        default=False, description="a trajectory ends where terminated or truncated, as in D4RL"
+        default=False,
+        validate_default=True,
+        description="a trajectory ends where terminated or truncated, as in D4RL",
     )
     layout: Literal["episodes", "packed"] = Field(
         default="episodes", description="of trajectories; packed for very many short ones"
@@ -100,20 +103,31 @@ class ImportSchema(StrictModel):
         """Whether a trajectory's last row may have a successor that nobody names."""
         return self.has_trajectories and self.columns.next_observation is None
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        columns = self.columns
-        if self.split_at_flags and columns.trajectory is not None:
+    @field_validator("split_at_flags")
+    @classmethod
+    def _complete(cls, split_at_flags: bool, info: ValidationInfo) -> bool:
+        columns: ColumnsSchema | None = info.data.get("columns")
+        if columns is None:
+            return split_at_flags  # what is wrong with them is said already
+        if split_at_flags and columns.trajectory is not None:
             raise ValueError("split_at_flags and a trajectory column exclude each other")
-        if not self.has_trajectories and columns.next_observation is None:
+        if not split_at_flags and columns.trajectory is None and columns.next_observation is None:
             raise ValueError(
-                "without a trajectory column or split_at_flags, next_observation must be named"
+                "without a trajectory column or split_at_flags, columns.next_observation must be"
+                " named"
             )
         if columns.trajectory is None and columns.order is not None:
-            raise ValueError("order needs a trajectory column")
-        if not self.has_trajectories and self.layout == "packed":
-            raise ValueError("layout packed needs a trajectory column or split_at_flags")
-        return self
+            raise ValueError("columns.order needs a trajectory column")
+        return split_at_flags
+
+    @field_validator("layout")
+    @classmethod
+    def _layout(cls, layout: str, info: ValidationInfo) -> str:
+        columns: ColumnsSchema | None = info.data.get("columns")
+        alone = columns is not None and columns.trajectory is None
+        if layout == "packed" and alone and not info.data.get("split_at_flags"):
+            raise ValueError("needs a trajectory column or split_at_flags")
+        return layout
 
 
 def load_schema(path: Path) -> ImportSchema:

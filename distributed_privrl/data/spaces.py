@@ -54,6 +54,13 @@ def part_width(space: Space) -> int:
     return sum(int(component.n) for component in components(space))
 
 
+def same_form(one: Space, other: Space) -> bool:
+    """Say whether rows of both have the same columns; the bounds of a Box may differ."""
+    if isinstance(one, Box) and isinstance(other, Box):
+        return row_shape(one) == row_shape(other)
+    return one == other
+
+
 def empty_part(space: Space) -> NDArray[Any]:
     """Return no rows of ``space``, in the type and shape of its rows."""
     return np.empty((0, *row_shape(space)), np.float32 if isinstance(space, Box) else np.int64)

@@ -1,13 +1,14 @@
 """Setting some of a dataset's units apart, before a run, for audits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.hashing import mix
-from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo
+from distributed_privrl.data.metadata import NUMBERED_KEY, PUBLIC_KEY, SPLIT_KEY, DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories, Transitions
 
@@ -19,12 +20,13 @@ def split(
 
     ``name-v0`` becomes ``name-training-v0`` and ``name-held-out-v0``. The unit is the dataset's
     unit column, else the trajectory, else (independent transitions) the row; all of a unit's rows
-    go to one side. Which one depends on a hash of unit id and seed.
+    go to one side. Which one depends on a hash of its id and the seed and on nothing else, so the
+    share held out is met on average alone.
 
     Args:
         store: where the dataset lies.
         dataset: its id.
-        held_out_share: share of the units to hold out, in (0, 1).
+        held_out_share: probability, in (0, 1), with which each unit is held out.
         seed: public seed.
 
     Returns:
@@ -35,8 +37,11 @@ def split(
         StorageError: the disk is full.
 
     Privacy:
-        Nothing is released: both sides are as sensitive as the dataset. Each is another dataset to
-        the ledger; the dataset they come from must not be given a budget besides.
+        Nothing is released: both sides are as sensitive as the dataset, and say so in their
+        metadata (``split_of``) unless it was declared public: such a side is no public dataset, and
+        of a dataset and its sides one alone gets a budget. Without one unit of a column the sides
+        lose that unit and are else the same. Numbered units would be renumbered and change sides:
+        ``split_by_position`` says so, and runs under ``add_or_remove`` refuse it.
     """
     if not 0 < held_out_share < 1:
         raise ConfigError(f"held_out_share must lie in (0, 1), got {held_out_share!r}")
@@ -44,30 +49,56 @@ def split(
     name, _, version = dataset.rpartition("-v")
     ids = [f"{name}-{side}-v{version}" for side in ("training", "held-out")]
     if taken := set(ids) & set(store.ids()):
-        raise ConfigError(f"{', '.join(sorted(taken))} exists: remove it, or split another version")
-    unit = info.unit_column or (TRAJECTORY if info.kind == "trajectories" else TRANSITION)
+        folders = " ".join(str(store.root / one) for one in sorted(taken))
+        raise ConfigError(
+            f"{', '.join(sorted(taken))} exists: rm -r {folders}, or split another version"
+        )
+    unit = unit_of(info)
     parts = [np.unique(chunk.unit_ids) for chunk in store.iter_transitions(dataset, unit=unit)]
     units = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
-    count = round(held_out_share * len(units))
-    if not 0 < count < len(units):
+    held_out = _held_out(units, share=held_out_share, seed=seed)
+    if held_out.all() or not held_out.any():
         raise ConfigError(
-            f"held_out_share={held_out_share:g} of {len(units)} units ({unit}) leaves a side empty:"
-            " choose another share"
+            f"held_out_share={held_out_share:g} of the units ({unit}) leaves a side empty: choose"
+            " another share or seed"
         )
-    key = mix(np.array([seed % 2**64], dtype=np.uint64))[0]
-    held_out = np.sort(units[np.argsort(mix(units ^ key), kind="stable")[:count]])
-    for target, chosen in zip(ids, (np.setdiff1d(units, held_out), held_out), strict=True):
-        _write(store, info, target, unit, chosen)
+    metadata = _marks(info)
+    for target, chosen in zip(ids, (units[~held_out], units[held_out]), strict=True):
+        _write(store, info, target, unit, chosen, metadata)
     return store.info(ids[0]), store.info(ids[1])
 
 
+def unit_of(info: DatasetInfo) -> str:
+    """Return what a dataset is split by: its unit column, else its trajectories or rows."""
+    return info.unit_column or (TRAJECTORY if info.kind == "trajectories" else TRANSITION)
+
+
+def _held_out(units: NDArray[np.uint64], *, share: float, seed: int) -> NDArray[np.bool_]:
+    """Return which units (N,) are held out: each by the hash of its own id under the seed."""
+    key = mix(np.array([seed % 2**64], dtype=np.uint64))[0]
+    held: NDArray[np.bool_] = mix(units ^ key) < np.uint64(share * 2.0**64)
+    return held
+
+
+def _marks(info: DatasetInfo) -> dict[str, Any]:
+    """Return the metadata of both sides: that they are public, or what they are parts of."""
+    if info.declared_public:
+        return {PUBLIC_KEY: True}
+    numbered = info.split_by_position or info.unit_column is None
+    return {SPLIT_KEY: [*info.split_of, info.id], **({NUMBERED_KEY: True} if numbered else {})}
+
+
 def _write(
-    store: DatasetStore, info: DatasetInfo, target: str, unit: str, units: NDArray[np.uint64]
+    store: DatasetStore,
+    info: DatasetInfo,
+    target: str,
+    unit: str,
+    units: NDArray[np.uint64],
+    metadata: Mapping[str, Any],
 ) -> None:
     def keep(ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
         return np.isin(ids, units)
 
-    declared = {PUBLIC_KEY: True} if info.metadata.get(PUBLIC_KEY) is True else {}
     if info.kind == "trajectories":
         store.write_trajectories(
             target,
@@ -77,7 +108,7 @@ def _write(
             layout="packed" if info.layout == "packed" else "episodes",
             environment=info.environment,
             unit_column=info.unit_column,
-            metadata=declared,
+            metadata=metadata,
         )
         return
     store.write_transitions(
@@ -88,7 +119,7 @@ def _write(
         action_space=info.action_space,
         environment=info.environment,
         unit_column=info.unit_column,
-        metadata=declared,
+        metadata=metadata,
     )
 
 

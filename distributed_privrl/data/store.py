@@ -28,7 +28,7 @@ from distributed_privrl.data.metadata import (
 from distributed_privrl.data.packing import unpack_rows
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories, Transitions
-from distributed_privrl.data.transaction import new_dataset
+from distributed_privrl.data.transaction import new_dataset, open_files
 from distributed_privrl.data.writing import new_info
 
 CHUNK_ROWS = 65_536
@@ -68,13 +68,17 @@ class DatasetStore:
     def update_metadata(self, dataset: str, values: Mapping[str, Any]) -> None:
         """Add or replace metadata keys, e.g. ``privacy_certificate``, atomically.
 
+        With a valid certificate or the declaration that it is public, others may read the files.
+
         Raises:
             ConfigError: no such dataset, a reserved key, or a value that is not JSON.
         """
         added = check_metadata(values)
         folder = self._data_folder(dataset)
         merged = {**read_values(folder), **added}
-        write_atomically(folder / METADATA, json.dumps(merged))
+        write_atomically(folder / METADATA, json.dumps(merged), mode=0o600)
+        if info_of(dataset, merged, folder).may_leave:
+            open_files(folder)
 
     def write_trajectories(
         self,
@@ -88,7 +92,7 @@ class DatasetStore:
         unit_column: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a new dataset of trajectories.
+        """Write a new dataset of trajectories, for its owner alone unless it is public.
 
         Args:
             dataset: the new id.
@@ -122,6 +126,8 @@ class DatasetStore:
         )
         with new_dataset(self.root, dataset) as folder:
             writing.write_trajectories(folder, info, chunks)
+        if info.may_leave:
+            open_files(self._data_folder(dataset))
 
     def write_transitions(
         self,
@@ -136,6 +142,8 @@ class DatasetStore:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Write a new dataset of independent transitions: Parquet, and a Minari file beside it.
+
+        As with trajectories, it is its owner's alone unless it is public.
 
         Args:
             dataset: the new id.
@@ -168,6 +176,8 @@ class DatasetStore:
         )
         with new_dataset(self.root, dataset) as folder:
             writing.write_transitions(folder, info, chunks)
+        if info.may_leave:
+            open_files(self._data_folder(dataset))
 
     def check_unit(self, dataset: str, unit: str) -> None:
         """Check that a dataset knows ``unit``.

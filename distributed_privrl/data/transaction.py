@@ -9,7 +9,7 @@ from pathlib import Path
 
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.files import current_umask, storage_errors
 
 
 def check_new(root: Path, dataset: str) -> Path:
@@ -36,6 +36,8 @@ def check_new(root: Path, dataset: str) -> Path:
 def new_dataset(root: Path, dataset: str) -> Iterator[Path]:
     """Yield a hidden temporary data folder; on success it is fsynced and renamed to the id's.
 
+    Its files are their owner's alone, until `open_files` says otherwise.
+
     Raises:
         ConfigError: see `check_new`; raised before anything is written.
         StorageError: the disk is full or cannot be written; nothing is left behind.
@@ -45,9 +47,13 @@ def new_dataset(root: Path, dataset: str) -> Iterator[Path]:
     try:
         with storage_errors(f"write dataset {dataset} in {root}"):
             folder = temporary / "data"
-            folder.mkdir(parents=True)
+            root.mkdir(parents=True, exist_ok=True)
+            temporary.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700)
             yield folder
             for path in (*folder.iterdir(), folder):
+                if path != folder:
+                    os.chmod(path, 0o600)
                 _sync(path)
             check_new(root, dataset)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +61,20 @@ def new_dataset(root: Path, dataset: str) -> Iterator[Path]:
             _sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def open_files(folder: Path) -> None:
+    """Let others read a dataset's data folder, as far as the umask does.
+
+    Raises:
+        StorageError: its modes cannot be changed.
+    """
+    mask = current_umask()
+    with storage_errors(f"change the modes in {folder}"):
+        for path in folder.iterdir():
+            os.chmod(path, 0o644 & ~mask)
+        for path in (folder, folder.parent):
+            os.chmod(path, 0o755 & ~mask)
 
 
 def _sync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The mazes of D4RL's maze2d, and its three held-out ones (``eval-``): where the walls are, where the goal is, how long a run lasts.
+"""The mazes of D4RL's maze2d and its held-out ones (``eval-``): walls, goals, lengths of a run.
 
 Coordinates are gymnasium-robotics': the origin is the middle of the map, x grows with the column,
 y falls with the row, one cell is one metre wide.

@@ -22,11 +22,13 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
 from distributed_privrl.data.shards import EncodedShard
 from distributed_privrl.evaluation.membership import Estimate, exact_interval
+from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
@@ -54,12 +56,14 @@ class CanaryRound:
             is what was charged, 1 / noise multiplier.
         sampled: share of the canaries that took part in another round, at the configured sampling
             probability; ``chance`` is that probability.
+        noise_source: name of what noise and coins were drawn from.
     """
 
     canaries: int
     participants: int
     mu: Estimate
     sampled: Estimate
+    noise_source: str
 
     @property
     def charged_mu(self) -> float:
@@ -115,6 +119,7 @@ def canary_round(
         sampled=Estimate(
             value=taken / canaries, low=low, high=high, chance=mechanism.sampling_probability
         ),
+        noise_source=RunContext.noise_class(insecure_key).name,
     )
 
 
@@ -307,9 +312,10 @@ class _Round:
 
     def _open_ledger(self) -> Ledger:
         ledger = Ledger(f"sqlite:///{self.folder / 'ledger.sqlite'}")
-        budget = PrivacyBudget(
-            epsilon=1.0, delta=1e-6, unit=TRANSITION, relation=self.mechanism.relation
-        )
+        event = self.mechanism.event(1)
+        relation, delta = self.mechanism.relation, 1e-6
+        cost = epsilon((event,), delta=delta, relation=relation, accountant="pld", certified=False)
+        budget = PrivacyBudget(epsilon=cost, delta=delta, unit=TRANSITION, relation=relation)
         ledger.set_budget(dataset=_DATASET, fingerprint=_FINGERPRINT, budget=budget)
         ledger.open_run(
             run_id=_RUN,
@@ -320,7 +326,7 @@ class _Round:
             epsilon=budget.epsilon,
             delta=budget.delta,
             max_rounds=1,
-            event=charged_rounds([self.mechanism.event(1)]),
+            event=charged_rounds([event]),
         )
         return ledger
 

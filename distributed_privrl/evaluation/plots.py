@@ -54,7 +54,7 @@ def column_histograms(
     for column, name in enumerate(names):
         parts = [values[:, column] for values in rows.values()]
         bins = np.histogram_bin_edges(np.concatenate(parts), bins=_BINS)
-        for (label, values), colour in zip(rows.items(), _cycle(len(rows)), strict=True):
+        for (label, values), colour in zip(rows.items(), colours(len(rows)), strict=True):
             grid[column].hist(
                 values[:, column], bins, density=True, histtype="step", color=colour, label=label
             )
@@ -64,7 +64,7 @@ def column_histograms(
     for axes in grid[len(names) :]:
         axes.remove()
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
 def maze_positions(
@@ -88,18 +88,18 @@ def maze_positions(
     figure = Figure(figsize=(3.6 * len(positions), 3.6), layout="constrained")
     grid = figure.subplots(1, len(positions), squeeze=False, sharex=True, sharey=True).flat
     for axes, (label, points), colour in zip(
-        grid, positions.items(), _cycle(len(positions)), strict=True
+        grid, positions.items(), colours(len(positions)), strict=True
     ):
         _check_columns(label, points, ("x", "y"))
         if layout is not None:
-            _draw_maze(axes, layout)
+            draw_maze(axes, layout)
         shown = points[:_POINTS]
         axes.scatter(
             shown[:, 0], shown[:, 1], s=4, color=colour, alpha=0.5, linewidths=0, rasterized=True
         )
         axes.set_title(label, fontsize=10)
         axes.set_aspect("equal")
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
 def learning_curves(
@@ -122,7 +122,7 @@ def learning_curves(
         raise ConfigError("curves must hold at least one group, got none")
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    for (label, group), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+    for (label, group), colour in zip(curves.items(), colours(len(curves)), strict=True):
         if len({curve.steps for curve in group}) != 1:
             raise ConfigError(f"curves of {label!r} must share their steps and hold one at least")
         means = np.array([[returns.mean for returns in curve.returns] for curve in group])
@@ -134,7 +134,7 @@ def learning_curves(
     axes.set_xlabel("gradient steps")
     axes.set_ylabel(ylabel)
     axes.legend()
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
 def correlation_difference(
@@ -166,7 +166,7 @@ def correlation_difference(
     axes.set_xticks(places, names, rotation=90, fontsize=7)
     axes.set_yticks(places, names, fontsize=7)
     figure.colorbar(image, ax=axes, shrink=0.8)
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
 def value_map(
@@ -201,7 +201,7 @@ def value_map(
     axes.set_xlabel("state")
     axes.set_ylabel(ylabel)
     figure.colorbar(image, ax=axes, label="value")
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
 def lines_with_spread(
@@ -228,7 +228,7 @@ def lines_with_spread(
         raise ConfigError("lines must hold at least one line of one point")
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
-    for (label, points), colour in zip(lines.items(), _cycle(len(lines)), strict=True):
+    for (label, points), colour in zip(lines.items(), colours(len(lines)), strict=True):
         places = sorted(points)
         runs = [np.asarray(points[place], dtype=np.float64) for place in places]
         axes.plot(places, [run.mean() for run in runs], color=colour, label=label, marker=".")
@@ -246,7 +246,7 @@ def lines_with_spread(
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.legend(fontsize=8)
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
 def embedded_points(embedding: Embedding, *, image_format: ImageFormat = "png") -> bytes:
@@ -259,7 +259,7 @@ def embedded_points(embedding: Embedding, *, image_format: ImageFormat = "png") 
     figure = Figure(figsize=(5.6, 4.8), layout="constrained")
     axes = figure.subplots()
     for (label, points), colour in zip(
-        embedding.points.items(), _cycle(len(embedding.points)), strict=True
+        embedding.points.items(), colours(len(embedding.points)), strict=True
     ):
         shown = points[:_POINTS]
         axes.scatter(
@@ -268,7 +268,7 @@ def embedded_points(embedding: Embedding, *, image_format: ImageFormat = "png") 
     axes.set_xlabel(embedding.axes[0])
     axes.set_ylabel(embedding.axes[1])
     axes.legend(markerscale=3)
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
 def roc_curves(curves: Mapping[str, Roc], *, image_format: ImageFormat = "svg") -> bytes:
@@ -287,7 +287,7 @@ def roc_curves(curves: Mapping[str, Roc], *, image_format: ImageFormat = "svg") 
     axes = figure.subplots()
     lowest = 1e-3
     axes.plot([lowest, 1], [lowest, 1], linestyle="--", color="#555555", label="guessing")
-    for (label, roc), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+    for (label, roc), colour in zip(curves.items(), colours(len(curves)), strict=True):
         axes.step(
             np.maximum(roc.false_positive_rates, lowest),
             np.maximum(roc.true_positive_rates, lowest),
@@ -299,10 +299,11 @@ def roc_curves(curves: Mapping[str, Roc], *, image_format: ImageFormat = "svg") 
     axes.set_xlabel("false-positive rate")
     axes.set_ylabel("true-positive rate")
     axes.legend(loc="lower right")
-    return _render(figure, image_format)
+    return render(figure, image_format)
 
 
-def _draw_maze(axes: Axes, layout: MazeLayout) -> None:
+def draw_maze(axes: Axes, layout: MazeLayout) -> None:
+    """Draw walls and goal."""
     height, width = np.asarray(layout.cells.shape) * layout.scaling
     extent = (-width / 2, width / 2, -height / 2, height / 2)
     axes.imshow(layout.cells, cmap="Greys", vmin=0, vmax=4, extent=extent, interpolation="nearest")
@@ -314,11 +315,12 @@ def _check_columns(label: str, rows: NDArray[Any], names: Sequence[str]) -> None
         raise ConfigError(f"{label} must have {len(names)} columns, got shape {rows.shape}")
 
 
-def _cycle(count: int) -> list[str]:
+def colours(count: int) -> list[str]:
+    """Return ``count`` colours, the same ones again if there are too few."""
     return [_COLOURS[index % len(_COLOURS)] for index in range(count)]
 
 
-def _render(figure: Figure, image_format: ImageFormat) -> bytes:
+def render(figure: Figure, image_format: ImageFormat) -> bytes:
     """Return the file; the same figure gives the same bytes."""
     buffer = io.BytesIO()
     metadata = {"Date": None} if image_format == "svg" else {"Software": None}

@@ -22,6 +22,9 @@ from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 
 Audience = Literal["public", "private"]
 
+DECLARED_PUBLIC = "declared public"
+"""Status of a report on a dataset that needs no certificate."""
+
 _SCHEMA = 1
 _PNG_MAGIC = b"\x89PNG"
 _LARGEST_EXPONENT = 700
@@ -133,12 +136,14 @@ def write_report(
 
     Raises:
         TypeError: a value of a public report is neither public nor released by type.
-        UnsafeError: a private report would be written outside a folder called ``private``.
+        UnsafeError: a private report would be written outside a folder called ``private``, or a
+            public one shows what no entry of a valid ``certificate`` paid for.
         StorageError: a file cannot be written.
 
     Privacy:
         A public report computes nothing: it prints values that are public or were charged when
-        they were released. No unit, relation or event of its own.
+        they were released, to an entry that the certificate names. No unit, relation or event of
+        its own.
     """
     if audience not in ("public", "private"):
         raise ConfigError(f"audience must be public or private, got {audience!r}")
@@ -149,11 +154,27 @@ def write_report(
                     f"{path} would hold values that are not for release: write it to"
                     f" {path.parent / 'private' / path.name}"
                 )
+    else:
+        _check_paid(certificate, sections)
     mode = 0o600 if audience == "private" else 0o644
     page = render_html(title, certificate, sections, audience)
     numbers = report_json(title, certificate, sections, audience)
     write_atomically(json_path, json.dumps(numbers, indent=2, allow_nan=False) + "\n", mode=mode)
     write_atomically(html_path, page, mode=mode)
+
+
+def _check_paid(certificate: Mapping[str, Any], sections: Sequence[Section]) -> None:
+    """Check that a valid certificate names every entry that is said to have paid."""
+    valid = certificate.get("status") == "valid"
+    paid = (certificate.get("ledger_entries") or ()) if valid else ()
+    shown = [(one.name, one.value) for section in sections for one in section.metrics]
+    shown += [(one.caption, one) for section in sections for one in section.figures]
+    for name, value in shown:
+        if (entry := getattr(value, "ledger_entry", None)) is not None and entry not in paid:
+            raise UnsafeError(
+                f"{name!r} is said to be paid by ledger entry {entry}, which no valid certificate"
+                " of this report names: write it to a private report"
+            )
 
 
 def report_json(
@@ -186,11 +207,7 @@ def report_json(
 def render_html(
     title: str, certificate: Mapping[str, Any], sections: Sequence[Section], audience: Audience
 ) -> str:
-    """Return the page; see `write_report`.
-
-    Raises:
-        TypeError: a value of a public report is neither public nor released by type.
-    """
+    """Return the page; see `write_report`."""
     template = resources.files(__package__).joinpath("report.html").read_text()
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -223,6 +240,11 @@ def render_html(
 def explain(certificate: Mapping[str, Any]) -> list[str]:
     """Return what the certificate's epsilon and delta mean, in sentences for a newcomer."""
     status, epsilon, delta = (certificate.get(key) for key in ("status", "epsilon", "delta"))
+    if status == DECLARED_PUBLIC:
+        return [
+            "Who made this dataset declared its rows public: it needs no certificate, and no"
+            " privacy is claimed for anybody in it."
+        ]
     if status == "non_private":
         return [
             "This run was trained without privacy. Nothing bounds what its outputs say about a"
@@ -286,7 +308,8 @@ def _origin(value: Any) -> dict[str, str]:
 
 def _metric_json(metric: Metric, audience: Audience) -> dict[str, Any]:
     value = _unwrap(metric, audience)
-    return {"name": metric.name, "value": value, **_origin(metric.value)}
+    note = {"explanation": metric.explanation} if metric.explanation else {}
+    return {"name": metric.name, "value": value, **note, **_origin(metric.value)}
 
 
 def _metric_row(metric: Metric, audience: Audience) -> dict[str, str]:

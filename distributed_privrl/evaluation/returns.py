@@ -5,20 +5,24 @@ one: choosing the best by its return is a selection on the test.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
+import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.spaces import Space, same_form, supported_space
 from distributed_privrl.environments import ReferenceReturns
 
 _RESET_SEEDS = 2**31
+_FEWEST_RESAMPLED = 5
+"""Below it a bootstrap interval is far too narrow."""
 
 
 class ActingPolicy(Protocol):
@@ -147,6 +151,29 @@ def _make(environment_id: str) -> gymnasium.Env[Any, Any]:
     return environment
 
 
+def check_environment(environment_id: str, spaces: Mapping[str, Space]) -> None:
+    """Check that an environment can be made, and has the spaces of the rows.
+
+    Args:
+        environment_id: Gymnasium id.
+        spaces: ``observation`` and ``action`` of a dataset.
+
+    Raises:
+        ConfigError: it cannot be made, has no time limit, or its rows have another form.
+    """
+    made = _make(environment_id)
+    try:
+        for part, space in spaces.items():
+            own = supported_space(f"{part}s of {environment_id}", getattr(made, f"{part}_space"))
+            if not same_form(own, space):
+                raise ConfigError(
+                    f"environment {environment_id!r} does not fit the dataset: its {part}s are"
+                    f" {own}, the dataset's are {space}; give another --env"
+                )
+    finally:
+        made.close()  # type: ignore[no-untyped-call]
+
+
 def normalised(value: float, reference: ReferenceReturns) -> float:
     """Return 100 (value - random) / (planner - random), as D4RL normalises returns.
 
@@ -192,6 +219,46 @@ def bootstrap_interval(
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def t_interval(values: ArrayLike, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Student's interval of the mean of ``values``, for samples too few to resample.
+
+    Args:
+        values: (N,) independent results, N >= 2, as if drawn from a normal distribution.
+        confidence: probability that the interval is meant to cover the mean with.
+
+    Raises:
+        ConfigError: fewer than two values, or ``confidence`` out of range.
+
+    Example:
+        >>> low, high = t_interval([1.0, 2.0, 3.0])
+        >>> round(low, 3), round(high, 3)
+        (-0.484, 4.484)
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or len(sample) < 2:
+        raise ConfigError(f"values must be (N,) with N >= 2, got shape {sample.shape}")
+    check_probability("confidence", confidence)
+    reach = scipy.stats.t.ppf((1 + confidence) / 2, len(sample) - 1) * scipy.stats.sem(sample)
+    return float(sample.mean() - reach), float(sample.mean() + reach)
+
+
+def spread(values: ArrayLike) -> str:
+    """Say in words how far single results lie apart: an interval, where there are enough of them.
+
+    Args:
+        values: (N,) independent results, such as one figure a training seed.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if len(sample) < 2:
+        return "1 seed, no interval"
+    if len(sample) < _FEWEST_RESAMPLED:
+        low, high = t_interval(sample)
+        listed = ", ".join(f"{value:.1f}" for value in sample)
+        return f"{len(sample)} seeds: {listed}; 95 % t-interval {low:.1f} .. {high:.1f}"
+    low, high = bootstrap_interval(sample, generator=Streams(0).numpy("bootstrap"))
+    return f"{len(sample)} seeds, 95 % bootstrap interval {low:.1f} .. {high:.1f}"
 
 
 def mean_figure(curves: Sequence[LearningCurve], last: int = 5) -> float:

@@ -1,19 +1,25 @@
 """What the agents of an evaluation earn: a section of a report, and the ratio to real data."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from distributed_privrl.core.random import Streams
+from distributed_privrl.core.files import write_atomically
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.published import PublishedCell, published_cell
-from distributed_privrl.evaluation.report import Metric, ReleasedFigure, Section
-from distributed_privrl.evaluation.returns import bootstrap_interval, normalised
+from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.evaluation.returns import normalised, spread
+from distributed_privrl.evaluation.source import Source
 from distributed_privrl.experiments.comparison import is_maze
-from distributed_privrl.experiments.trials import learning_curve
-from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.trials import learning_curve, without_reason
+from distributed_privrl.privacy.metrics import PublicValue
+
+EVALUATION_FILE = "evaluation.json"
+FAILURES_FILE = "failures.json"
 
 Trials = Sequence[Mapping[str, Any]]
 
@@ -29,17 +35,44 @@ def finished(trials: Trials, trainer: str) -> list[Mapping[str, Any]]:
 
 
 def failures(trials: Trials) -> dict[str, str]:
-    """Return why trials failed, by trainer and seed."""
+    """Return the kind of error of the trials that failed, by trainer and seed."""
+    return {_cell(one): str(one["failed"]) for one in trials if "failed" in one}
+
+
+def reasons(trials: Trials) -> dict[str, str]:
+    """Return `failures` with the errors' texts; they may quote rows and paths."""
     return {
-        f"{one['trainer']}, seed {one['seed']}": str(one["failed"])
+        _cell(one): ": ".join(filter(None, (str(one["failed"]), one.get("reason"))))
         for one in trials
         if "failed" in one
     }
 
 
+def _cell(trial: Mapping[str, Any]) -> str:
+    return f"{trial['trainer']}, seed {trial['seed']}"
+
+
+def keep_trials(trials: Trials, directory: RunDirectory, *, may_leave: bool) -> None:
+    """Write what agents earned to ``evaluation.json``, and why they failed to ``private/``.
+
+    Args:
+        trials: results of `run_trials`.
+        directory: where.
+        may_leave: the rows that they were trained on were released or are public; otherwise all of
+            it goes to ``private/``.
+    """
+    if failed := reasons(trials):
+        directory.write_private(FAILURES_FILE, json.dumps(failed, indent=2))
+    content = json.dumps([without_reason(one) for one in trials])
+    if may_leave:
+        write_atomically(directory.path / EVALUATION_FILE, content)
+    else:
+        directory.write_private(EVALUATION_FILE, content)
+
+
 def mean_return(trials: Trials, trainer: str) -> float | None:
     """Return the mean over seeds of the last evaluations' mean return; None if all failed."""
-    figures = [learning_curve(one).figure() for one in finished(trials, trainer)]
+    figures = _figures(trials, trainer)
     return float(np.mean(figures)) if figures else None
 
 
@@ -71,15 +104,15 @@ def published_cells(
 
 
 def returns_section(
-    trials: Trials, environment: str, *, certificate: Mapping[str, Any], source: str
+    trials: Trials, environment: str, *, certificate: Mapping[str, Any], source: Source
 ) -> Section:
-    """Return a section with the returns of agents trained on the released data.
+    """Return a section with the returns of agents trained on a dataset.
 
     Args:
         trials: results of `run_trials`.
         environment: where they were evaluated.
         certificate: of the data; says which cell of a paper is shown beside a figure.
-        source: the ledger entry that paid for the data.
+        source: what the data are to the world.
     """
     published = published_cells(trials, environment, certificate)
     metrics = []
@@ -88,33 +121,36 @@ def returns_section(
         mine = [learning_curve(one) for one in finished(trials, trainer)]
         if mine:
             curves[trainer] = mine
-            figures = np.array([curve.figure() for curve in mine])
-            metrics += _metrics(trainer, figures, environment, source)
+            metrics += _metrics(trainer, _figures(trials, trainer), environment, source)
         if trainer in published:
             metrics.append(_published_metric(trainer, published[trainer]))
     metrics += [
-        Metric(name=name, value=ReleasedValue(f"failed: {reason}", ledger_entry=source))
-        for name, reason in failures(trials).items()
+        Metric(name=name, value=source.value(f"failed: {kind}"))
+        for name, kind in failures(trials).items()
     ]
     image = plots.learning_curves(curves) if curves else None
     return Section(
-        title="Agents trained on the synthetic dataset",
+        title="Agents trained on the dataset",
         explanation=f"Evaluated in {environment}; the mean of the last evaluations, not the best.",
         metrics=metrics,
-        figures=[ReleasedFigure(image=image, caption="Returns", ledger_entry=source)]
-        if image
-        else [],
+        figures=[source.figure(image, "Returns")] if image else [],
     )
 
 
-def _metrics(trainer: str, figures: Any, environment: str, source: str) -> list[Metric]:
-    low, high = bootstrap_interval(figures, generator=Streams(0).numpy("bootstrap"))
-    mean = float(figures.mean())
+def _figures(trials: Trials, trainer: str) -> list[float]:
+    """Return the figure of each seed that did not fail."""
+    return [learning_curve(one).figure() for one in finished(trials, trainer)]
+
+
+def _metrics(
+    trainer: str, figures: Sequence[float], environment: str, source: Source
+) -> list[Metric]:
+    mean = float(np.mean(figures))
     metrics = [
         Metric(
             name=f"{trainer}: mean return over the last evaluations",
-            value=ReleasedValue(mean, ledger_entry=source),
-            explanation=f"{len(figures)} seed(s), 95 % bootstrap interval {low:.1f} .. {high:.1f}",
+            value=source.value(mean),
+            explanation=spread(figures),
         )
     ]
     if is_maze(environment):
@@ -122,7 +158,7 @@ def _metrics(trainer: str, figures: Any, environment: str, source: str) -> list[
         metrics.append(
             Metric(
                 name=f"{trainer}: normalised return",
-                value=ReleasedValue(value, ledger_entry=source),
+                value=source.value(value),
                 explanation="0 is the random policy, 100 the planner",
             )
         )
@@ -133,13 +169,14 @@ def _published_metric(trainer: str, cell: PublishedCell) -> Metric:
     return Metric(
         name=f"{trainer}: normalised return in the paper",
         value=PublicValue(cell.normalised_return),
-        explanation=f"{cell}; on its own data, normalised by D4RL's references",
+        explanation=f"{cell}; another dataset, normalised by D4RL's references: not comparable"
+        " number by number",
     )
 
 
 def return_ratios(
     synthetic: Trials, real: Trials, environment: str, agents: Mapping[str, str]
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, float | None]]:
     """Return what each trainer's agents earn on both datasets, and the ratio; private.
 
     Args:
@@ -147,8 +184,12 @@ def return_ratios(
         real: results of plain loops on the real one.
         environment: where they were evaluated; returns are normalised if it has references.
         agents: trainer to the plain loop of the same agent; without those that failed.
+
+    Returns:
+        for each trainer ``synthetic``, ``real`` and ``ratio``, which is None where the agent on
+        real rows earns nothing above 0.
     """
-    ratios = {}
+    ratios: dict[str, dict[str, float | None]] = {}
     for trainer, loop in agents.items():
         ours, theirs = mean_return(synthetic, trainer), mean_return(real, loop)
         if ours is None or theirs is None:
@@ -156,28 +197,58 @@ def return_ratios(
         if is_maze(environment):
             reference = reference_returns(environment)
             ours, theirs = normalised(ours, reference), normalised(theirs, reference)
-        ratio = ours / theirs if theirs > 0 else float("nan")
+        ratio = ours / theirs if theirs > 0 else None
         ratios[trainer] = {"synthetic": ours, "real": theirs, "ratio": ratio}
     return ratios
 
 
-def ratio_section(ratios: Mapping[str, Mapping[str, float]], real: Trials) -> Section:
-    """Return a section that compares with agents trained on real rows; for private reports."""
-    metrics = [
-        Metric(
-            name=f"{trainer}: synthetic / real",
-            value=found["ratio"] if np.isfinite(found["ratio"]) else "not applicable",
-            explanation=f"{found['synthetic']:.2f} on the synthetic dataset,"
-            f" {found['real']:.2f} on the real one",
+def ratio_section(
+    synthetic: Trials, real: Trials, environment: str, agents: Mapping[str, str]
+) -> Section:
+    """Return a section that compares with agents trained on real rows; for private reports.
+
+    Args:
+        synthetic: results on the synthetic dataset.
+        real: results of plain loops on the real one.
+        environment: where they were evaluated.
+        agents: trainer to the plain loop of the same agent.
+    """
+    ratios = return_ratios(synthetic, real, environment, agents)
+    metrics = []
+    for trainer, loop in agents.items():
+        metrics.append(_side(trainer, "synthetic", synthetic, trainer, environment))
+        metrics.append(_side(trainer, "real", real, loop, environment))
+        ratio = ratios.get(trainer, {}).get("ratio")
+        metrics.append(
+            Metric(
+                name=f"{trainer}: synthetic / real",
+                value="not applicable" if ratio is None else ratio,
+                explanation="of normalised returns" if is_maze(environment) else "of mean returns",
+            )
         )
-        for trainer, found in ratios.items()
-    ]
     metrics += [
         Metric(name=f"{name}, on the real dataset", value=f"failed: {reason}")
-        for name, reason in failures(real).items()
+        for name, reason in reasons(real).items()
     ]
     return Section(
         title="The same agents on the real dataset",
         explanation="Plain loops over the same losses; a ratio needs returns above 0.",
         metrics=metrics,
+    )
+
+
+def _side(trainer: str, side: str, trials: Trials, name: str, environment: str) -> Metric:
+    """Return what a trainer's agents earn on one dataset, over which seeds."""
+    figures = _figures(trials, name)
+    failed = sum(one["trainer"] == name and "failed" in one for one in trials)
+    notes = [f"{len(figures)} ok, {failed} failed"]
+    if figures:
+        notes.append(spread(figures))
+    score = mean_normalised_return(trials, name, environment)
+    if score is not None:
+        notes.append(f"normalised {score:.1f}")
+    return Metric(
+        name=f"{trainer}, {side}: mean return",
+        value=float(np.mean(figures)) if figures else "all failed",
+        explanation="; ".join(notes),
     )

@@ -200,7 +200,7 @@ def attack_members(
             config,
             RunContext(
                 run_id=directory.run_id,
-                folder=directory.checkpoint,
+                folder=directory.working(private=config.privacy.epsilon is not None),
                 executor=LocalExecutor(),
                 store=store,
                 ledger=ledger,

@@ -3,10 +3,13 @@
 They inform; no guarantee rests on them.
 """
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
@@ -39,6 +42,8 @@ from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.events import PoissonGaussianEvent
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.verification import read_certificate, verify_certificate
 from distributed_privrl.rounds.plan import RoundPlan
 
 CANARY_FILE = "canary.json"
@@ -108,13 +113,16 @@ def audit_run(
         held_out: id of a dataset of the same source whose rows the run has not seen.
         against: an earlier audit's folder to compare with.
         store: datasets.
-        ledger_url: of the run; read where bounds were found with noise.
+        ledger_url: of the run; a valid certificate is compared with it where it is given, and it is
+            read where bounds were found with noise.
         progress: told where the work is.
         insecure_key: seeded noise of the canary round, for tests.
 
     Raises:
-        ConfigError: the folder holds no finished run, ``held_out`` is missing or is one of the
-            run's own datasets, or ``out`` is not empty.
+        ConfigError: the folder holds no finished run, ``held_out`` is missing or shares rows or
+            units with the run's own datasets, or ``out`` is not empty.
+        VerificationError: the certificate was changed; or it is valid, and does not agree with
+            itself, the files that it names or the ledger.
 
     Privacy: whatever depends on a real row goes to ``out/private/``. Nothing is released and
     nothing is charged. ``canary.json`` depends on the certificate alone.
@@ -123,10 +131,10 @@ def audit_run(
     if not directory.certificate.exists():
         raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
     _check_new(out)
+    certificate = _verified(directory, store, ledger_url)
     config = load_config(directory.config_path)
     held_out = _checked_held_out(config, held_out, store)
     earlier = None if against is None else read_audit(against)
-    certificate = Certificate.model_validate_json(directory.certificate.read_text())
     charged = _charged_round(certificate)
     sides = attacked_sides(config, store, held_out, progress)
     attacked = attack_members(config, directory, store, ledger_url, sides, progress)
@@ -161,6 +169,19 @@ def read_audit(folder: Path) -> dict[str, Any]:
         raise StorageError(f"cannot read {path}: {error}; audit that run again") from error
 
 
+def _verified(directory: RunDirectory, store: DatasetStore, ledger_url: str | None) -> Certificate:
+    """Return a run's certificate; one that is valid is verified, with the ledger if it is given."""
+    certificate = read_certificate(directory.certificate)
+    if certificate.status != "valid":
+        return certificate
+    with contextlib.ExitStack() as stack:
+        ledger = None
+        if ledger_url is not None:
+            ledger = stack.enter_context(contextlib.closing(Ledger(ledger_url)))
+        checked = verify_certificate(directory.certificate, ledger=ledger, outputs_root=store.root)
+    return checked.certificate
+
+
 def _check_new(out: Path) -> None:
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: choose another --out")
@@ -187,12 +208,29 @@ def _checked_held_out(config: RunConfig, held_out: str | None, store: DatasetSto
                 f"--held-out {held_out} has {name} {other}, {data.sensitive} has {one}: take rows"
                 " of the same source"
             )
-    if inspect(store, data.sensitive, public_ids=(held_out,)).overlap:
-        raise ConfigError(
-            f"--held-out {held_out} holds rows of {data.sensitive}, which the run has seen: split"
-            " before the run, and run on the rest"
-        )
+    for dataset in (data.sensitive, *data.public):
+        if inspect(store, dataset, public_ids=(held_out,)).overlap:
+            raise ConfigError(
+                f"--held-out {held_out} holds rows of {dataset}, which the run has seen: split"
+                " before the run, and run on the rest"
+            )
+        if _share_units(store, dataset, held_out, data.unit):
+            raise ConfigError(
+                f"--held-out {held_out} holds units ({data.unit}) of {dataset}, which the run has"
+                " seen: hold out whole units"
+            )
     return held_out
+
+
+def _share_units(store: DatasetStore, dataset: str, held_out: str, unit: str) -> bool:
+    """Say whether two datasets hold units of a column of the same name; positions name nobody."""
+    if not store.info(dataset).unit_column == store.info(held_out).unit_column == unit:
+        return False
+    mine, theirs = (
+        np.concatenate([chunk.unit_ids for chunk in store.iter_transitions(one, unit=unit)])
+        for one in (dataset, held_out)
+    )
+    return bool(np.intersect1d(mine, theirs).size)
 
 
 def _charged_round(certificate: Certificate) -> ChargedRound | None:

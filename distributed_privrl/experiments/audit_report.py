@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from distributed_privrl.evaluation import plots
@@ -14,6 +14,7 @@ from distributed_privrl.experiments.attacks import Attacked
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.events import Event, GaussianEvent, PoissonGaussianEvent
+from distributed_privrl.privacy.metrics import PublicValue
 
 _GUESSING = "chance explains it"
 _CLOSE_NOISE = 1e-9
@@ -62,9 +63,10 @@ def canary_facts(found: CanaryRound, charged: ChargedRound) -> dict[str, Any]:
     return {
         "canaries": found.canaries,
         "participants": found.participants,
+        "noise_source": found.noise_source,
         "delta": charged.delta,
-        "mu": asdict(mu),
-        "sampled": asdict(found.sampled),
+        "mu": _against(mu, "charged"),
+        "sampled": _against(found.sampled, "configured"),
         "epsilon_of_one_round": {
             name: {
                 "value": charged.epsilon(mu.value, sampled=sampled),
@@ -84,15 +86,15 @@ def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Se
         return Section(title=title, metrics=[Metric(name="canary round", value=str(found))])
     facts = canary_facts(found, charged)
     metrics = [
-        _estimated("mu of the noise", found.mu, "charged"),
-        _estimated("share of canaries that took part", found.sampled, "configured"),
+        _public(_estimated("mu of the noise", found.mu, "charged")),
+        _public(_estimated("share of canaries that took part", found.sampled, "configured")),
     ]
     for name, words in (("sampled", "with its coins"), ("all_units", "if every unit took part")):
         value = facts["epsilon_of_one_round"][name]
         metrics.append(
             Metric(
                 name=f"epsilon of one round, {words}",
-                value=value["value"],
+                value=PublicValue(value["value"]),
                 explanation=f"{value['low']:.4g} .. {value['high']:.4g}; charged"
                 f" {value['charged']:.4g}, at delta {charged.delta:g}",
             )
@@ -103,6 +105,17 @@ def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Se
         " workers, noise and ledger. It informs: the guarantee rests on the accounting.",
         metrics=metrics,
     )
+
+
+def _against(estimate: Estimate, name: str) -> dict[str, float]:
+    """Return an estimate as JSON, beside what the mechanism was set to, called ``name``."""
+    values = asdict(estimate)
+    return {**values, name: values.pop("chance")}
+
+
+def _public(metric: Metric) -> Metric:
+    """Return a metric of the canary round, which reads no data."""
+    return replace(metric, value=PublicValue(metric.value))
 
 
 def _estimated(name: str, estimate: Estimate, against: str) -> Metric:

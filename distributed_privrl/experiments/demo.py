@@ -12,10 +12,10 @@ from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation.returns import normalised
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.agents import mean_return, trainers_of
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import RunResult, run
@@ -68,6 +68,32 @@ CONFIG: dict[str, Any] = {
 }
 
 
+EPISODE_STEPS = 100
+TRAJECTORIES: dict[str, Any] = {
+    "method": "privorl_j",
+    "seed": 0,
+    "data": {
+        "sensitive": SENSITIVE,
+        "public": [PUBLIC],
+        "unit": "trajectory",
+        "units": SENSITIVE_STEPS // EPISODE_STEPS,
+        "max_length": EPISODE_STEPS,
+        "environment": ENVIRONMENT,
+    },
+    "privacy": {"epsilon": 10.0, "delta": 1e-5},
+    "model": {"horizon": 16, "width": 32, "depth": 2},
+    "training": {
+        "rounds": 30,
+        "expected_batch_size": 60,
+        "max_fragments_per_unit": 7,
+        "optimiser": {"learning_rate": 5e-4, "ema_decay": 0.9},
+        "pretraining": {"steps": 600, "batch_size": 32, "optimiser": {"ema_decay": 0.99}},
+        "sampling": {"steps": 10},
+    },
+    "output": {"dataset": "demo/maze2d-umaze-private-v0", "size": 200},
+    "runtime": {"workers": 2},
+}
+
 WARD = "demo/gridworld-sensitive-v0"
 PANEL = "demo/linear-mdp-sensitive-v0"
 PATIENTS = 100_000
@@ -116,12 +142,23 @@ class Demo:
     recipes: tuple[tuple[str, str, dict[str, Any]], ...]
 
 
+_RUNS = {"episode_steps": EPISODE_STEPS}
 DEMOS = {
     "privorl_n": Demo(
         config=CONFIG,
         recipes=(
             ("maze2d-umaze-dense", SENSITIVE, {"steps": SENSITIVE_STEPS, "seed": 1}),
             ("maze2d-medium-dense", PUBLIC, {"steps": PUBLIC_STEPS, "seed": 2}),
+        ),
+    ),
+    "privorl_j": Demo(
+        config=TRAJECTORIES,
+        recipes=tuple(
+            (recipe, dataset, {"steps": steps, "seed": seed, "options": _RUNS})
+            for recipe, dataset, steps, seed in (
+                ("maze2d-umaze-dense", SENSITIVE, SENSITIVE_STEPS, 1),
+                ("maze2d-medium-dense", PUBLIC, PUBLIC_STEPS, 2),
+            )
         ),
     ),
     "apvi": Demo(
@@ -194,19 +231,15 @@ def set_budget(config: RunConfig, store: DatasetStore, ledger_url: str) -> None:
     """Give the sensitive dataset the budget that the configuration asks for."""
     if config.privacy.epsilon is None:
         return
-    fingerprint = inspect(store, config.data.sensitive).fingerprint
+    budget = PrivacyBudget(
+        epsilon=config.privacy.epsilon,
+        delta=config.privacy.delta,
+        unit=config.data.unit,
+        relation=Relation(config.privacy.relation),
+    )
     ledger = Ledger(ledger_url)
     try:
-        ledger.set_budget(
-            dataset=config.data.sensitive,
-            fingerprint=fingerprint,
-            budget=PrivacyBudget(
-                epsilon=config.privacy.epsilon,
-                delta=config.privacy.delta,
-                unit=config.data.unit,
-                relation=Relation(config.privacy.relation),
-            ),
-        )
+        give_budget(store, ledger, dataset=config.data.sensitive, budget=budget)
     finally:
         ledger.close()
 

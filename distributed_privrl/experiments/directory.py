@@ -4,16 +4,20 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from distributed_privrl.core.config import RunConfig, read_yaml
+from distributed_privrl.core.config import RunConfig, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, metrics_record
+
+_FREE = ("runtime", "evaluation")
+"""Sections that may change on a resume."""
 
 NOT_FOR_RELEASE = (
     "NOT FOR RELEASE. Everything in this folder was computed from real rows without noise.\n"
@@ -49,11 +53,10 @@ class RunDirectory:
             StorageError: it cannot be written.
         """
         directory = cls(path)
-        resolved = config.model_dump(mode="json")
         if directory.config_path.exists():
             if not resume:
                 raise ConfigError(f"{path} holds a run: choose another --out, or add --resume")
-            _check_same_run(read_yaml(directory.config_path), resolved, path)
+            directory.resumed(config)
             if (begun := directory._facts()["noise_source"]) != noise_source:
                 raise UnsafeError(f"{path} was begun with noise source {begun}: start a new run")
             return directory
@@ -65,8 +68,31 @@ class RunDirectory:
             directory.checkpoint.mkdir(parents=True, exist_ok=True)
         run = {"run_id": f"run-{uuid.uuid4().hex[:16]}", "noise_source": noise_source}
         write_atomically(directory.checkpoint / "run.json", json.dumps(run))
-        write_atomically(directory.config_path, yaml.safe_dump(resolved, sort_keys=False))
+        write_atomically(directory.config_path, _as_yaml(config))
         return directory
+
+    def resumed(self, config: RunConfig) -> RunConfig:
+        """Return the configuration that a run which lies here goes on with.
+
+        What ``config`` does not set stays as it was resolved when the run began, whatever today's
+        defaults are; keys that did not exist then have today's. ``runtime`` and ``evaluation`` are
+        those of ``config``: the one changes no result, the other happens after the release.
+
+        Raises:
+            ConfigError: ``config`` sets a key to another value; the message names key and values.
+        """
+        before = read_yaml(self.config_path)
+        given = config.model_dump(mode="json", exclude_unset=True)
+        now = {key: value for key, value in given.items() if key not in _FREE}
+        if changed := list(_differences(before, now)):
+            raise ConfigError(
+                f"{self.path} is a run with another configuration: {'; '.join(changed)}: resume"
+                " with the same one, or choose another --out"
+            )
+        free = {key: value for key, value in given.items() if key in _FREE}
+        kept = {key: value for key, value in before.items() if key not in _FREE}
+        values = {**_merged(kept, now), **free}
+        return validate(type(config), values, source=str(self.config_path))
 
     def discard(self) -> None:
         """Remove the folder of a run that was refused before anything was drawn."""
@@ -89,8 +115,12 @@ class RunDirectory:
 
     @property
     def checkpoint(self) -> Path:
-        """Parameters and synthetic chunks, public or released."""
+        """``run.json``; parameters and synthetic chunks of a private run, public or released."""
         return self.path / "checkpoint"
+
+    def working(self, *, private: bool) -> Path:
+        """Return where parameters and chunks lie: of a run without privacy in ``private/``."""
+        return self.checkpoint if private else self.private / self.checkpoint.name
 
     @property
     def report(self) -> Path:
@@ -140,12 +170,29 @@ class RunDirectory:
             file.write(json.dumps(record) + "\n")
 
 
-def _check_same_run(before: dict[str, Any], now: dict[str, Any], path: Path) -> None:
-    # runtime changes no result; evaluation happens after the release.
-    free = {"runtime", "evaluation"}
-    changed = [key for key in now if key not in free and before.get(key) != now[key]]
-    if changed:
-        raise ConfigError(
-            f"{path} is a run with another configuration ({', '.join(changed)} differ): resume"
-            " with the same one, or choose another --out"
-        )
+def _as_yaml(config: RunConfig) -> str:
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Yield in words where ``now`` sets what ``before`` has otherwise."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name, value in now.items():
+            inner = f"{key}.{name}" if key else name
+            if name in before:
+                yield from _differences(before[name], value, inner)
+            else:
+                yield f"{inner} is not set there and {value!r} now"
+    elif before != now:
+        yield f"{key} is {before!r} there and {now!r} now"
+
+
+def _merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``before`` with what ``now`` sets, section by section."""
+    values = {**before}
+    for name, value in now.items():
+        inner = before.get(name)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = _merged(inner, value)
+        values[name] = value
+    return values

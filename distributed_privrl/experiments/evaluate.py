@@ -1,43 +1,42 @@
 """Evaluation of a dataset that is already there: agents, and fidelity against a reference."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor, LocalExecutor
-from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.metadata import DatasetInfo, check_may_leave
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
-from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.evaluation.report import Section, write_report
-from distributed_privrl.evaluation.trainer import Trainer, find_trainer
+from distributed_privrl.evaluation.report import DECLARED_PUBLIC, Section, write_report
+from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.agents import (
     Trials,
-    failures,
+    keep_trials,
     mean_normalised_return,
     mean_return,
-    published_cells,
-    ratio_section,
-    return_ratios,
+    reasons,
     returns_section,
 )
-from distributed_privrl.experiments.comparison import (
-    fidelity_section,
-    score_trajectories,
-    trajectory_section,
-)
+from distributed_privrl.experiments.clearance import Release
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.release_evaluation import EVALUATION_FILE
-from distributed_privrl.experiments.reports import (
-    content_section,
-    layout_of,
-    sampled_rows,
+from distributed_privrl.experiments.evaluation_checks import (
+    Options,
+    check_agents_fit,
+    check_compared,
+    clearance_of,
+    known_trainers,
 )
-from distributed_privrl.experiments.trials import AGENTS, Training
+from distributed_privrl.experiments.reference import Comparison
+from distributed_privrl.experiments.reports import content_section, layout_of, sampled_rows
+from distributed_privrl.experiments.trials import (
+    AGENTS,
+    TRAINING,
+    TRAINING_ON_PRIVATE,
+    Training,
+)
 
 
 def evaluate_datasets(
@@ -49,13 +48,15 @@ def evaluate_datasets(
     embedding: EmbeddingMethod = "pca",
     environment: str | None = None,
     trainers: tuple[str, ...] = ("iql",),
+    options: Options | None = None,
     seeds: int = 1,
     steps: int = 500_000,
     episodes: int = 10,
     store: DatasetStore | None = None,
-    executor: Executor | None = None,
+    start_executor: Callable[[], Executor] = LocalExecutor,
     parallel: int = 1,
     more_trainers: Mapping[str, Trainer] | None = None,
+    ledger_url: str | None = None,
     resume: bool = False,
     progress: Progress = silent,
 ) -> dict[str, Any]:
@@ -70,11 +71,13 @@ def evaluate_datasets(
         embedding: how rows of both are shown in the plane.
         environment: Gymnasium id (default: the dataset's own).
         trainers: names; none trains no agent.
+        options: hyper-parameters of trainers that differ from their defaults, by name.
         seeds: agents of each trainer.
         steps: gradient steps an agent.
         episodes: episodes of each evaluation.
         store: datasets.
-        executor: where agents are trained.
+        ledger_url: the ledger, which a dataset that was declared public is held against.
+        start_executor: starts what agents are trained on, once everything is checked.
         parallel: agents at a time.
         more_trainers: trainers beside the plain loops, by name.
         resume: go on with what lies in ``out``: agents that are there are not trained again, except
@@ -82,19 +85,23 @@ def evaluate_datasets(
         progress: told where long work is.
 
     Returns:
-        the figures that may leave: mean return over the last evaluations of each trainer; where
-        there are any, under ``normalised`` the same by its references, under ``published`` the cell
-        of the paper, in words, and under ``failed`` why agents failed.
+        what may be shown: dataset, environment and ``kind`` (released, public or private) and, if
+        the dataset is released or public, the mean return over the last evaluations of each
+        trainer, under ``normalised`` the same by its references where there are any, and under
+        ``failed`` why agents failed.
 
     Raises:
-        ConfigError: a dataset is missing, ``out`` is not empty, a trainer is unknown, agents are
-            asked for without an environment or cannot use the dataset's actions, or ``public`` is
-            given without a reference or is the reference.
+        ConfigError: a dataset is missing or cannot be compared, ``out`` is not empty, a trainer or
+            an option is unknown, agents are asked for without an environment that fits or cannot
+            use the dataset's actions, or ``public`` is given without a reference or is the
+            reference.
         UnsafeError: a trainer shares its rows, and the dataset is neither released nor public.
+        VerificationError: the dataset's certificate does not fit its files.
 
-    Privacy: agents are post-processing of a dataset with a valid certificate. Without one (real
-    rows, a run without privacy), and for whatever is computed from the reference, everything goes
-    to ``private/``.
+    Privacy: agents are post-processing of a dataset with a valid certificate, or of public rows.
+    Otherwise (real rows, a run without privacy), and for whatever is computed from the reference,
+    everything goes to ``private/``: files elsewhere, results and errors are the same whatever those
+    rows are.
     """
     store = store or DatasetStore()
     info = store.info(synthetic)
@@ -102,55 +109,57 @@ def evaluate_datasets(
     if out.exists() and any(out.iterdir()) and not resume:
         raise ConfigError(f"{out} is not empty: choose another --out, or add --resume")
     check_available(embedding)
-    if public is not None:
-        _check_public(store, public, reference)
-    known = {name: find_trainer(name, more=more_trainers) for name in trainers}
-    for trainer in known.values():
-        _check_trainer(trainer, info)
-    if known and environment is None:
-        raise ConfigError(f"{synthetic} names no environment to evaluate in: give --env")
-    training = Training(
-        root=str(store.root.absolute()),
-        environment=environment or "",
-        seeds=seeds,
-        steps=steps,
-        episodes=episodes,
-        more=more_trainers or {},
-        executor=executor or LocalExecutor(),
-        parallel=parallel,
-        progress=progress,
-    )
+    check_compared(store, info, reference=reference, public=public)
+    known = known_trainers(trainers, options or {}, more=more_trainers)
+    source, release = clearance_of(store, synthetic, known, ledger_url)
+    check_agents_fit(info, known, environment)
+    certificate = _certificate(release)
     directory = RunDirectory(out)
-    certificate = info.certificate or {"status": "unknown", "stages": []}
-    releasable = certificate.get("status") == "valid"
-    source = (certificate.get("ledger_entries") or ["unknown"])[-1]
-    rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
-    sections = [content_section({"synthetic": rows}, names, environment, source=source)]
-    figures: dict[str, Any] = {"dataset": synthetic, "environment": environment}
-    trials: Trials = []
-    if known:
-        folder = out if releasable else directory.make_private()
-        trials = training.run(synthetic, known, kept=folder / AGENTS, stage="training agents")
-        mode = 0o644 if releasable else 0o600
-        write_atomically(folder / EVALUATION_FILE, json.dumps(trials), mode=mode)
-        place = training.environment
-        sections.append(returns_section(trials, place, certificate=certificate, source=source))
-        figures |= _figures(trials, known, place, certificate)
-    if releasable:
-        _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
-    private = [] if releasable else sections
-    if reference is not None:
-        real = sampled_rows(store, reference)
-        directory.write_private("scores.json", json.dumps(_scores(real, rows)))
-        fidelity_part = fidelity_section(real, rows, names, environment, embedding=embedding)
-        private = [*private, fidelity_part]
+    figures: dict[str, Any] = {
+        "dataset": synthetic,
+        "environment": environment,
+        "kind": source.kind,
+    }
+    with closing(start_executor() if known else LocalExecutor()) as executor:
+        training = Training(
+            store=store,
+            environment=environment or "",
+            seeds=seeds,
+            steps=steps,
+            episodes=episodes,
+            options=options or {},
+            more=more_trainers or {},
+            executor=executor,
+            parallel=parallel,
+            progress=progress,
+        )
+        rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
+        sections = [content_section({"synthetic": rows}, names, environment, source=source)]
+        trials: Trials = []
         if known:
-            private.append(_compared_agents(directory, training, reference, trials, known))
-        if public is not None:
-            progress("TrajScore", 0, 1)
-            score = score_trajectories(store, real=reference, synthetic=synthetic, public=public)
-            private.append(trajectory_section(score, public))
-            progress("TrajScore", 1, 1)
+            folder = out if source.may_leave else directory.make_private()
+            stage = TRAINING if source.may_leave else TRAINING_ON_PRIVATE
+            trials = training.run(synthetic, known, kept=folder / AGENTS, stage=stage)
+            keep_trials(trials, directory, may_leave=source.may_leave)
+            place = training.environment
+            sections.append(returns_section(trials, place, certificate=certificate, source=source))
+            figures |= _figures(trials, known, place) if source.may_leave else {}
+        if source.may_leave:
+            _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
+        private = [] if source.may_leave else sections
+        if reference is not None:
+            comparison = Comparison(
+                store=store,
+                synthetic=synthetic,
+                reference=reference,
+                public=public,
+                embedding=embedding,
+                directory=directory,
+                training=training,
+                trials=trials,
+                trainers=known,
+            )
+            private = [*private, *comparison.sections()]
     if private:
         directory.make_private()
         title = f"{synthetic} against {reference}" if reference else f"Evaluation of {synthetic}"
@@ -158,63 +167,26 @@ def evaluate_datasets(
     return figures
 
 
-def _figures(
-    trials: Trials, trainers: Iterable[str], environment: str, certificate: Mapping[str, Any]
-) -> dict[str, Any]:
+def _certificate(release: Release | None) -> dict[str, Any]:
+    """Return what reports say about the guarantee."""
+    if release is None:
+        return {"status": "unknown", "stages": []}
+    if release.certificate is None:
+        return {"status": DECLARED_PUBLIC, "method": "none", "stages": []}
+    return release.certificate.to_dict()
+
+
+def _figures(trials: Trials, trainers: Iterable[str], environment: str) -> dict[str, Any]:
     means = {name: mean_return(trials, name) for name in trainers}
     scores = {name: mean_normalised_return(trials, name, environment) for name in means}
-    cells = published_cells(trials, environment, certificate)
     more = {
         "normalised": {name: score for name, score in scores.items() if score is not None},
-        "published": {name: f"{one.normalised_return:g}, {one}" for name, one in cells.items()},
-        "failed": failures(trials),
+        "failed": reasons(trials),
     }
     return {
         **{name: "failed" if mean is None else mean for name, mean in means.items()},
         **{name: values for name, values in more.items() if values},
     }
-
-
-def _compared_agents(
-    directory: RunDirectory,
-    training: Training,
-    reference: str,
-    trials: Trials,
-    trainers: Mapping[str, Trainer],
-) -> Section:
-    """Train the same agents on real rows, as plain loops, and return how they compare.
-
-    Privacy: computed from real rows without noise; all of it lies in ``private/``.
-    """
-    loops = {name: trainer.algorithm.name for name, trainer in trainers.items()}
-    kept = directory.make_private() / f"{AGENTS}-on-real-rows"
-    theirs = training.run(
-        reference, dict.fromkeys(loops.values()), kept=kept, stage="reference agents"
-    )
-    ratios = return_ratios(trials, theirs, training.environment, loops)
-    directory.write_private("ratios.json", json.dumps(ratios))
-    return ratio_section(ratios, theirs)
-
-
-def _check_trainer(trainer: Trainer, info: DatasetInfo) -> None:
-    trainer.algorithm.check_actions(info.action_space)
-    if trainer.released_rows_only:
-        check_may_leave(info, reader=trainer.name)
-
-
-def _check_public(store: DatasetStore, public: str, reference: str | None) -> None:
-    if reference is None:
-        raise ConfigError(
-            "--public is for TrajScore, which compares with real rows: add --reference"
-        )
-    if public == reference:
-        raise ConfigError(f"--public {public} is the reference: name a dataset that is public")
-    store.info(public)
-
-
-def _scores(real: Any, synthetic: Any) -> dict[str, float]:
-    scores = fidelity(real, synthetic)
-    return {"marginal": scores.marginal, "correlation": scores.correlation}
 
 
 def _write(

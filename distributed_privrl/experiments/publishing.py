@@ -3,15 +3,21 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.clearance import dataset_outputs
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.privacy.certificate import Certificate, Output, hash_output
-from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, SyntheticTransitions
+from distributed_privrl.rounds.context import (
+    LearnedPolicy,
+    MethodResult,
+    SyntheticTrajectories,
+    SyntheticTransitions,
+)
 
 RUN_KEY = "privrl_run"
 
@@ -91,29 +97,29 @@ class DatasetPublisher:
                 )
 
     def write(self, result: MethodResult) -> None:
-        """Write the synthetic rows; the spaces are declared facts of the sensitive dataset."""
-        if not isinstance(result.release, SyntheticTransitions):
-            raise TypeError(f"{self.config.method} releases {type(result.release).__name__}")
+        """Write the synthetic data; the spaces are declared facts of the sensitive dataset."""
+        release = result.release
+        if not isinstance(release, SyntheticTransitions | SyntheticTrajectories):
+            raise TypeError(f"{self.config.method} releases {type(release).__name__}")
         if self.name in self.store.ids():  # written by this run, but perhaps not as it is now
             shutil.rmtree(self.store.root / self.name)
-        spaces = self.store.info(self.config.data.sensitive)
-        self.store.write_transitions(
-            self.name,
-            result.release.chunks(),
-            layout=self.output.layout,
-            observation_space=spaces.observation_space,
-            action_space=spaces.action_space,
-            environment=self.config.data.environment,
-            metadata={RUN_KEY: self.directory.run_id},
-        )
+        info = self.store.info(self.config.data.sensitive)
+        about: dict[str, Any] = {
+            "observation_space": info.observation_space,
+            "action_space": info.action_space,
+            "environment": self.config.data.environment,
+            "metadata": {RUN_KEY: self.directory.run_id},
+        }
+        if isinstance(release, SyntheticTransitions):
+            layout = self.output.layout
+            self.store.write_transitions(self.name, release.chunks(), layout=layout, **about)
+            return
+        about["metadata"] |= release.facts()
+        self.store.write_trajectories(self.name, release.chunks(), **about)
 
     def outputs(self) -> tuple[Output, ...]:
         """Return the hash of each data file; the metadata hold the certificate, unhashed."""
-        files = [path for path in self.store.files(self.name) if path.name != "metadata.json"]
-        return tuple(
-            Output(id=path.relative_to(self.store.root).as_posix(), sha256=hash_output(path))
-            for path in files
-        )
+        return dataset_outputs(self.store, self.name)
 
     def attach(self, certificate: Certificate) -> None:
         """Put the certificate into the dataset's metadata."""

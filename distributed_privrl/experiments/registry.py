@@ -53,6 +53,29 @@ def _privorl_n() -> Method:
     )
 
 
+def _privorl_j() -> Method:
+    from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
+
+    return _trajectories(PrivorlJConfig, "a diffusion transformer (PrivORL-j)")
+
+
+def _privorl_j_unet() -> Method:
+    from distributed_privrl.methods.privorl.trajectory_config import PrivorlJUNetConfig
+
+    return _trajectories(PrivorlJUNetConfig, "a diffusion U-Net (PrivORL-j-U)")
+
+
+def _trajectories(config: type[RunConfig], model: str) -> Method:
+    from distributed_privrl.methods.privorl.trajectories import plan_trajectories, run_trajectories
+
+    return Method(
+        config=config,
+        plan=plan_trajectories,
+        run=run_trajectories,
+        summary=f"private synthetic trajectories from {model}",
+    )
+
+
 def _apvi() -> Method:
     from distributed_privrl.methods.value_iteration.config import ApviConfig
     from distributed_privrl.methods.value_iteration.planning import plan_tabular
@@ -87,6 +110,8 @@ def _vapvi() -> Method:
 
 METHODS: Mapping[str, Callable[[], Method]] = {
     "privorl_n": _privorl_n,
+    "privorl_j": _privorl_j,
+    "privorl_j_unet": _privorl_j_unet,
     "apvi": _apvi,
     "vapvi": _vapvi,
 }

@@ -9,15 +9,21 @@ from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeErro
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress
+from distributed_privrl.data.spaces import environment_spaces
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.returns import check_environment
 from distributed_privrl.evaluation.trainer import Trainer, find_trainer
-from distributed_privrl.experiments.agents import Trials
+from distributed_privrl.experiments.agents import EVALUATION_FILE, Trials, keep_trials
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import method_named
-from distributed_privrl.experiments.trials import AGENTS, TrialSpec, run_trials
+from distributed_privrl.experiments.trials import (
+    AGENTS,
+    TRAINING,
+    TRAINING_ON_PRIVATE,
+    TrialSpec,
+    run_trials,
+)
 from distributed_privrl.privacy.certificate import Certificate
-
-EVALUATION_FILE = "evaluation.json"
 
 
 def check_agents(
@@ -32,23 +38,60 @@ def check_agents(
 
     Raises:
         ConfigError: a trainer or an option of it is unknown or cannot use the actions, or no
-            environment is named.
+            environment is named, or it is not that of the dataset.
         UnsafeError: a trainer shares its rows, and the run is not private.
     """
+    if not (trainers := _trainers(config, more_trainers)):
+        return
+    info = store.info(config.data.sensitive)
+    for trainer in trainers:
+        trainer.algorithm.check_actions(info.action_space)
+    spaces = {"observation": info.observation_space, "action": info.action_space}
+    check_environment(str(config.data.environment), spaces)
+
+
+def check_names(config: RunConfig, *, more_trainers: Mapping[str, Trainer] | None = None) -> None:
+    """Check the environment and the trainers that a configuration names; opens no data.
+
+    Args:
+        config: of the run.
+        more_trainers: trainers beside the plain loops, by name.
+
+    Raises:
+        ConfigError: as `check_agents`, as far as the environment's own spaces tell; or an
+            environment that a run would need cannot be made.
+        UnsafeError: as `check_agents`.
+    """
+    if not isinstance(config.output, OutputConfig):
+        return
+    trainers = _trainers(config, more_trainers)
+    data = config.data
+    bounds = data.bounds or ("public" if data.public else "environment")
+    if data.environment is None or not (trainers or bounds == "environment"):
+        return
+    _, actions, made = environment_spaces(data.environment)
+    made.close()  # type: ignore[no-untyped-call]
+    for trainer in trainers:
+        trainer.algorithm.check_actions(actions)
+
+
+def _trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> list[Trainer]:
+    """Return the trainers that a run is to train on the dataset that it makes."""
     evaluation = config.evaluation
     if not isinstance(config.output, OutputConfig) or not evaluation.trainers:
-        return
+        return []
     if config.data.environment is None:
         raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
-    actions = store.info(config.data.sensitive).action_space
+    trainers = []
     for name in evaluation.trainers:
-        trainer = find_trainer(name, evaluation.options.get(name, {}), more=more_trainers)
-        trainer.algorithm.check_actions(actions)
+        trainer = find_trainer(name, evaluation.options.get(name, {}), more=more)
+        trainers.append(trainer)
         if trainer.released_rows_only and config.privacy.epsilon is None:
             raise UnsafeError(
                 f"privacy.epsilon is null, so {name} may not read what this run makes: it gives"
                 f" rows to other processes; name {trainer.algorithm.name} in evaluation.trainers"
             )
+    return trainers
 
 
 def evaluate_release(
@@ -91,6 +134,7 @@ def evaluate_release(
         TrialSpec(
             root=str(store.root.absolute()),
             dataset=config.output.dataset,
+            content=certificate.digest,
             environment=config.data.environment,
             trainer=trainer,
             seed=seed,
@@ -110,9 +154,9 @@ def evaluate_release(
         parallel=config.runtime.workers,
         progress=progress,
         kept=folder / AGENTS,
+        stage=TRAINING if releasable else TRAINING_ON_PRIVATE,
     )
-    mode = 0o644 if releasable else 0o600
-    write_atomically(folder / EVALUATION_FILE, json.dumps(results), mode=mode)
+    keep_trials(results, directory, may_leave=releasable)
     return results
 
 

@@ -19,19 +19,17 @@ from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
-from distributed_privrl.evaluation.report import (
-    Metric,
-    ReleasedFigure,
-    Section,
-    write_report,
-)
+from distributed_privrl.evaluation.report import Metric, Section, write_report
+from distributed_privrl.evaluation.source import Source
 from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
+from distributed_privrl.experiments.trajectory_reports import trajectory_sections
 from distributed_privrl.privacy.certificate import Certificate
-from distributed_privrl.privacy.metrics import ReleasedValue
+from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 
 COMPARED_ROWS = 50_000
 
@@ -101,12 +99,19 @@ def _write_dataset_reports(
     public = {name: sampled_rows(store, name) for name in config.data.public}
     names = layout_of(store, output.dataset).column_names
     maze = config.data.environment
-    source = release_source(certificate)
+    releasable = certificate.status == "valid"
+    source = (
+        Source(kind="released", ledger_entry=release_source(certificate))
+        if releasable
+        else Source(kind="private")
+    )
     sections = [content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
     if trials and maze:
         about = certificate.to_dict()
         sections.append(returns_section(trials, maze, certificate=about, source=source))
-    releasable = certificate.status == "valid"
+    made = {"synthetic": output.dataset}
+    others = {name: name for name in config.data.public}
+    sections += trajectory_sections(store, {**made, **others}, maze, source=source)
     write_report(
         directory.report,
         directory.path / "report.json",
@@ -115,14 +120,18 @@ def _write_dataset_reports(
         sections=sections if releasable else [],
     )
     real = sampled_rows(store, config.data.sensitive)
-    fidelity_part = fidelity_section(real, synthetic, names, maze)
+    real_names = {**made, "real": config.data.sensitive}
+    compared = [
+        fidelity_section(real, synthetic, names, maze),
+        *trajectory_sections(store, real_names, maze, source=Source(kind="private")),
+    ]
     directory.make_private()
     write_report(
         directory.private / "report.html",
         directory.private / "report.json",
         title=f"{output.dataset} against the real rows",
         certificate=certificate.to_dict(),
-        sections=[fidelity_part] if releasable else [*sections, fidelity_part],
+        sections=compared if releasable else [*sections, *compared],
         audience="private",
     )
 
@@ -155,38 +164,29 @@ def layout_of(store: DatasetStore, dataset: str) -> RowLayout:
 
 
 def content_section(
-    rows: Mapping[str, NDArray[Any]], names: Sequence[str], maze: str | None, *, source: str
+    rows: Mapping[str, NDArray[Any]], names: Sequence[str], maze: str | None, *, source: Source
 ) -> Section:
-    """Return a section that shows released rows beside public ones.
+    """Return a section that shows a dataset's rows, beside public ones if there are any.
 
     Args:
         rows: ``"synthetic"`` and public datasets, each ``(N, D)``.
         names: of the columns.
         maze: environment id, for a map.
-        source: the ledger entry that paid for the synthetic rows.
+        source: what the synthetic rows are to the world.
     """
-    figures = [
-        ReleasedFigure(
-            image=plots.column_histograms(rows, names),
-            caption="Each column of the synthetic rows beside the public ones",
-            ledger_entry=source,
-        )
-    ]
+    others = len(rows) > 1
+    caption = "Each column of the rows" + (" beside the public ones" if others else "")
+    figures = [source.figure(plots.column_histograms(rows, names), caption)]
     if maze is not None and is_maze(maze):
-        positions = {name: values[:, :2] for name, values in rows.items()}
-        walls = maze_layout(maze)
-        image = plots.maze_positions({"synthetic": positions["synthetic"]}, walls)
-        caption = "Where the synthetic agent has been"
-        figures.append(ReleasedFigure(image=image, caption=caption, ledger_entry=source))
+        image = plots.maze_positions({"synthetic": rows["synthetic"][:, :2]}, maze_layout(maze))
+        figures.append(source.figure(image, "Where the agent of the rows has been"))
+    notes = ["Drawn from the private model."] if source.kind == "released" else []
+    if others:
+        notes.append("Public datasets are shown for orientation.")
     return Section(
-        title="What is in the synthetic dataset",
-        explanation="Drawn from the private model; public datasets are shown for orientation.",
-        metrics=[
-            Metric(
-                name="rows shown",
-                value=ReleasedValue(len(rows["synthetic"]), ledger_entry=source),
-            )
-        ],
+        title="What is in the dataset",
+        explanation=" ".join(notes),
+        metrics=[Metric(name="rows shown", value=source.value(len(rows["synthetic"])))],
         figures=figures,
     )
 
@@ -198,14 +198,19 @@ def rebuild_report(
 
     Raises:
         ConfigError: the folder holds no finished run.
+        VerificationError: the certificate was changed, or it is valid and what it names was.
     """
     directory = RunDirectory(run_directory)
     if not directory.certificate.exists():
         raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
     config = load_config(directory.config_path)
-    certificate = Certificate.model_validate_json(directory.certificate.read_text())
+    store = store or DatasetStore()
+    certificate = read_certificate(directory.certificate)
+    if certificate.status == "valid":
+        found = publisher_of(config, store, directory).outputs()
+        verify_outputs(certificate.to_dict(), found, source=directory.certificate)
     progress("report", 0, 1)
     trials = stored_trials(directory, certificate)
-    write_reports(config, store or DatasetStore(), directory, certificate, trials)
+    write_reports(config, store, directory, certificate, trials)
     progress("report", 1, 1)
     return directory.report

@@ -14,6 +14,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
+from distributed_privrl.experiments.accounts import check_inputs
 from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.publishing import Publisher, publisher_of
@@ -29,6 +30,7 @@ from distributed_privrl.privacy.certificate import (
 from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.privacy.verification import read_certificate
 from distributed_privrl.rounds.context import MethodResult, RunContext
 
 VERSIONED = ("distributed_privrl", "dp-accounting", "numpy", "torch", "opendp", "cryptography")
@@ -81,13 +83,16 @@ def run(
     Raises:
         ConfigError: configuration or datasets are wrong; nothing has been drawn.
         BudgetError: no budget, or not enough of it; nothing has been drawn.
-        UnsafeError: public and sensitive data overlap, or units do not fit; nothing has been drawn.
+        UnsafeError: public and sensitive data overlap, units do not fit, or a dataset is not what
+            the configuration calls it (`check_inputs`); nothing has been drawn.
         StorageError: the disk is full; resume once there is space.
 
     Privacy: as the method states it; the fingerprint stays in the ledger. The refusal on overlap is
     a message to the operator alone and tells that a public row is a sensitive one.
     """
     store, out = store or DatasetStore(), out.absolute()  # other nodes have another folder
+    if resume and RunDirectory(out).config_path.exists():
+        config = RunDirectory(out).resumed(config)
     check_datasets(config, store, may_exist=resume)
     check_agents(config, store, more_trainers=more_trainers)
     fresh = not RunDirectory(out).config_path.exists()
@@ -98,6 +103,7 @@ def run(
     try:
         publisher = publisher_of(config, store, directory)
         publisher.check_free()
+        check_inputs(config, store, ledger)
         context = RunContext(
             run_id=directory.run_id,
             folder=_working_folder(config, directory),
@@ -137,12 +143,13 @@ def run(
 
 
 def _working_folder(config: RunConfig, directory: RunDirectory) -> Path:
-    """Return where checkpoints go: a policy's own, learned without privacy, to ``private/``."""
-    if config.privacy.epsilon is not None or isinstance(config.output, OutputConfig):
-        return directory.checkpoint
-    folder = directory.make_private() / "checkpoint"
-    with storage_errors(f"make {folder}"):
-        folder.mkdir(mode=0o700, exist_ok=True)
+    """Return where parameters and chunks go, made: of a run without privacy, for its owner."""
+    private = config.privacy.epsilon is not None
+    folder = directory.working(private=private)
+    if not private:
+        directory.make_private()
+        with storage_errors(f"make {folder}"):
+            folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
@@ -197,7 +204,7 @@ def _release(
     """
     context.progress("writing release", 0, 1)
     if directory.certificate.exists():
-        certificate = Certificate.model_validate_json(directory.certificate.read_text())
+        certificate = read_certificate(directory.certificate)
         if certificate.outputs != publisher.outputs():
             raise VerificationError(
                 f"the files of {publisher.name} are not those that {directory.certificate}"

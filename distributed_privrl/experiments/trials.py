@@ -1,5 +1,6 @@
 """Agents trained on a dataset, trainers x seeds, in parallel where CPUs allow."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -16,8 +17,9 @@ from distributed_privrl.core.errors import (
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress
-from distributed_privrl.data.metadata import check_may_leave
+from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments import register
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
 from distributed_privrl.evaluation.trainer import (
@@ -26,8 +28,16 @@ from distributed_privrl.evaluation.trainer import (
     find_trainer,
     train_and_evaluate,
 )
+from distributed_privrl.experiments.clearance import cleared, proven
+from distributed_privrl.privacy.certificate import hash_output
 
 EVALUATIONS = 10
+
+TRAINING = "training agents"
+TRAINING_ON_PRIVATE = "agents on rows that may not leave"
+"""What progress calls it; how long it takes depends on the rows, so no time is shown."""
+
+_LONGEST_REASON = 300
 
 AGENTS = "agents"
 """Folder of the agents' results, one file each, which a resume goes on from."""
@@ -40,6 +50,7 @@ class TrialSpec:
     Args:
         root: the dataset store's folder.
         dataset: what it is trained on.
+        content: tells one content of the dataset from another, see `content_of`.
         environment: where it is evaluated.
         trainer: name of the trainer.
         seed: its public seed.
@@ -51,6 +62,7 @@ class TrialSpec:
 
     root: str
     dataset: str
+    content: str
     environment: str
     trainer: str
     seed: int
@@ -66,7 +78,7 @@ class TrialSpec:
 
     def record(self) -> dict[str, Any]:
         """Return what the agent's result depends on."""
-        names = ("dataset", "environment", "trainer", "seed", "steps", "episodes")
+        names = ("dataset", "content", "environment", "trainer", "seed", "steps", "episodes")
         return {
             **{name: getattr(self, name) for name in names},
             "options": json.loads(json.dumps(dict(self.options))),
@@ -82,8 +94,11 @@ class AgentTrial:
     def run(self) -> dict[str, Any]:
         """Return the agent's learning curve, with what it was trained with.
 
+        Rows that are not proper (a number that is not finite, an unknown category) are left out.
+
         Raises:
             UnsafeError: the trainer shares its rows, and they may not leave.
+            VerificationError: it does, and they are not those that were released.
 
         Privacy: a trainer that hands its rows to other processes gets released and public ones
         alone; no noise is added and no event charged here.
@@ -93,11 +108,12 @@ class AgentTrial:
         store = DatasetStore(Path(spec.root))
         info = store.info(spec.dataset)
         trainer = find_trainer(spec.trainer, spec.options, more=spec.more)
-        if trainer.released_rows_only:
-            check_may_leave(info, reader=trainer.name)
+        rows = proper_transitions(store, spec.dataset)
+        if trainer.released_rows_only:  # who starts trials has the ledger, and asked it
+            rows = proven(rows, cleared(store, spec.dataset, reader=trainer.name, ledger=None))
         _, curve = train_and_evaluate(
             trainer,
-            store.read_transitions(spec.dataset, unit="transition"),
+            rows,
             Spaces(observation=info.observation_space, action=info.action_space),
             environment_id=spec.environment,
             seed=spec.seed,
@@ -113,6 +129,32 @@ class AgentTrial:
         }
 
 
+def proper_transitions(store: DatasetStore, dataset: str) -> Transitions:
+    """Return a dataset's rows whose numbers are finite and whose categories are in their spaces."""
+    info = store.info(dataset)
+    layout = RowLayout(info.observation_space, info.action_space)
+    return Transitions.concatenate(
+        [
+            chunk.select(layout.to_rows(chunk)[1])
+            for chunk in store.iter_transitions(dataset, unit="transition")
+        ]
+    )
+
+
+def content_of(store: DatasetStore, dataset: str) -> str:
+    """Return what tells the content of a dataset from that of another of the same id.
+
+    A release is told by its certificate's digest, other rows by a hash of their files.
+
+    Privacy: the hash of private rows belongs in ``private/`` alone.
+    """
+    info = store.info(dataset)
+    if info.certificate.get("status") == "valid":
+        return str(info.certificate.get("digest"))
+    hashes = "".join(hash_output(path) for path in store.files(dataset))
+    return hashlib.sha256(hashes.encode()).hexdigest()
+
+
 def _evaluations(steps: int) -> int:
     return next(count for count in range(min(EVALUATIONS, steps), 0, -1) if steps % count == 0)
 
@@ -124,12 +166,16 @@ def run_trials(
     parallel: int,
     progress: Progress,
     kept: Path | None = None,
-    stage: str = "training agents",
+    stage: str = TRAINING,
 ) -> list[dict[str, Any]]:
     """Run every trial, ``parallel`` at a time, and return their results in order.
 
-    A trial that fails does not end the others: its result has ``failed``, the reason in one line,
-    instead of a curve. What a user can put right (a `PrivRLError`) ends them all.
+    A trial that fails does not end the others: its result has ``failed``, the kind of error, and
+    ``reason``, its text in one line, instead of a curve. What a user can put right (a
+    `PrivRLError`) ends them all, except where rows may not leave.
+
+    Privacy: the text of an error may quote rows, so it is never kept here. While rows that may not
+    leave are read, an error of any kind is a result like others: to end at it would tell of them.
 
     Args:
         specs: the agents.
@@ -138,7 +184,8 @@ def run_trials(
         progress: told how many are done.
         kept: folder where each result is kept as it ends; results that lie there are taken from
             it, except failures, which are tried again. None: nothing is kept.
-        stage: what ``progress`` is told.
+        stage: what ``progress`` is told: `TRAINING`, or `TRAINING_ON_PRIVATE` for rows that may
+            not leave.
 
     Raises:
         ConfigError: ``kept`` has results of another evaluation.
@@ -146,12 +193,20 @@ def run_trials(
     found = {spec.cell: result for spec in specs if (result := _kept(kept, spec)) is not None}
     waiting = [spec for spec in specs if spec.cell not in found]
     progress(stage, len(found), len(specs))
-    for spec, result in _finished(waiting, executor, parallel):
+    if kept is not None:
+        with storage_errors(f"make {kept}"):
+            kept.mkdir(mode=0o755 if stage == TRAINING else 0o700, parents=True, exist_ok=True)
+    for spec, result in _finished(waiting, executor, parallel, ends=stage == TRAINING):
         found[spec.cell] = result
         if kept is not None:
-            write_atomically(_cell_path(kept, spec), json.dumps(result), mode=0o600)
+            write_atomically(_cell_path(kept, spec), json.dumps(without_reason(result)), mode=0o600)
         progress(stage, len(found), len(specs))
     return [found[spec.cell] for spec in specs]
+
+
+def without_reason(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's result without the text of its error, which may quote rows or paths."""
+    return {name: value for name, value in result.items() if name != "reason"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,22 +214,24 @@ class Training:
     """How the agents of an evaluation are trained, the same on every dataset.
 
     Args:
-        root: the dataset store's folder.
+        store: datasets.
         environment: where agents are evaluated.
         seeds: agents of each trainer.
         steps: gradient steps an agent.
         episodes: episodes of each evaluation.
+        options: hyper-parameters of each trainer that differ from its defaults.
         more: trainers beside the plain loops.
         executor: where agents are trained.
         parallel: agents at a time.
         progress: told how many are done.
     """
 
-    root: str
+    store: DatasetStore
     environment: str
     seeds: int
     steps: int
     episodes: int
+    options: Mapping[str, Mapping[str, Any]]
     more: Mapping[str, Trainer]
     executor: Executor
     parallel: int
@@ -184,15 +241,18 @@ class Training:
         self, dataset: str, trainers: Iterable[str], *, kept: Path, stage: str
     ) -> list[dict[str, Any]]:
         """Train every trainer's agents on ``dataset``; see `run_trials`."""
+        content = content_of(self.store, dataset)
         specs = [
             TrialSpec(
-                root=self.root,
+                root=str(self.store.root.absolute()),
                 dataset=dataset,
+                content=content,
                 environment=self.environment,
                 trainer=trainer,
                 seed=seed,
                 steps=self.steps,
                 episodes=self.episodes,
+                options=self.options.get(trainer, {}),
                 more=self.more,
             )
             for trainer in trainers
@@ -209,14 +269,14 @@ class Training:
 
 
 def _finished(
-    specs: Sequence[TrialSpec], executor: Executor, parallel: int
+    specs: Sequence[TrialSpec], executor: Executor, parallel: int, *, ends: bool
 ) -> Iterator[tuple[TrialSpec, dict[str, Any]]]:
     """Yield each trial with its result as it ends."""
     if parallel == 1:
-        yield from ((spec, _result(spec, executor)) for spec in specs)
+        yield from ((spec, _result(spec, executor, ends=ends)) for spec in specs)
         return
     with ThreadPoolExecutor(max_workers=parallel) as pool:
-        running = {pool.submit(_result, spec, executor): spec for spec in specs}
+        running = {pool.submit(_result, spec, executor, ends=ends): spec for spec in specs}
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -226,16 +286,17 @@ def _finished(
             raise
 
 
-def _result(spec: TrialSpec, executor: Executor) -> dict[str, Any]:
+def _result(spec: TrialSpec, executor: Executor, *, ends: bool) -> dict[str, Any]:
+    """Train one agent; ``ends``: an error that a user can put right is raised, not a result."""
     group = executor.start(AgentTrial, [spec], repeat_lost_calls=True)
     try:
         result: dict[str, Any] = group.call("run")[0]
     except Exception as error:
-        if isinstance(error, PrivRLError) and type(error) is not WorkerLostError:
+        if ends and isinstance(error, PrivRLError) and type(error) is not WorkerLostError:
             raise
         cause = getattr(error, "cause", None) or error  # an executor may wrap what was raised
-        reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:300]
-        return {**spec.record(), "failed": reason}
+        reason = " ".join(str(cause).split())[:_LONGEST_REASON]
+        return {**spec.record(), "failed": type(cause).__name__, "reason": reason}
     finally:
         group.close()
     return result

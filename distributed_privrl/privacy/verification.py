@@ -3,11 +3,10 @@
 import json
 import math
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -19,7 +18,7 @@ from distributed_privrl.privacy.certificate import (
     AccountKey,
     Certificate,
     Cost,
-    Stage,
+    Output,
     account_costs,
     canonical_body,
     digest_of,
@@ -27,22 +26,11 @@ from distributed_privrl.privacy.certificate import (
     total_cost,
     total_cross_check,
 )
-from distributed_privrl.privacy.events import EVENTS, ROUNDS, repeated
-from distributed_privrl.privacy.ledger import LedgerEntry
-from distributed_privrl.privacy.units import Relation
-
-TOLERANCE = 0.01
-
-EventKey = tuple[str, str, Relation, str, str]
-"""Dataset, unit, relation, delta to 12 digits, and the event's parameters."""
-
-
-class ReservationLedger(Protocol):
-    """The part of a ledger that verification needs."""
-
-    def reserved(self, entry_id: str) -> LedgerEntry | None:
-        """Return what was reserved under ``entry_id``."""
-        ...
+from distributed_privrl.privacy.reservations import (
+    TOLERANCE,
+    ReservationLedger,
+    check_reservations,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +81,13 @@ def verify_certificate(
         StorageError: a file cannot be read.
     """
     values = _read(path)
-    certificate = _parse(values, path)
-    if digest_of(values) != certificate.digest:
-        raise VerificationError(f"{path}: the digest does not match: the file was changed")
-    if certificate.status != "valid":
-        raise VerificationError(f"{path}: status is {certificate.status}, not valid")
-    if certificate.noise_source in (None, "insecure_seeded"):
-        raise VerificationError(f"{path}: noise source {certificate.noise_source} is not secure")
+    certificate = _unchanged(values, path)
+    _check_valid(certificate, path)
     signed_by = _check_signature(certificate, values, public_key, path)
     costs = _recomputed(certificate, path)
     checked, missing = _check_outputs(certificate, [outputs_root or path.parent, path.parent], path)
     if ledger is not None:
-        _check_reservations(certificate, costs, ledger, path)
+        check_reservations(certificate, costs, ledger, path)
     if missing and not allow_missing_outputs:
         raise VerificationError(
             f"{path}: outputs not found, so not checked: {', '.join(missing)}; give their folder"
@@ -118,6 +101,59 @@ def verify_certificate(
         ledger_checked=ledger is not None,
         signed_by=signed_by,
     )
+
+
+def read_certificate(path: Path) -> Certificate:
+    """Return the certificate in the file at ``path``, of any status, if its digest matches.
+
+    Raises:
+        VerificationError: there is none, or it was changed.
+        StorageError: it cannot be read.
+    """
+    return _unchanged(_read(path), path)
+
+
+def verify_outputs(
+    values: Mapping[str, Any], found: Sequence[Output], *, source: Path | str
+) -> Certificate:
+    """Return the certificate in ``values`` if it is valid and names exactly the files found.
+
+    Epsilon is not recomputed: that is `verify_certificate`.
+
+    Args:
+        values: of ``certificate.json``, or of a dataset's metadata.
+        found: id and hash of every file that it has to name.
+        source: where the values come from, for messages.
+
+    Raises:
+        VerificationError: the digest does not match, the status is not valid, or a file is missing,
+            changed, or not named.
+    """
+    certificate = _unchanged(values, source)
+    _check_valid(certificate, source)
+    stated = {output.id: output.sha256 for output in certificate.outputs}
+    present = {output.id: output.sha256 for output in found}
+    wrong = sorted(k for k in stated | present if stated.get(k) != present.get(k))
+    if wrong or not stated:
+        raise VerificationError(
+            f"{source}: {', '.join(wrong) or 'no file'} is not what the certificate names: the"
+            " release was changed; do not pass it on, write it again with privrl run"
+        )
+    return certificate
+
+
+def _unchanged(values: Mapping[str, Any], source: Path | str) -> Certificate:
+    certificate = _parse(values, source)
+    if digest_of(values) != certificate.digest:
+        raise VerificationError(f"{source}: the digest does not match: the file was changed")
+    return certificate
+
+
+def _check_valid(certificate: Certificate, source: Path | str) -> None:
+    if certificate.status != "valid":
+        raise VerificationError(f"{source}: status is {certificate.status}, not valid")
+    if certificate.noise_source in (None, "insecure_seeded"):
+        raise VerificationError(f"{source}: noise source {certificate.noise_source} is not secure")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -145,7 +181,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _parse(values: dict[str, Any], path: Path) -> Certificate:
+def _parse(values: Mapping[str, Any], path: Path | str) -> Certificate:
     schema = values.get("schema")
     if schema != 1:
         raise VerificationError(
@@ -224,93 +260,3 @@ def _check_outputs(
                 raise VerificationError(f"{path}: output {output.id!r} at {target} was changed")
         (checked if found else missing).append(output.id)
     return tuple(checked), tuple(missing)
-
-
-def _check_reservations(
-    certificate: Certificate,
-    costs: Mapping[AccountKey, Cost],
-    ledger: ReservationLedger,
-    path: Path,
-) -> None:
-    """Compare the stages' events, deltas and costs with the entries', then what was certified."""
-    reserved: Counter[EventKey] = Counter()
-    charged: dict[str, float] = defaultdict(float)
-    if len(set(certificate.ledger_entries)) != len(certificate.ledger_entries):
-        raise VerificationError(f"{path}: names a ledger entry twice")
-    for entry_id in certificate.ledger_entries:
-        entry = ledger.reserved(entry_id)
-        if entry is None:
-            raise VerificationError(f"{path}: the ledger has no entry {entry_id!r}")
-        _check_account(entry, costs, entry_id, path)
-        for event, count in _reserved_events(entry):
-            reserved[_event_key(entry, event)] += count
-        charged[entry.dataset] += entry.epsilon
-    stated: Counter[EventKey] = Counter()
-    for stage in certificate.stages:
-        for stage_event in stage.events:
-            event, count = _without_count(stage_event.model_dump(mode="json"))
-            stated[_event_key(stage, event)] += count
-    if +stated != +reserved:
-        raise VerificationError(f"{path}: {_difference(stated, reserved)}")
-    for (dataset, *_), cost in costs.items():
-        if cost.epsilon > charged[dataset] * (1 + TOLERANCE):
-            raise VerificationError(
-                f"{path}: costs epsilon={cost.epsilon:.6g} for {dataset!r}, the ledger charged"
-                f" {charged[dataset]:.6g}"
-            )
-    _check_certified(certificate, ledger, path)
-
-
-def _check_certified(certificate: Certificate, ledger: ReservationLedger, path: Path) -> None:
-    """Refuse any rewrite: each entry knows the digest of the one certificate that states it."""
-    for entry_id in certificate.ledger_entries:
-        entry = ledger.reserved(entry_id)
-        if entry is None or entry.certificate_digest is None:
-            raise VerificationError(f"{path}: the ledger has no certificate for entry {entry_id!r}")
-        if entry.certificate_digest != certificate.digest:
-            raise VerificationError(
-                f"{path}: the ledger has another certificate for entry {entry_id!r}, with digest"
-                f" {entry.certificate_digest}"
-            )
-
-
-def _event_key(about: Stage | LedgerEntry, event: str) -> EventKey:
-    return about.dataset, about.unit, about.relation, f"{about.delta:.12g}", event
-
-
-def _check_account(
-    entry: LedgerEntry, costs: Mapping[AccountKey, Cost], entry_id: str, path: Path
-) -> None:
-    if (entry.dataset, entry.unit, entry.relation) in costs:
-        return
-    raise VerificationError(
-        f"{path}: no stage is about the account of ledger entry {entry_id!r}"
-        f" ({entry.dataset}, {entry.unit}, {entry.relation.value})"
-    )
-
-
-def _reserved_events(entry: LedgerEntry) -> list[tuple[str, int]]:
-    """Return the events that an entry reserved, and how often each happened."""
-    values = dict(entry.event)
-    if values["kind"] == ROUNDS:
-        events = EVENTS.validate_python(values["events"])
-        done = [repeated(event, entry.reserved_rounds) for event in events]
-        return [_without_count(event.model_dump(mode="json")) for event in done]
-    if entry.kind == ROUNDS:
-        raise VerificationError(
-            f"ledger entry {entry.id!r} does not say what its rounds release: it was written by an"
-            " earlier version; verify without --ledger, or with that version"
-        )
-    return [_without_count(values)]
-
-
-def _without_count(event: dict[str, Any]) -> tuple[str, int]:
-    """Return an event's parameters as text, and how often it happened."""
-    count = event.pop("count", 1)
-    return json.dumps(event, sort_keys=True), int(count)
-
-
-def _difference(stated: Counter[EventKey], reserved: Counter[EventKey]) -> str:
-    key = next(key for key in (*stated, *reserved) if stated[key] != reserved[key])
-    *_, delta, event = key
-    return f"states {stated[key]} of {event} at delta={delta}, the ledger reserved {reserved[key]}"

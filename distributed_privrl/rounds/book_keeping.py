@@ -72,7 +72,7 @@ class BookKeeping:
             if not self._rows or not torch.is_grad_enabled():
                 return
             (values,) = inputs
-            if values.dim() < 2 or len(values) != self._rows:
+            if values.dim() < 2 or values.shape[0] != self._rows:
                 raise ValueError(
                     f"layer {name!r} must have the batch's {self._rows} rows on its first axis,"
                     f" got {tuple(values.shape)}"
@@ -129,7 +129,7 @@ class BookKeeping:
                     accumulator,
                 )
         additions = len(units) * (SUM_EVERY_ROWS // SUM_EVERY_VECTORS) if formed else 0
-        return max(additions, units.rows, *(len(call.inputs) for call in kept))
+        return max(additions, units.rows, *(call.inputs.shape[0] for call in kept))
 
     def _add_part(
         self,
@@ -170,9 +170,9 @@ class BookKeeping:
         calls = [
             LinearCall(
                 name=name,
-                tokens=inputs[0, ..., 0].numel(),
-                inputs=inputs.reshape(-1, inputs.shape[-1]),
-                gradients=gradient.reshape(-1, gradient.shape[-1]),
+                tokens=inputs.shape[1:-1].numel(),
+                inputs=inputs.flatten(end_dim=-2),
+                gradients=gradient.flatten(end_dim=-2),
                 has_bias=f"{name}bias" in self._flat.slices,
             )
             for (name, (inputs, _)), gradient in zip(self._calls.items(), gradients, strict=True)
@@ -264,15 +264,16 @@ def _unit_norms(
     squares: Tensor,
 ) -> Tensor:
     """Return an upper bound, tight unless addends cancel, on each unit's norm ``(U,)``."""
-    exact, least = torch.zeros_like(squares), torch.zeros_like(squares)
+    exact, least = [torch.zeros_like(squares)], torch.zeros_like(squares)
     for call, inputs, gradients in zip(calls, input_norms, gradient_norms, strict=True):
         own, products = units.times(call.tokens), inputs * gradients
         if own.most == 1:
-            exact += products
+            exact.append(products)
             continue
         a, g = own.padded(call.inputs).double(), own.padded(call.gradients).double()
         gram = torch.bmm(a, a.transpose(1, 2)) + call.has_bias
-        exact += (gram * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2))
+        exact.append((gram * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2)))
         least += (own.total(products.sqrt()) * (own.most / CANCELLATION_LIMIT)).square()
     # NaN must survive the maximum, so that the unit is found and set to zero.
-    return (torch.maximum(exact, least) + squares).sqrt() * (1 + 2.0**-40)
+    total = torch.maximum(torch.stack(exact).sum(dim=0), least) + squares
+    return total.sqrt() * (1 + 2.0**-40)

@@ -42,7 +42,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: CheckpointSta
     Raises:
         StorageError: the disk is full or the folder cannot be written.
     """
-    with atomic_path(path) as temporary:
+    with atomic_path(path, mode=0o600) as temporary:  # no certificate covers it yet
         save_file(
             {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
             temporary,

@@ -1,13 +1,14 @@
 """What a method is given to run with, and what it gives back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
@@ -65,6 +66,19 @@ class SyntheticTransitions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SyntheticTrajectories:
+    """A synthetic dataset of whole trajectories.
+
+    Args:
+        chunks: makes the trajectories, chunk by chunk, in raw units.
+        facts: figures about them for the dataset's metadata, JSON values, as public as they are.
+    """
+
+    chunks: Callable[[], Iterable[Trajectories]]
+    facts: Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LearnedPolicy:
     """A policy.
 
@@ -73,6 +87,9 @@ class LearnedPolicy:
     """
 
     save: Callable[[Path], None]
+
+
+Release = SyntheticTransitions | SyntheticTrajectories | LearnedPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,4 +106,4 @@ class MethodResult:
     stages: tuple[Stage, ...]
     spare_rounds: int
     ledger_entries: tuple[str, ...]
-    release: SyntheticTransitions | LearnedPolicy
+    release: Release

@@ -50,7 +50,7 @@ class LinearCall(NamedTuple):
         """Say whether units' gradients are formed: cheaper, or too many tokens for one sum."""
         outputs, inputs = self.shape
         gram = (units.most * self.tokens) ** 2 * (outputs + inputs)
-        return gram > _FORMING_COST * outputs * inputs or len(self.inputs) > SUM_EVERY_ROWS
+        return gram > _FORMING_COST * outputs * inputs or self.inputs.shape[0] > SUM_EVERY_ROWS
 
 
 class FormedVectors:

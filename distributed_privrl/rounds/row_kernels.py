@@ -60,7 +60,8 @@ def squared_norms(rows: Tensor) -> Tensor:
     if rows.device.type != "cpu" or not rows.is_contiguous():
         return rows.double().square().sum(dim=1)
     out = torch.zeros(rows.shape[0], dtype=torch.float64)
-    _add_squared_norms(rows.detach().numpy(), out.numpy())
+    if rows.shape[1]:
+        _add_squared_norms(rows.detach().numpy(), out.numpy())
     return out
 
 
@@ -78,7 +79,8 @@ def scale_rows_(rows: Tensor, factors: Tensor) -> Tensor:
         rows.mul_(factors[:, None])
         return rows.double().square().sum(dim=1)
     out = torch.zeros(rows.shape[0], dtype=torch.float64)
-    _scale_and_measure(rows.detach().numpy(), factors.numpy(), out.numpy())
+    if rows.shape[1]:
+        _scale_and_measure(rows.detach().numpy(), factors.numpy(), out.numpy())
     return out
 
 

@@ -32,6 +32,7 @@ class RayWorkerGroup:
         self._names = list(names)
         self._actors = list(actors)
         self._repeat = repeat_lost_calls
+        self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel by name."""
@@ -72,7 +73,7 @@ class RayWorkerGroup:
                 except ray.exceptions.RayTaskError as error:
                     raise _own_error(error) from None
                 except ray.exceptions.RayActorError as error:
-                    if not self._repeat or time.monotonic() > deadline:
+                    if self._closed or not self._repeat or time.monotonic() > deadline:
                         raise WorkerLostError(
                             f"worker {index} of {self.size} died during {method}: look at its"
                             " node's memory, then run again with --resume"
@@ -86,6 +87,7 @@ class RayWorkerGroup:
         """End the actors."""
         import ray
 
+        self._closed = True
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []

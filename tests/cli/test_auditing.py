@@ -21,7 +21,14 @@ def audited(finished, tmp_path_factory):
 def test_a_run_is_audited(audited):
     out, result = audited
     lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
-    assert set(lines) == {"mu of one round", "sampled", "not for release"}
+    assert set(lines) == {"mu of one round", "sampled", "report", "not for release"}
+    assert lines["report"].strip() == str(out / "canary.json")
+    section = next(
+        section
+        for section in json.loads((out / "private" / "report.json").read_text())["sections"]
+        if section["title"] == "One round over canaries"
+    )
+    assert {metric["kind"] for metric in section["metrics"]} == {"public"}
     assert lines["not for release"].strip() == str(out / "private" / "report.html")
     facts = json.loads((out / "private" / "audit.json").read_text())
     assert facts["membership"]["rounds"] == 3
@@ -35,7 +42,7 @@ def test_nothing_private_is_said(audited):
     canary = json.loads((out / "canary.json").read_text())
     figures = {f"{value:.4f}" for value in canary["mu"].values()}
     figures |= {f"{value:.4g}" for value in canary["sampled"].values()}
-    *said, _ = result.stdout.splitlines()
+    *said, _, _ = result.stdout.splitlines()  # but for the paths
     assert set(re.findall(r"-?\d[\d.]*\b", " ".join(said))) <= figures
 
 
@@ -55,6 +62,15 @@ def test_a_configuration_is_audited_without_any_dataset(workplace):
     result = workplace.privrl("audit", workplace.config, "--out", out, "-o", "privacy.epsilon=2")
     assert result.exit_code == 0, result.output
     assert str(out / "canary.json") in result.stdout
+    first = json.loads((out / "canary.json").read_text())
+    assert set(first["mu"]) == {"value", "low", "high", "charged"}
+    assert set(first["sampled"]) == {"value", "low", "high", "configured"}
+    assert first["noise_source"] == "float64_lattice"
+    again = workplace.folder / "again"
+    workplace.privrl("audit", workplace.config, "--out", again, "-o", "privacy.epsilon=2")
+    second = json.loads((again / "canary.json").read_text())
+    assert first["mu"]["charged"] == second["mu"]["charged"]
+    assert first["mu"]["value"] != second["mu"]["value"]  # the noise is drawn, not seeded
     assert not (out / "private").exists()
     assert not workplace.datasets.exists()
 

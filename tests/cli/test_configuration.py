@@ -25,6 +25,31 @@ def test_validate(workplace):
     assert wrong.stdout == ""
 
 
+MAZE = ("-o", "data.environment=privrl/Maze2D-umaze-v0")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ((*MAZE, "-o", "evaluation.trainers=[rllib_iql]"), 0, ""),
+        ((*MAZE, "-o", "evaluation.trainers=[none]"), 2, "unknown trainer 'none'"),
+        ((*MAZE, "-o", "evaluation.trainers=[discrete_cql]"), 2, "must be a Discrete"),
+        (
+            (*MAZE, *("-o", "evaluation.trainers=[iql]", "-o", "evaluation.options={iql: {b: 1}}")),
+            *(2, "'iql' has no option b"),
+        ),
+        (("-o", "evaluation.trainers=[iql]"), 2, "needs data.environment"),
+        (("-o", "data.bounds=environment", "-o", "data.environment=No-v1"), 2, "'No-v1' cannot be"),
+        ((*MAZE, "-o", "data.bounds=environment"), 0, ""),
+        ((*MAZE, "-o", "evaluation.trainers=[rllib_bc]", "-o", "privacy.epsilon=null"), 4, "null"),
+    ],
+)
+def test_validate_passes_nothing_that_run_refuses(workplace, options, code, message):
+    result = workplace.privrl("config", "validate", workplace.config, *options)
+    assert result.exit_code == code, result.output
+    assert message in result.stderr
+
+
 @pytest.mark.parametrize("arguments", [(), ("--method", "privorl_n")])
 def test_schema_accepts_what_is_right_and_nothing_else(workplace, arguments):
     schema = json.loads(workplace.privrl("config", "schema", *arguments).stdout)

@@ -95,6 +95,18 @@ def test_import_names_the_wrong_column(workplace):
     assert not workplace.datasets.exists() or not list(workplace.datasets.iterdir())
 
 
+def test_a_schema_that_lacks_a_key_is_one_short_line(workplace):
+    table, schema = workplace.folder / "stays.csv", workplace.folder / "schema.yaml"
+    table.write_text(TABLE)
+    schema.write_text(SCHEMA.replace("trajectory: stay", "unit: stay"))
+    result = workplace.privrl("import", table, "--schema", schema, "--dataset", "clinic/stays-v0")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: {schema}: split_at_flags=False: without a trajectory column or split_at_flags,"
+        " columns.next_observation must be named\n"
+    )
+
+
 def test_collect_refuses_unknown_recipes_and_options(workplace):
     unknown = workplace.privrl("collect", "chess", "--dataset", "a-v0")
     assert unknown.exit_code == 2
@@ -102,6 +114,13 @@ def test_collect_refuses_unknown_recipes_and_options(workplace):
     option = workplace.privrl("collect", "maze2d-umaze", "--dataset", "a-v0", "-o", "colour=red")
     assert option.exit_code == 2
     assert "colour" in option.stderr
+
+
+def test_help_lists_the_recipes(workplace):
+    from distributed_privrl.collection import RECIPES
+
+    text = "".join(workplace.privrl("collect", "--help").stdout.split())
+    assert all(name.removesuffix("-dense") in text for name in RECIPES)
 
 
 def test_collect_is_deterministic_in_its_seed(finished, workplace):
@@ -121,12 +140,16 @@ def test_a_dataset_is_split_by_units(workplace):
     assert made.exit_code == 0, made.output
     result = workplace.privrl("split", "maze/all-v0", "--held-out", 0.5)
     assert result.exit_code == 0, result.output
-    first, second = result.stdout.splitlines()
-    assert first.startswith("maze/all-training-v0: ")
-    assert second.startswith("maze/all-held-out-v0: ")
-    refused = workplace.privrl("split", "maze/all-v0", "--held-out", 2)
+    assert result.stdout.splitlines() == [  # no counts: numbers of units may be private
+        "maze/all-training-v0: each trajectory with probability 0.5",
+        "maze/all-held-out-v0: each trajectory with probability 0.5",
+    ]
+    refused = workplace.privrl("split", "maze/all-v0", "--held-out", 1.3)
     assert refused.exit_code == 2
-    assert "held_out_share" in refused.stderr
+    assert "--held-out=1.3 must" in refused.stderr
+    again = workplace.privrl("split", "maze/all-v0", "--held-out", 0.5)
+    assert again.exit_code == 2
+    assert f"rm -r {workplace.datasets / 'maze' / 'all-held-out-v0'}" in again.stderr
 
 
 def test_rllib_gets_public_rows_alone(workplace):

@@ -168,7 +168,7 @@ def test_errors_are_one_line_and_leave_nothing_behind(run, store, change, messag
         (D4RL.replace("{extra}", "order: x"), "order needs a trajectory column"),
         (
             D4RL.replace("{split}", "false\nlayout: packed").replace("{extra}", SUCCESSORS),
-            "layout packed needs",
+            "layout='packed': needs",
         ),
         (D4RL.replace("type: box}}", "type: multi_discrete, n: [2]}}"), "n has 1 values, its part"),
     ],

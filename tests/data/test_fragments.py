@@ -52,8 +52,9 @@ def test_fragments_are_cut_at_fixed_offsets_of_their_own_episode(horizon):
             real = episode[start : start + horizon]
             assert fragments.unit_ids[f] == trajectories.unit_ids[k]
             np.testing.assert_array_equal(steps[f, : len(real)], real)
-            assert not steps[f, len(real) :].any()
-            assert mask[f].tolist() == [1.0] * len(real) + [0.0] * (horizon - len(real))
+            assert not steps[f, len(real) :, :-2].any()
+            assert (steps[f, len(real) :, -2:] == episode[-1, -2:]).all()
+            assert mask[f].tolist() == [1.0] * horizon
             link = episode[start - 1] if start else np.zeros(own.step_width)
             np.testing.assert_array_equal(condition[f], link)
             f += 1
@@ -77,10 +78,25 @@ def test_the_parts_are_views_of_arrays_and_of_tensors():
 def test_an_episode_that_does_not_terminate_is_truncated_at_its_last_step():
     trajectories = random_walk(2, 5)
     steps = encoder(2).split(encoder(2).encode(trajectories).rows)[1]
-    assert steps[..., -1].tolist() == [[-1, -1], [-1, -1], [1, 0]] * 2
+    assert steps[..., -1].tolist() == [[-1, -1], [-1, -1], [1, 1]] * 2
     trajectories.terminated[4] = True
     steps = encoder(2).split(encoder(2).encode(trajectories).rows)[1]
-    assert (steps[2, 0, -2:] == [1, -1]).all()
+    assert (steps[2, :, -2:] == [1, -1]).all()
+
+
+def test_a_linking_step_tells_the_time_in_place_of_its_truncated_bit():
+    trajectories = random_walk(2, 7)
+    timed, plain = FragmentEncoder(TRANSITIONS, 2, time_limit=6), encoder(2)
+    rows, expected = timed.encode(trajectories).rows, plain.encode(trajectories).rows
+    clock = timed.split(rows)[0][:, -1]
+    np.testing.assert_allclose(clock, [0, -1 / 3, 1 / 3, 1] * 2, atol=1e-6)
+    assert plain.split(expected)[0][:, -1].tolist() == [0, -1, -1, -1] * 2
+    timed.split(rows)[0][:, -1] = plain.split(expected)[0][:, -1]
+    np.testing.assert_array_equal(rows, expected)
+    assert timed.clock(1000) == 1
+    assert FragmentEncoder.from_json(timed.to_json()).time_limit == 6
+    with pytest.raises(ConfigError, match="time_limit must be at least 1, got 0"):
+        FragmentEncoder(TRANSITIONS, 2, time_limit=0)
 
 
 def test_episodes_do_not_meet():
@@ -125,8 +141,9 @@ def test_steps_are_decoded_to_the_transitions_they_came_from(discrete):
     own = FragmentEncoder(transitions, 3)
     read = FragmentEncoder.from_json(own.to_json())
     assert read.layout == own.layout
-    _, steps, mask = read.split(read.encode(trajectories).rows)
-    decoded, truncated = read.decode_steps(steps[mask.astype(bool)])
+    _, steps, _ = read.split(read.encode(trajectories).rows)
+    real = np.abs(steps[..., :-2]).any(axis=2)
+    decoded, truncated = read.decode_steps(steps[real])
     expected = trajectories.transitions("trajectory")
     for name in ("observations", "actions", "rewards", "next_observations", "terminated"):
         np.testing.assert_allclose(

@@ -42,9 +42,10 @@ def test_sides_share_no_unit_and_lose_no_row(tmp_path: Path, layout: Any) -> Non
     store.write_trajectories(
         "a/all-v3", episodes(), layout=layout, unit_column="patient", environment="X-v0", **SPACES
     )
-    training, held_out = split(store, "a/all-v3", held_out_share=0.2, seed=0)
+    training, held_out = split(store, "a/all-v3", held_out_share=0.4, seed=3)
     assert (training.id, held_out.id) == ("a/all-training-v3", "a/all-held-out-v3")
-    assert (training.total_trajectories, held_out.total_trajectories) == (24, 6)
+    assert training.total_trajectories + held_out.total_trajectories == COUNT
+    assert held_out.total_trajectories in range(3, 28, 3)
     for info in (training, held_out):
         assert (info.layout, info.unit_column, info.environment) == (layout, "patient", "X-v0")
     one, other = (store.read_trajectories(info.id) for info in (training, held_out))
@@ -65,7 +66,8 @@ def test_rows_without_trajectories_are_split_one_by_one(tmp_path: Path) -> None:
     steps = episodes().transitions("transition")
     store.write_transitions("rows-v0", steps, layout="transitions", **SPACES)
     training, held_out = split(store, "rows-v0", held_out_share=0.25, seed=0)
-    assert (training.total_steps, held_out.total_steps) == (90, 30)
+    assert training.total_steps + held_out.total_steps == 120
+    assert 15 < held_out.total_steps < 45  # 30 and three standard deviations
     assert not np.intersect1d(rewards(store, training.id), rewards(store, held_out.id)).size
 
 
@@ -80,7 +82,7 @@ def test_the_seed_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "message"), [(0.0, r"\(0, 1\)"), (1.0, r"\(0, 1\)"), (0.01, "leaves a side empty")]
+    ("share", "message"), [(0.0, r"\(0, 1\)"), (1.0, r"\(0, 1\)"), (0.001, "leaves a side empty")]
 )
 def test_a_side_is_never_empty(tmp_path: Path, share: float, message: str) -> None:
     store = DatasetStore(tmp_path)
@@ -104,4 +106,46 @@ def test_both_sides_of_public_rows_are_public(tmp_path: Path) -> None:
     store.write_trajectories("own-v0", episodes(), **SPACES)
     for name, expected in (("all-v0", True), ("own-v0", False)):
         sides = split(store, name, held_out_share=0.5, seed=0)
-        assert [side.may_leave for side in sides] == [expected, expected]
+        assert [side.declared_public for side in sides] == [expected, expected]
+        assert [side.split_of for side in sides] == [() if expected else (name,)] * 2
+
+
+def test_a_side_of_a_side_knows_both(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path)
+    store.write_trajectories("own-v0", episodes(), **SPACES)
+    split(store, "own-v0", held_out_share=0.5, seed=0)
+    inner, _ = split(store, "own-training-v0", held_out_share=0.5, seed=1)
+    assert inner.split_of == ("own-v0", "own-training-v0")
+    assert inner.split_by_position
+
+
+def test_without_a_unit_the_sides_lose_that_unit_alone(tmp_path: Path) -> None:
+    everything = episodes()
+    sides: dict[int | None, list[set[int]]] = {}
+    for gone in (None, *np.unique(PATIENTS).tolist()):
+        store = DatasetStore(tmp_path / str(gone))
+        kept = everything.select(np.flatnonzero(gone != PATIENTS) if gone else range(COUNT))
+        store.write_trajectories("a-v0", kept, unit_column="patient", **SPACES)
+        infos = split(store, "a-v0", held_out_share=0.4, seed=3)
+        assert not any(info.split_by_position for info in infos)
+        found = (store.read_trajectories(info.id).unit_ids.tolist() for info in infos)
+        sides[gone] = [set(units) for units in found]
+    for gone, found in sides.items():
+        assert found == [side - {gone} for side in sides[None]]
+
+
+def test_about_the_share_is_held_out(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path)
+    count = 5000
+    steps = Trajectories(
+        observations=np.zeros((count + 1, 2)),
+        actions=np.zeros((count, 1)),
+        rewards=np.arange(count),
+        terminated=np.zeros(count, bool),
+        truncated=np.zeros(count, bool),
+        offsets=np.array([0, count]),
+        unit_ids=np.zeros(1, np.uint64),
+    ).transitions("transition")
+    store.write_transitions("rows-v0", steps, layout="transitions", **SPACES)
+    _, held_out = split(store, "rows-v0", held_out_share=0.3, seed=0)
+    assert abs(held_out.total_steps - 1500) < 5 * np.sqrt(count * 0.3 * 0.7)

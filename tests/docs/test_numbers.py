@@ -14,7 +14,7 @@ from distributed_privrl.experiments import demo
 from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.methods.privorl import pretraining
 from distributed_privrl.methods.privorl.config import DenoiserConfig
-from distributed_privrl.methods.privorl.network import DiffusionUpdate
+from distributed_privrl.methods.privorl.network import DiffusionUpdate, RowSynthesizer
 from distributed_privrl.privacy import noise, quantiles, verification
 from distributed_privrl.privacy.quantiles import QuantileRelease
 from distributed_privrl.privacy.units import Relation
@@ -126,8 +126,7 @@ def test_float32_sums_move_by_little_more_than_the_clip_norm() -> None:
     assert 2 * 1024 * 2.0**-24 * 1024 == 1 / 8
     units, width, clip_norm = 4096, 11, 0.5
     update = DiffusionUpdate(
-        model=DenoiserConfig(width=64, depth=2),
-        row_width=width,
+        synthesizer=RowSynthesizer(model=DenoiserConfig(width=64, depth=2), row_width=width),
         seed=0,
         clip_norm=clip_norm,
         micro_batch_rows=128,

@@ -6,7 +6,9 @@ import pytest
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.evaluation import canaries
 from distributed_privrl.evaluation.canaries import canary_round, measured_mu
+from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.ledger import Ledger, LedgerEntry
 from distributed_privrl.privacy.noise import SecureNoise
 
 ROUND = PrivateRound(clip_norm=1.5, noise_multiplier=0.1, sampling_probability=0.02)
@@ -75,3 +77,21 @@ def test_a_test_key_repeats_the_round() -> None:
 def test_too_few_canaries_are_refused() -> None:
     with pytest.raises(ConfigError, match="canaries must be at least 100, got 10"):
         canary_round(ROUND, canaries=10)
+
+
+def test_the_temporary_ledger_states_what_the_round_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries: list[LedgerEntry] = []
+
+    class Kept(Ledger):
+        def close(self) -> None:
+            entries.extend(self.entries())
+            super().close()
+
+    monkeypatch.setattr(canaries, "Ledger", Kept)
+    found = canary_round(ROUND, canaries=200, insecure_key=1)
+    assert found.noise_source == "insecure_seeded"
+    (entry,) = entries
+    event = replace(ROUND, sampling_probability=0.5).event(1)
+    charged = epsilon((event,), delta=entry.delta, relation=ROUND.relation, accountant="pld")
+    assert entry.epsilon == pytest.approx(charged, rel=0.01)
+    assert entry.epsilon != 1.0

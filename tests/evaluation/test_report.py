@@ -21,6 +21,7 @@ from distributed_privrl.evaluation.report import (
     explain,
     write_report,
 )
+from distributed_privrl.evaluation.source import Source
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 
 CERTIFICATE: dict[str, Any] = {
@@ -53,6 +54,7 @@ CERTIFICATE: dict[str, Any] = {
     ],
     "outputs": [{"id": "clinic/synthetic-v0", "sha256": "ab12"}],
     "digest": "cd34",
+    "ledger_entries": ["entry-9"],
 }
 IMAGE = maze_positions({"synthetic": np.zeros((3, 2))})
 
@@ -105,7 +107,10 @@ def test_public_report_says_what_the_certificate_says(tmp_path: Path) -> None:
         "digest": "cd34",
     }
     (part,) = numbers["sections"]
-    assert part["metrics"] == [{"name": "marginal", "value": 0.93125, "kind": "public"}]
+    note = "1 is the best"
+    assert part["metrics"] == [
+        {"name": "marginal", "value": 0.93125, "explanation": note, "kind": "public"}
+    ]
     assert part["figures"] == ["Where it went"]
 
 
@@ -127,9 +132,49 @@ def test_released_values_name_their_ledger_entry(tmp_path: Path) -> None:
     assert numbers["sections"][0]["metrics"][0] == {
         "name": "marginal",
         "value": 7.5,
+        "explanation": "1 is the best",
         "kind": "released",
         "ledger_entry": "entry-9",
     }
+
+
+RELEASED_FIGURE = ReleasedFigure(image=IMAGE, caption="Samples", ledger_entry="entry-9")
+
+
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        {**CERTIFICATE, "ledger_entries": ["entry-8"]},
+        {**CERTIFICATE, "ledger_entries": []},
+        {**CERTIFICATE, "status": "invalid"},
+        {**CERTIFICATE, "status": "non_private"},
+        {},
+    ],
+)
+@pytest.mark.parametrize(
+    "shown",
+    [section(ReleasedValue(7.5, "entry-9")), section(PublicValue(1.0), RELEASED_FIGURE)],
+)
+def test_public_report_shows_what_a_valid_certificate_paid_for(
+    tmp_path: Path, shown: Section, certificate: dict[str, Any]
+) -> None:
+    with pytest.raises(UnsafeError, match="paid by ledger entry entry-9, which no valid"):
+        write(tmp_path, shown, certificate=certificate)
+    assert not list(tmp_path.iterdir())
+    write(tmp_path / "private", shown, certificate=certificate, audience="private")
+
+
+def test_a_source_says_what_may_leave() -> None:
+    released = Source(kind="released", ledger_entry="entry-9")
+    assert released.value(1.0) == ReleasedValue(1.0, "entry-9")
+    assert Source(kind="public").value(1.0) == PublicValue(1.0)
+    assert Source(kind="private").value(1.0) == 1.0
+    kinds = [type(one.figure(IMAGE, "x")) for one in (released, Source(kind="public"))]
+    assert kinds == [ReleasedFigure, PublicFigure]
+    assert type(Source(kind="private").figure(IMAGE, "x")) is PrivateFigure
+    for wrong in ({"kind": "released"}, {"kind": "public", "ledger_entry": "entry-9"}):
+        with pytest.raises(ConfigError, match="ledger_entry="):
+            Source(**wrong)
 
 
 @pytest.mark.parametrize("bare", [0.93, 3, "text", None, np.float64(1.0), [PublicValue(1.0)]])
@@ -166,6 +211,7 @@ def test_private_report_is_marked_and_readable_by_its_owner_alone(tmp_path: Path
     assert numbers["sections"][0]["metrics"][0] == {
         "name": "marginal",
         "value": 0.5,
+        "explanation": "1 is the best",
         "kind": "private",
     }
     for path in folder.iterdir():

@@ -3,6 +3,7 @@
 import json
 import shutil
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.errors import ConfigError, StorageError, VerificationError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
 from distributed_privrl.data.store import DatasetStore
@@ -26,6 +27,13 @@ from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import METHODS, method_named, parse_config
 from distributed_privrl.experiments.run import run
 from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.certificate import (
+    Certificate,
+    account_costs,
+    digest_of,
+    total_cost,
+    total_cross_check,
+)
 
 MEMBERS, OTHERS = "audit/members-v0", "audit/others-v0"
 ROWS, ROUNDS = 60, 800
@@ -338,7 +346,9 @@ def test_a_configuration_alone_reads_no_data(tmp_path: Path) -> None:
     assert found.canary.sampled.chance == 0.5
     assert found.canary.sampled.low < 0.5 < found.canary.sampled.high
     assert [path.name for path in (tmp_path / "audit").iterdir()] == ["canary.json"]
-    facts = json.loads((tmp_path / "audit" / "canary.json").read_text())["epsilon_of_one_round"]
+    written = json.loads((tmp_path / "audit" / "canary.json").read_text())
+    assert written["noise_source"] == "insecure_seeded"
+    facts = written["epsilon_of_one_round"]
     assert facts["sampled"]["charged"] <= facts["all_units"]["charged"]
     for name, change in (("privacy", {"privacy__epsilon": None}), ("units", {"data__units": None})):
         with pytest.raises(ConfigError, match=name):
@@ -462,8 +472,9 @@ def test_units_of_several_rows_are_scored_whole(world: World, tmp_path: Path) ->
     """A run whose unit is a person: members are persons, not rows."""
     store = DatasetStore(tmp_path / "datasets")
     persons = np.arange(ROWS) // 3
-    for dataset, seed in ((MEMBERS, 1), (OTHERS, 2)):
-        write(store, dataset, replace(rows(ROWS, seed), unit_ids=persons), unit_column="person")
+    for dataset, seed, first in ((MEMBERS, 1, 0), (OTHERS, 2, 20), ("audit/same-v0", 3, 19)):
+        held = replace(rows(ROWS, seed), unit_ids=persons + first)
+        write(store, dataset, held, unit_column="person")
     (tmp_path / "bounds.yaml").write_text(BOUNDS)
     config = configuration(
         tmp_path,
@@ -481,6 +492,87 @@ def test_units_of_several_rows_are_scored_whole(world: World, tmp_path: Path) ->
     found = place.audit("run", tmp_path / "audit").membership
     assert not isinstance(found, str | None)
     assert (found.figures.members, found.figures.non_members) == (20, 20)
+    with pytest.raises(ConfigError, match=r"same-v0 holds units \(person\) of audit/members-v0"):
+        place.audit("run", tmp_path / "other", held_out="audit/same-v0")
+    assert not (tmp_path / "other").exists()
+
+
+PUBLIC = "audit/public-v0"
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A short run with real noise and a public dataset: its certificate is valid."""
+    folder = tmp_path_factory.mktemp("certified")
+    (folder / "bounds.yaml").write_text(BOUNDS)
+    place = World(folder, DatasetStore(folder / "datasets"))
+    for dataset, seed in ((MEMBERS, 1), (OTHERS, 5), (PUBLIC, 6)):
+        write(place.store, dataset, rows(ROWS, seed))
+    config = configuration(folder, data__public=[PUBLIC], training__rounds=3, output__size=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "write_reports", lambda *_: None)
+        place.train("run", config)
+    return place
+
+
+def test_rows_of_a_public_dataset_are_not_held_out(certified: World, tmp_path: Path) -> None:
+    shared = certified.store.read_transitions(PUBLIC, unit="transition").select(slice(1))
+    held = Transitions.concatenate([rows(30, 8), shared])
+    write(certified.store, "audit/half-public-v0", held)
+    with pytest.raises(ConfigError, match=r"half-public-v0 holds rows of audit/public-v0"):
+        certified.audit("run", tmp_path / "audit", held_out="audit/half-public-v0")
+
+
+def _more_noise(values: dict[str, Any]) -> None:
+    """Rewrite a certificate so that it agrees with itself."""
+    event = values["stages"][0]["events"][0]
+    event["noise_multiplier"] *= 4
+    stages = Certificate.model_validate(values).stages
+    cost, figure = total_cost(account_costs(stages)), total_cross_check(stages)
+    values |= {"epsilon": cost.epsilon, "epsilon_rdp": figure.epsilon}
+    values["digest"] = digest_of(values)
+
+
+def _less_epsilon(values: dict[str, Any]) -> None:
+    values["epsilon"] /= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(_less_epsilon, "the digest does not match"), (_more_noise, "the ledger reserved")],
+)
+def test_the_certificate_is_verified_first(
+    certified: World, tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    run_folder = tmp_path / "run"
+    shutil.copytree(certified.folder / "run", run_folder)
+    values = json.loads((run_folder / "certificate.json").read_text())
+    change(values)
+    (run_folder / "certificate.json").write_text(json.dumps(values))
+    with pytest.raises(VerificationError, match=message):
+        certified.audit(str(run_folder), tmp_path / "audit")
+    assert not (tmp_path / "audit").exists()
+
+
+def test_released_files_that_changed_are_not_audited(certified: World, tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path / "datasets")
+    shutil.copytree(certified.store.root, store.root)
+    parquet = "data/transitions.parquet"
+    shutil.copy(store.root / MEMBERS / parquet, store.root / "audit/private-v0" / parquet)
+    with pytest.raises(VerificationError, match="was changed"):
+        certified.audit("run", tmp_path / "audit", store=store)
+
+
+def test_a_valid_run_is_audited_with_and_without_its_ledger(
+    certified: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, url in (("with", certified.ledger), ("without", None)):
+        monkeypatch.setenv("PRIVRL_LEDGER", f"sqlite:///{tmp_path / 'none.sqlite'}")
+        found = certified.audit("run", tmp_path / name, ledger_url=url).canary
+        assert not isinstance(found, str)
+        assert found.noise_source == "float64_lattice"  # nobody chose another
+        facts = json.loads((tmp_path / name / "canary.json").read_text())
+        assert facts["noise_source"] == "float64_lattice"
 
 
 def test_bounds_found_with_noise_are_read_from_the_ledger(world: World, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 import json
+import shutil
+import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +11,24 @@ import pytest
 
 from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.bc import BC
+from distributed_privrl.cli.progress import is_timed
 from distributed_privrl.collection import collect
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments import reference_returns
-from distributed_privrl.evaluation.returns import normalised
+from distributed_privrl.evaluation.report import Section
+from distributed_privrl.evaluation.returns import normalised, spread
+from distributed_privrl.evaluation.source import Source
 from distributed_privrl.evaluation.trainer import PlainTrainer, configured
+from distributed_privrl.experiments import evaluate as module
 from distributed_privrl.experiments.agents import ratio_section, return_ratios, returns_section
 from distributed_privrl.experiments.evaluate import evaluate_datasets
 from distributed_privrl.privacy.metrics import PublicValue
+from tests.experiments.certified import ENTRY, certify
 
-CERTIFICATE = {"status": "valid", "stages": [], "ledger_entries": ["entry-1"], "digest": "d"}
+RELEASED = Source(kind="released", ledger_entry=ENTRY)
 SMALL = {"seeds": 2, "steps": 20, "episodes": 2}
 
 
@@ -30,7 +38,7 @@ def store(tmp_path: Path) -> DatasetStore:
     store = DatasetStore(tmp_path / "datasets")
     for name, public in (("gym/released-v0", False), ("gym/own-v0", False), ("gym/open-v0", True)):
         collect("cartpole-mixed", dataset=name, store=store, steps=600, public=public)
-    store.update_metadata("gym/released-v0", {"privacy_certificate": CERTIFICATE})
+    certify(store, "gym/released-v0")
     return store
 
 
@@ -58,7 +66,7 @@ class Trainer:
 
 
 def _evaluate(store: DatasetStore, out: Path, **options: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {"synthetic": "gym/released-v0", "executor": LocalExecutor(), **SMALL}
+    given: dict[str, Any] = {"synthetic": "gym/released-v0", **SMALL}
     return evaluate_datasets(store=store, out=out, **{**given, **options})
 
 
@@ -76,7 +84,7 @@ def test_every_discrete_agent_has_its_cell(store: DatasetStore, tmp_path: Path) 
         for name in names
     }
     figures = _evaluate(store, out, trainers=names, more_trainers=small)
-    assert set(figures) == {"dataset", "environment", *names}
+    assert set(figures) == {"dataset", "environment", "kind", *names}
     assert all(1 <= figures[name] <= 500 for name in names)
     cells = {path.name for path in (out / "agents").iterdir()}
     assert cells == {f"{name}-{seed}.json" for name in names for seed in (0, 1)}
@@ -98,7 +106,9 @@ def test_a_failed_seed_is_shown_and_the_others_go_on(store: DatasetStore, tmp_pa
     figures = _evaluate(store, out, **options)
     assert figures["failed"] == {"fake, seed 0": "RuntimeError: no luck"}
     assert isinstance(figures["fake"], float)
-    assert dict(_report(out))["fake, seed 0"] == "failed: RuntimeError: no luck"
+    assert dict(_report(out))["fake, seed 0"] == "failed: RuntimeError"
+    for path in out.rglob("*.*"):  # the text of an error may quote rows and paths
+        assert (b"no luck" in path.read_bytes()) == (path == out / "private" / "failures.json")
     with pytest.raises(ConfigError, match="--resume"):
         _evaluate(store, out, **options)
     again = _evaluate(store, out, **options, resume=True)
@@ -144,17 +154,20 @@ def test_real_rows_train_plain_loops_in_private(store: DatasetStore, tmp_path: P
         reference="gym/own-v0",
         seeds=1,
     )
-    assert set(figures) == {"dataset", "environment", "fake"}
+    assert set(figures) == {"dataset", "environment", "kind", "fake"}
     assert len(trainer.asked) == 1  # the reference is trained by the loop of the same agent
     ratios = json.loads((out / "private" / "ratios.json").read_text())
     real = json.loads((out / "private" / "agents-on-real-rows" / "bc-0.json").read_text())
     assert real["dataset"] == "gym/own-v0"
     assert ratios["fake"]["synthetic"] == pytest.approx(figures["fake"])
     assert ratios["fake"]["ratio"] == pytest.approx(figures["fake"] / ratios["fake"]["real"])
-    assert "fake: synthetic / real" in dict(_report(out / "private"))
+    shown = dict(_report(out / "private"))
+    assert "fake: synthetic / real" in shown
+    assert shown["fake, synthetic: mean return"] == pytest.approx(figures["fake"])
+    assert shown["fake, real: mean return"] == pytest.approx(ratios["fake"]["real"])
     assert "fake: synthetic / real" not in dict(_report(out))
     for path in (out / "private").rglob("*"):
-        assert path.stat().st_mode & 0o077 == 0 or path.is_dir()
+        assert path.stat().st_mode & 0o077 == 0, path
     assert (out / "private").stat().st_mode & 0o077 == 0
 
 
@@ -171,7 +184,7 @@ def test_who_shares_rows_gets_no_sensitive_ones(
         _evaluate(store, tmp_path / "out", **options)
         assert trainer.asked
         return
-    with pytest.raises(UnsafeError, match="fake may not read it"):
+    with pytest.raises(UnsafeError, match="fake may not"):
         _evaluate(store, tmp_path / "out", **options)
     assert not trainer.asked
     assert not (tmp_path / "out").exists()
@@ -193,7 +206,9 @@ def test_agents_run_beside_each_other(
         "bad": Trainer(asked=[], fails={0}),
     }
     options = {"trainers": ("bc", "bad"), "more_trainers": small, "seeds": 1}
-    apart = _evaluate(store, tmp_path / "ray", **options, executor=ray_executor, parallel=2)
+    options["start_executor"] = lambda: ray_executor
+    apart = _evaluate(store, tmp_path / "ray", **options, parallel=2)
+    options["start_executor"] = LocalExecutor
     assert apart["failed"] == {"bad, seed 0": "RuntimeError: no luck"}
     assert apart == _evaluate(store, tmp_path / "here", **options)
 
@@ -203,12 +218,16 @@ def test_returns_are_normalised_where_references_are_known() -> None:
     trial = {"trainer": "iql", "agent": "iql", "seed": 0, **curve}
     real = {**trial, "curve_returns": [[228.61]]}
     maze = "privrl/Maze2D-umaze-v0"
-    section = returns_section([trial], maze, certificate={}, source="e")
+    section = returns_section([trial], maze, certificate={}, source=RELEASED)
     assert [one.value.value for one in section.metrics] == pytest.approx([49.98, 0])
     found = return_ratios([trial], [real], maze, {"iql": "iql"})
     assert found["iql"] == pytest.approx({"synthetic": 0, "real": 100, "ratio": 0}, abs=1e-9)
-    worse = return_ratios([real], [{**trial, "curve_returns": [[-5.0]]}], "P-v1", {"iql": "iql"})
-    assert ratio_section(worse, []).metrics[0].value == "not applicable"
+    worse = ([real], [{**trial, "curve_returns": [[-5.0]]}], "P-v1", {"iql": "iql"})
+    assert return_ratios(*worse)["iql"]["ratio"] is None
+    *sides, ratio = ratio_section(*worse).metrics
+    assert ratio.value == "not applicable"
+    assert [side.value for side in sides] == pytest.approx([228.61, -5])
+    assert all(side.explanation == "1 ok, 0 failed; 1 seed, no interval" for side in sides)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +248,7 @@ def test_the_paper_s_cell_stands_beside_the_same_cell(
     trial = {"trainer": "rllib_iql", "agent": "iql", "seed": 0, **curve}
     certificate = {"method": method, "epsilon": epsilon}
     environment = f"privrl/Maze2D-{maze}-v0"
-    section = returns_section([trial], environment, certificate=certificate, source="entry-1")
+    section = returns_section([trial], environment, certificate=certificate, source=RELEASED)
     *own, last = section.metrics
     if shown is None:
         assert not any("paper" in metric.name for metric in section.metrics)
@@ -241,18 +260,203 @@ def test_the_paper_s_cell_stands_beside_the_same_cell(
     assert f"at epsilon {nearest}: {shown / 71.0:.2f} of the same agent" in last.explanation
 
 
-def test_evaluate_says_the_paper_s_cell(tmp_path: Path) -> None:
+def test_a_report_has_the_paper_s_cell(tmp_path: Path) -> None:
     store = DatasetStore(tmp_path / "datasets")
-    name, certified = "maze/released-v0", {**CERTIFICATE, "method": "privorl_n", "epsilon": 9.5}
+    name = "maze/released-v0"
     collect("maze2d-umaze", dataset=name, store=store, steps=700)
-    store.update_metadata(name, {"privacy_certificate": certified})
+    certify(store, name, epsilon=9.5)
     small = PlainTrainer(configured(_plain("iql"), {"hidden": [8], "batch_size": 16}))
     options = {"trainers": ("rllib_iql",), "more_trainers": {"rllib_iql": small}, "seeds": 1}
     figures = _evaluate(store, tmp_path / "out", synthetic=name, **{**options, "episodes": 1})
-    (said,) = figures["published"].values()
-    assert said.startswith("70.3, PrivORL-n on D4RL's maze2d-umaze at epsilon 10: 0.99 of")
-    mean = figures["rllib_iql"]
     assert figures["normalised"]["rllib_iql"] == pytest.approx(
-        normalised(mean, reference_returns("privrl/Maze2D-umaze-v0"))
+        normalised(figures["rllib_iql"], reference_returns("privrl/Maze2D-umaze-v0"))
     )
+    assert "published" not in figures
     assert dict(_report(tmp_path / "out"))["rllib_iql: normalised return in the paper"] == 70.3
+
+
+class Quoting(Trainer):
+    """Fails and quotes the rows."""
+
+    def train(self, transitions: Any, spaces: Any, **options: Any) -> "Trainer":
+        raise ConfigError(f"the largest observation is {transitions.observations.max()}")
+
+
+def test_nothing_is_said_of_rows_that_may_not_leave(store: DatasetStore, tmp_path: Path) -> None:
+    told: list[str] = []
+    options: dict[str, Any] = {
+        "synthetic": "gym/own-v0",
+        "trainers": ("fake", "quoting"),
+        "more_trainers": {"fake": Trainer(asked=[]), "quoting": Quoting(asked=[], name="quoting")},
+        "progress": lambda stage, *_: told.append(stage),
+    }
+    figures = _evaluate(store, tmp_path / "out", **options)
+    assert figures == {"dataset": "gym/own-v0", "environment": "CartPole-v1", "kind": "private"}
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["private"]
+    folder = tmp_path / "out" / "private"
+    assert stat.S_IMODE((folder / "agents").stat().st_mode) == 0o700
+    assert json.loads((folder / "failures.json").read_text())["quoting, seed 1"].startswith(
+        "ConfigError: the largest observation"
+    )
+    assert told
+    assert not any(is_timed(stage) for stage in told)
+
+
+def test_times_are_shown_where_rows_may_leave(store: DatasetStore, tmp_path: Path) -> None:
+    told: list[str] = []
+    options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}}
+    _evaluate(store, tmp_path / "out", **options, progress=lambda stage, *_: told.append(stage))
+    assert {is_timed(stage) for stage in told} == {True}
+
+
+def _with_bad_row(store: DatasetStore, name: str, column: str, value: Any) -> None:
+    info = store.info("gym/own-v0")
+    (rows,) = store.iter_transitions("gym/own-v0", unit="transition")
+    values = {item.name: np.array(getattr(rows, item.name)) for item in fields(rows)}
+    values[column][5] = value
+    store.write_transitions(
+        name,
+        [Transitions(**values)],
+        layout="transitions",
+        observation_space=info.observation_space,
+        action_space=info.action_space,
+        environment=info.environment,
+    )
+
+
+def test_a_reference_changes_nothing_but_private(store: DatasetStore, tmp_path: Path) -> None:
+    _with_bad_row(store, "gym/nan-v0", "observations", np.nan)
+    _with_bad_row(store, "gym/category-v0", "actions", 17)
+    small = PlainTrainer(configured(_plain("bc"), {"hidden": [8], "batch_size": 16}))
+    seen = []
+    for reference in ("gym/own-v0", "gym/nan-v0", "gym/category-v0"):
+        out, told = tmp_path / reference, []
+        figures = _evaluate(
+            store,
+            out,
+            trainers=("small",),
+            more_trainers={"small": small, "bc": small},
+            reference=reference,
+            seeds=1,
+            progress=lambda *said, told=told: told.append(said),
+        )
+        private = dict(_report(out / "private"))
+        assert isinstance(private["small, real: mean return"], float)  # the bad row is left out
+        files = {
+            path.relative_to(out): path.read_bytes()
+            for path in out.rglob("*")
+            if path.is_file() and path.relative_to(out).parts[0] != "private"
+        }
+        assert files
+        seen.append((figures, told, files))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_errors_of_a_reference_are_private(store: DatasetStore, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    fine = PlainTrainer(configured(_plain("bc"), {"hidden": [8], "batch_size": 16}))
+    figures = _evaluate(
+        store,
+        out,
+        trainers=("small",),
+        more_trainers={"small": fine, "bc": Quoting(asked=[])},
+        reference="gym/own-v0",
+        seeds=1,
+    )
+    assert "failed" not in figures
+    shown = dict(_report(out / "private"))
+    assert shown["small, real: mean return"] == "all failed"
+    assert shown["bc, seed 0, on the real dataset"].startswith("failed: ConfigError: the largest")
+
+
+def test_a_new_release_is_trained_anew(
+    store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("content_section", "returns_section"):  # plots cost more than all else together
+        monkeypatch.setattr(module, name, lambda *_, **__: Section(title="left out"))
+    options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}}
+    for dataset in ("gym/released-v0", "gym/open-v0", "gym/own-v0"):
+        out = tmp_path / dataset
+        _evaluate(store, out, **options, synthetic=dataset)
+        _evaluate(store, out, **options, synthetic=dataset, resume=True)
+        public = dataset == "gym/open-v0"
+        shutil.rmtree(store.root / dataset)
+        collect("cartpole-mixed", dataset=dataset, store=store, steps=600, seed=9, public=public)
+        if dataset == "gym/released-v0":
+            certify(store, dataset)
+        with pytest.raises(ConfigError, match=r"another evaluation \(content differ\)"):
+            _evaluate(store, out, **options, synthetic=dataset, resume=True)
+
+
+def test_a_public_dataset_needs_no_certificate(store: DatasetStore, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}}
+    figures = _evaluate(store, out, **options, synthetic="gym/open-v0")
+    assert figures["kind"] == "public"
+    assert isinstance(figures["fake"], float)
+    assert not (out / "private").exists()
+    report = json.loads((out / "report.json").read_text())
+    assert report["certificate"]["status"] == "declared public"
+    kinds = {metric["kind"] for part in report["sections"] for metric in part["metrics"]}
+    assert kinds == {"public"}
+    page = (out / "report.html").read_text()
+    assert "declared its rows public" in page
+    for wrong in ("sensitive", "not valid", "must not be released", "private model", "public ones"):
+        assert wrong not in page
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"reference": "gym/none-v0"}, "no dataset"),
+        ({"reference": "gym/own-v0", "public": "gym/none-v0"}, "no dataset"),
+        ({"reference": "maze/other-v0"}, "--reference maze/other-v0 cannot be compared"),
+        ({"environment": "Pendulum-v1"}, "'Pendulum-v1' does not fit the dataset: its observation"),
+        ({"environment": "Nowhere-v1"}, "'Nowhere-v1' cannot be made"),
+        ({"options": {"iql": {"beta": 3}}}, "iql, which is not trained"),
+        ({"trainers": ("bc",), "options": {"bc": {"gamma": 3}}}, "'bc' has no option gamma"),
+        ({"trainers": ("bc",), "options": {"bc": 3}}, "must look like bc.key=value"),
+    ],
+)
+def test_what_is_wrong_is_found_before_anything_starts(
+    wrong: dict[str, Any], message: str, store: DatasetStore, tmp_path: Path
+) -> None:
+    collect("maze2d-umaze", dataset="maze/other-v0", store=store, steps=300)
+    started: list[int] = []
+
+    def start() -> Executor:
+        started.append(1)
+        return LocalExecutor()
+
+    options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}, **wrong}
+    with pytest.raises(ConfigError, match=message):
+        _evaluate(store, tmp_path / "out", **options, start_executor=start)
+    assert not started
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_reach_the_agents(store: DatasetStore, tmp_path: Path) -> None:
+    wide, narrow = (
+        _evaluate(
+            store,
+            tmp_path / str(rate),
+            trainers=("bc",),
+            options={"bc": {"hidden": [8], "batch_size": 16, "learning_rate": rate}},
+        )
+        for rate in (1e-3, 1.0)
+    )
+    assert wide["bc"] != narrow["bc"]
+    kept = json.loads((tmp_path / "1.0" / "agents" / "bc-0.json").read_text())
+    assert kept["options"]["learning_rate"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ([3.0], "1 seed, no interval"),
+        ([1.0, 2.0, 3.0], "3 seeds: 1.0, 2.0, 3.0; 95 % t-interval -0.5 .. 4.5"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], "5 seeds, 95 % bootstrap interval 1.8 .. 4.2"),
+    ],
+)
+def test_few_seeds_get_no_interval_that_they_cannot_bear(figures: list[float], said: str) -> None:
+    assert spread(figures) == said

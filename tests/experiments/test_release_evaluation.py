@@ -17,7 +17,7 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.agents import failures
+from distributed_privrl.experiments.agents import failures, reasons
 from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.run import RunResult, run
 from tests.experiments.test_run import World
@@ -74,7 +74,10 @@ def test_a_resume_trains_what_failed_and_nothing_else(world: World) -> None:
     world.budget()
     trainer = Idle(fails=(1,))
     first = evaluated(world, trainer)
-    assert failures(first.trials) == {"idle, seed 1": "RuntimeError: no luck"}
+    assert failures(first.trials) == {"idle, seed 1": "RuntimeError"}
+    assert reasons(first.trials) == {"idle, seed 1": "RuntimeError: no luck"}
+    for path in first.directory.path.rglob("*.json"):  # an error's text may quote rows and paths
+        assert ("no luck" in path.read_text()) == (path.parent == first.directory.private)
     assert first.certificate.status == "valid"
     spent = world.ledger.accounts()[0].spent_epsilon
     second = evaluated(world, trainer, resume=True)
@@ -126,4 +129,5 @@ def test_returns_of_an_unprotected_run_are_private(world: World) -> None:
     stored = result.directory.private / "evaluation.json"
     assert json.loads(stored.read_text()) == result.trials
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    assert stat.S_IMODE((result.directory.private / "agents").stat().st_mode) == 0o700
     assert stored_trials(result.directory, result.certificate) == result.trials

@@ -25,6 +25,7 @@ from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.evaluate import evaluate_datasets
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
@@ -84,6 +85,14 @@ def world(
     return World(tmp_path, master)
 
 
+def files_that_may_leave(directory: RunDirectory) -> set[str]:
+    """Return what lies outside ``private/``."""
+    files = {
+        path.relative_to(directory.path) for path in directory.path.rglob("*") if path.is_file()
+    }
+    return {path.as_posix() for path in files if path.parts[0] != "private"}
+
+
 @pytest.fixture
 def with_reports() -> None:
     """Ask for the reports too."""
@@ -126,6 +135,25 @@ def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(wo
     assert entry.status == "settled"
     assert entry.epsilon == pytest.approx(certificate.epsilon, rel=0.01)
     assert rebuild_report(folder, store=world.store) == folder / "report.html"
+    parquet = "data/transitions.parquet"
+    shutil.copy(
+        world.store.root / SENSITIVE / "data" / "main_data.hdf5",
+        world.store.root / result.released / parquet,
+    )
+    before = (folder / "report.json").read_bytes()
+    with pytest.raises(VerificationError, match="is not what the certificate names"):
+        rebuild_report(folder, store=world.store)
+    assert (folder / "report.json").read_bytes() == before
+
+
+def test_a_changed_certificate_is_not_gone_on_with(world: World) -> None:
+    world.budget()
+    path = world.run().directory.certificate
+    path.write_text(path.read_text().replace('"spare_rounds": 2', '"spare_rounds": 3'))
+    with pytest.raises(VerificationError, match="the digest does not match"):
+        world.run(resume=True)
+    with pytest.raises(VerificationError, match="the digest does not match"):
+        rebuild_report(path.parent, store=world.store)
 
 
 def test_the_dataset_loads_in_plain_minari_with_its_certificate(
@@ -630,6 +658,18 @@ def test_without_a_valid_certificate_everything_shown_is_private(world: World) -
     assert public["sections"] == []
     private = json.loads((result.directory.private / "report.json").read_text())
     assert len(private["sections"]) == 2
+    assert files_that_may_leave(result.directory) <= {
+        *("config.yaml", "certificate.json", "report.html", "report.json", "metrics.jsonl"),
+        "checkpoint/run.json",
+    }
+    working = result.directory.working(private=False)
+    assert stat.S_IMODE(working.stat().st_mode) == 0o700
+    assert (working / "rounds.safetensors").exists()
+    inner = [path for path in result.directory.private.rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in inner} == {0o600}
+    released = world.store.root / result.released
+    assert {stat.S_IMODE(path.stat().st_mode) for path in released.rglob("*.*")} == {0o600}
+    assert world.run(privacy__epsilon=None, resume=True).certificate == result.certificate
     out = world.folder / "evaluation"
     evaluate_datasets(synthetic=SENSITIVE, out=out, trainers=(), store=world.store)
     assert {p.name for p in out.iterdir()} == {"private"}

@@ -12,17 +12,26 @@ from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl import curiosity as curiosity_module
+from distributed_privrl.methods.privorl import network as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
+from distributed_privrl.methods.privorl.network import (
+    DiffusionUpdate,
+    RowSynthesizer,
+    build_denoiser,
+)
 from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
     PretrainerSpec,
     pretraining_key,
 )
-from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
+from distributed_privrl.methods.privorl.sampling import (
+    RowDrawer,
+    Sampler,
+    SamplerSpec,
+    read_chunks,
+)
 from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
-from distributed_privrl.methods.privorl.transitions import plan_transitions
+from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.local_update import UnitBatch
 from tests.methods.tiny import PUBLIC, config, config_values, tiny_store
@@ -35,12 +44,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 def pretrainer_spec(store: DatasetStore, folder: Path, **changes: Any) -> PretrainerSpec:
     settings = config(**changes)
+    encoder = public_encoder(settings, store)
     return PretrainerSpec(
         run_id="run",
         root=str(store.root),
         public=settings.data.public,
-        encoder=public_encoder(settings, store).to_json(),
-        model=settings.model,
+        rows=TransitionRows(encoder=encoder.to_json()),
+        synthesizer=RowSynthesizer(model=settings.model, row_width=encoder.width),
         config=settings.training.pretraining,
         seed=0,
         checkpoint=folder / "pretrained.safetensors",
@@ -66,28 +76,28 @@ def test_curiosity_replaces_the_top_share_of_the_batch_by_the_most_novel_rows(
     trainer = Pretrainer(pretrainer_spec(store, tmp_path, training=values))
     synthetic: list[torch.Tensor] = []
     trained_on: list[torch.Tensor] = []
-    real_sample = curiosity_module.sample
+    real_sample = network_module.sample
 
     def spy_sample(*arguments: Any, **keywords: Any) -> torch.Tensor:
         synthetic.append(real_sample(*arguments, **keywords))
         return synthetic[-1]
 
-    monkeypatch.setattr(curiosity_module, "sample", spy_sample)
+    monkeypatch.setattr(network_module, "sample", spy_sample)
     monkeypatch.setattr(
         trainer._curiosity.distillation,
         "update",
         lambda rows: torch.arange(len(rows), dtype=torch.float32),
     )
-    diffusion = trainer._diffusion
+    row_loss = trainer._row_loss
 
     class Spy:
-        training_sigma = staticmethod(diffusion.training_sigma)
+        draw_count = row_loss.draw_count
 
-        def loss(self, network: Any, batch: torch.Tensor, *rest: Any) -> torch.Tensor:
+        def __call__(self, network: Any, batch: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
             trained_on.append(batch.clone())
-            return diffusion.loss(network, batch, *rest)
+            return row_loss(network, batch, draws)
 
-    trainer._diffusion = Spy()  # type: ignore[assignment]
+    trainer._row_loss = Spy()
     trainer.advance(1)
     assert len(synthetic) == 1
     assert synthetic[0].shape[0] == 40
@@ -126,7 +136,8 @@ def test_pretraining_lowers_the_loss_and_resumes(store: DatasetStore, tmp_path: 
 
     def loss() -> float:
         with torch.no_grad():
-            return float(trainer._diffusion.loss(trainer._network, rows, sigma, noise).mean())
+            diffusion = config().model.diffusion()
+            return float(diffusion.loss(trainer._network, rows, sigma, noise).mean())
 
     before = loss()
     assert trainer.advance(60) == 60
@@ -178,14 +189,15 @@ def test_without_pretraining_the_network_starts_untrained(
     spec = pretrainer_spec(store, tmp_path, training=training)
     assert Pretrainer(spec).progress() == 0
     tensors, _ = load_checkpoint(spec.checkpoint, run_id="run", stage="pretraining")
-    network = build_denoiser(spec.model, row_width=12, seed=0)
+    network = spec.synthesizer.build(0)
     expected = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     assert torch.equal(tensors["parameters"], expected)
 
 
 def test_the_local_update_is_the_gradient_of_the_edm_loss() -> None:
     model = DenoiserConfig(width=16, depth=2, time_width=8)
-    update = DiffusionUpdate(model=model, row_width=5, seed=0, clip_norm=None, micro_batch_rows=4)
+    synthesizer = RowSynthesizer(model=model, row_width=5)
+    update = DiffusionUpdate(synthesizer=synthesizer, seed=0, clip_norm=None, micro_batch_rows=4)
     generator = np.random.default_rng(0)
     batch = UnitBatch(
         rows=generator.normal(size=(9, 1, 5)).astype(np.float32),
@@ -220,10 +232,8 @@ def test_samplers_give_the_same_rows_whoever_draws_them(tmp_path: Path, count: i
             run_id="run",
             checkpoint=checkpoint,
             folder=folder,
-            model=model,
-            config=config().training.sampling,
-            row_width=6,
-            rows=150,
+            synthesizer=RowSynthesizer(model=model, row_width=6),
+            drawer=RowDrawer(model=model, config=config().training.sampling, row_width=6, rows=150),
             seed=0,
             index=0,
             count=samplers,

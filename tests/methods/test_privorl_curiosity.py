@@ -15,11 +15,16 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.methods.privorl import curiosity as curiosity_module
+from distributed_privrl.methods.privorl import network as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
-from distributed_privrl.methods.privorl.transitions import TRAINED, plan_transitions
+from distributed_privrl.methods.privorl.network import (
+    DiffusionUpdate,
+    RowSynthesizer,
+    build_denoiser,
+)
+from distributed_privrl.methods.privorl.run import TRAINED
+from distributed_privrl.methods.privorl.transitions import plan_transitions
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.ledger import Ledger
@@ -35,7 +40,10 @@ WIDTH, SAMPLES, CANDIDATES, CLIP = 5, 6, 16, 0.5
 MODEL = DenoiserConfig(width=16, depth=1, time_width=8)
 FACTORY = NovelUpdateFactory(
     update=DiffusionUpdate(
-        model=MODEL, row_width=WIDTH, seed=0, clip_norm=CLIP, micro_batch_rows=4
+        synthesizer=RowSynthesizer(model=MODEL, row_width=WIDTH),
+        seed=0,
+        clip_norm=CLIP,
+        micro_batch_rows=4,
     ),
     samples=SAMPLES,
     candidates=CANDIDATES,
@@ -93,13 +101,13 @@ def test_a_share_that_leaves_no_unit_is_refused(rate: Any) -> None:
 
 def test_the_vectors_of_the_most_novel_samples_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[torch.Tensor] = []
-    right = curiosity_module.sample
+    right = network_module.sample
 
     def spy(*arguments: Any, **keywords: Any) -> torch.Tensor:
         drawn.append(right(*arguments, **keywords))
         return drawn[-1]
 
-    monkeypatch.setattr(curiosity_module, "sample", spy)
+    monkeypatch.setattr(network_module, "sample", spy)
     update = NovelUpdate(FACTORY)
     scores = torch.tensor([5.0, 1, 9, 0, 3, 7, 2, 8, 4, 6, *range(-6, 0)])
     monkeypatch.setattr(update._rows.distillation, "update", lambda rows: scores[: len(rows)])

@@ -16,10 +16,20 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
+from distributed_privrl.methods.privorl.network import (
+    DiffusionUpdate,
+    RowSynthesizer,
+    build_denoiser,
+)
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
-from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
+from distributed_privrl.methods.privorl.sampling import (
+    RowDrawer,
+    Sampler,
+    SamplerSpec,
+    read_chunks,
+)
 from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
@@ -43,12 +53,13 @@ def test_pretraining_computes_on_its_device_and_saves_for_any(
 ) -> None:
     monkeypatch.setattr(pretraining_module, "CHECKPOINT_EVERY", 2)
     settings = config()
+    encoder = public_encoder(settings, store)
     spec = PretrainerSpec(
         run_id="run",
         root=str(store.root),
         public=settings.data.public,
-        encoder=public_encoder(settings, store).to_json(),
-        model=settings.model,
+        rows=TransitionRows(encoder=encoder.to_json()),
+        synthesizer=RowSynthesizer(model=settings.model, row_width=encoder.width),
         config=settings.training.pretraining,
         seed=0,
         checkpoint=tmp_path / "pretrained.safetensors",
@@ -83,10 +94,10 @@ def test_rows_are_sampled_on_the_device_and_written_as_numbers(
         run_id="run",
         checkpoint=checkpoint,
         folder=tmp_path / "rows",
-        model=settings.model,
-        config=settings.training.sampling,
-        row_width=6,
-        rows=100,
+        synthesizer=RowSynthesizer(model=settings.model, row_width=6),
+        drawer=RowDrawer(
+            model=settings.model, config=settings.training.sampling, row_width=6, rows=100
+        ),
         seed=0,
         index=0,
         count=1,
@@ -109,7 +120,11 @@ def test_rows_are_sampled_on_the_device_and_written_as_numbers(
 def test_novel_samples_give_their_vectors_from_either_device(device: str) -> None:
     settings = config()
     update = DiffusionUpdate(
-        model=settings.model, row_width=5, seed=0, clip_norm=1.0, micro_batch_rows=8, device=device
+        synthesizer=RowSynthesizer(model=settings.model, row_width=5),
+        seed=0,
+        clip_norm=1.0,
+        micro_batch_rows=8,
+        device=device,
     )
     novel = NovelUpdateFactory(
         update=update, samples=4, candidates=8, copies=1, sampler_steps=2, seed=0

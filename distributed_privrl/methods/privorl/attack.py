@@ -15,8 +15,8 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import DenoiserConfig, PrivorlNConfig
 from distributed_privrl.methods.privorl.network import build_denoiser
+from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
-from distributed_privrl.methods.privorl.transitions import TRAINED
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import count_units

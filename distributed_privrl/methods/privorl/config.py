@@ -17,17 +17,9 @@ from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.plan import RoundsConfig
 
 
-class DenoiserConfig(StrictModel):
-    """The residual MLP and its diffusion (paper 000, appendix F-A: width 1024, depth 6)."""
+class CodingConfig(StrictModel):
+    """How a transition's columns are coded for a model of continuous numbers."""
 
-    width: PositiveInt = Field(default=256, description="width of the residual blocks")
-    depth: PositiveInt = Field(default=5, description="number of residual blocks")
-    time_width: PositiveInt = Field(default=128, description="width of the noise level's embedding")
-    fourier_features: PositiveInt = Field(default=16, description="of the noise level")
-    activation: Literal["relu", "silu"] = Field(default="silu", description="nonlinearity")
-    normalise: bool = Field(
-        default=True, description="LayerNorm without parameters before each nonlinearity"
-    )
     next_observation: Literal["absolute", "difference"] = Field(
         default="difference", description="code s' as it is, or as s' - s"
     )
@@ -39,6 +31,19 @@ class DenoiserConfig(StrictModel):
     action_margin: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=0.2,
         description="code an action at its bound beyond it by this share of half its range",
+    )
+
+
+class DenoiserConfig(CodingConfig):
+    """The residual MLP and its diffusion (paper 000, appendix F-A: width 1024, depth 6)."""
+
+    width: PositiveInt = Field(default=256, description="width of the residual blocks")
+    depth: PositiveInt = Field(default=5, description="number of residual blocks")
+    time_width: PositiveInt = Field(default=128, description="width of the noise level's embedding")
+    fourier_features: PositiveInt = Field(default=16, description="of the noise level")
+    activation: Literal["relu", "silu"] = Field(default="silu", description="nonlinearity")
+    normalise: bool = Field(
+        default=True, description="LayerNorm without parameters before each nonlinearity"
     )
     sigma_data: PositiveFloat = Field(default=1.0, description="standard deviation of the rows")
     p_mean: float = Field(default=-0.5, description="mean of log noise level in training")
@@ -70,7 +75,15 @@ class PretrainingConfig(StrictModel):
     )
 
 
-class SamplingConfig(StrictModel):
+class PrecisionConfig(StrictModel):
+    """Whatever the sampler is."""
+
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        default="auto", description="auto: bf16 where the processor or GPU multiplies it natively"
+    )
+
+
+class SamplingConfig(PrecisionConfig):
     """The stochastic sampler of the release."""
 
     steps: PositiveInt = Field(default=32, description="noise levels (paper: 128)")
@@ -81,9 +94,6 @@ class SamplingConfig(StrictModel):
     churn_max: PositiveFloat = Field(default=50.0, description="highest noise level with churn")
     churn_noise: PositiveFloat = Field(default=1.003, description="deviation of the fresh noise")
     chunk_rows: PositiveInt = Field(default=1024, description="rows drawn at once")
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto: bf16 where the processor or GPU multiplies it natively"
-    )
 
     def sampler(self) -> SamplerConfig:
         """Return the sampler's constants."""
@@ -96,7 +106,21 @@ class SamplingConfig(StrictModel):
         )
 
 
-class PrivorlNTraining(RoundsConfig):
+class PrivorlTraining(RoundsConfig):
+    """Pre-training and private rounds."""
+
+    pretraining: PretrainingConfig = PretrainingConfig()
+
+
+class PrivorlConfig(RunConfig):
+    """What both variants have."""
+
+    model: CodingConfig
+    training: PrivorlTraining
+    output: OutputConfig
+
+
+class PrivorlNTraining(PrivorlTraining):
     """Pre-training, private rounds, sampling."""
 
     curiosity_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
@@ -104,11 +128,10 @@ class PrivorlNTraining(RoundsConfig):
         description="share of a private round's expected batch that is novel samples of the model"
         " itself (p); units are sampled and charged with (1 - p) q",
     )
-    pretraining: PretrainingConfig = PretrainingConfig()
     sampling: SamplingConfig = SamplingConfig()
 
 
-class PrivorlNConfig(RunConfig):
+class PrivorlNConfig(PrivorlConfig):
     """PrivORL-n: private synthetic transitions."""
 
     method: Literal["privorl_n"] = "privorl_n"

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, build_denoiser
-from distributed_privrl.models.denoiser import ResidualMLPDenoiser
+from distributed_privrl.methods.privorl.network import DiffusionUpdate, Synthesizer
 from distributed_privrl.models.distillation import RandomNetworkDistillation
-from distributed_privrl.models.edm import EDM, SamplerConfig, sample
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
 
@@ -23,8 +21,8 @@ class NovelRows:
     """Draws rows from a denoiser with a cheap sampler and keeps the most novel.
 
     Args:
+        synthesizer: that built the network.
         network: the denoiser, sampled as it is at each call.
-        diffusion: its constants.
         sampler_steps: noise levels of the cheap sampler.
         streams: public; ``distillation`` makes the networks that score.
         device: of the network.
@@ -32,31 +30,32 @@ class NovelRows:
 
     def __init__(
         self,
-        network: ResidualMLPDenoiser,
-        diffusion: EDM,
+        synthesizer: Synthesizer,
+        network: nn.Module,
         *,
         sampler_steps: int,
         streams: Streams,
         device: str = "cpu",
     ) -> None:
+        self._synthesizer = synthesizer
         self._network = network
-        self._diffusion = diffusion
-        self._sampler = SamplerConfig(steps=sampler_steps, churn=0.0)
+        self._sampler_steps = sampler_steps
         generator = torch.Generator().manual_seed(streams.integer("distillation"))
-        self.distillation = RandomNetworkDistillation(network.row_width, generator=generator).to(
-            device
-        )
+        self.distillation = RandomNetworkDistillation(
+            synthesizer.row_width, generator=generator
+        ).to(device)
 
-    def draw(self, keep: int, *, candidates: int, generator: torch.Generator) -> Tensor:
+    def draw(self, keep: int, *, given: Tensor, generator: torch.Generator) -> Tensor:
         """Return the most novel of fresh rows ``(keep, D)``; the predictor learns from all of them.
 
         Args:
             keep: rows to return (p x B).
-            candidates: rows to draw and score (B).
+            given: ``(B, D)``, a row for each one to draw and score: a fragment's condition.
             generator: public, on the network's device.
         """
-        shape = (candidates, self._network.row_width)
-        rows = sample(self._network, self._diffusion, self._sampler, shape, generator=generator)
+        rows = self._synthesizer.draft(
+            self._network, given, steps=self._sampler_steps, generator=generator
+        )
         scores = self.distillation.update(rows)
         return rows[scores.argsort(descending=True)[:keep]]
 
@@ -97,12 +96,13 @@ class NovelUpdate:
     def __init__(self, spec: NovelUpdateFactory) -> None:
         self._spec = spec
         self._streams = Streams(spec.seed).child("curiosity")
-        model, device = spec.update.model, spec.update.device
-        network = build_denoiser(model, row_width=spec.update.row_width, seed=spec.seed).to(device)
+        synthesizer, device = spec.update.synthesizer, spec.update.device
+        network = synthesizer.build(spec.seed).to(device)
         self._flat = FlatParameters(network)
+        self._given = torch.zeros(spec.candidates, synthesizer.row_width, device=device)
         self._rows = NovelRows(
+            synthesizer,
             network,
-            model.diffusion(),
             sampler_steps=spec.sampler_steps,
             streams=self._streams,
             device=device,
@@ -117,7 +117,7 @@ class NovelUpdate:
         streams = self._streams.child(f"round/{round_index}")
         self._flat.load(parameters)
         generator = torch.Generator(spec.update.device).manual_seed(streams.integer("samples"))
-        rows = self._rows.draw(spec.samples, candidates=spec.candidates, generator=generator)
+        rows = self._rows.draw(spec.samples, given=self._given, generator=generator)
         shape = (spec.samples, spec.copies)
         batch = UnitBatch(
             rows=np.repeat(rows.cpu().numpy()[:, None], spec.copies, axis=1),

@@ -1,6 +1,7 @@
-"""The denoiser built from its configuration, and its loss as a local update."""
+"""What is trained and sampled: the denoiser of rows, its loss, and the loss as a local update."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +9,49 @@ from torch import Tensor, nn
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
-from distributed_privrl.models.edm import EDM
+from distributed_privrl.models.edm import EDM, SamplerConfig, sample
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
+from distributed_privrl.rounds.local_update import RowLoss
+
+
+class Synthesizer(Protocol):
+    """A diffusion model of rows; picklable, knows public facts alone."""
+
+    @property
+    def row_width(self) -> int:
+        """Numbers in a row (D)."""
+        ...
+
+    @property
+    def row_loss(self) -> RowLoss:
+        """The diffusion loss of each row."""
+        ...
+
+    def build(self, seed: int) -> nn.Module:
+        """Return a freshly initialised network; the same public seed gives the same weights."""
+        ...
+
+    def draft(
+        self, network: nn.Module, given: Tensor, *, steps: int, generator: torch.Generator
+    ) -> Tensor:
+        """Return cheap samples ``(N, D)``, one for each row of ``given`` ``(N, D)``.
+
+        Args:
+            network: as built.
+            given: rows whose condition the samples take, if the model has one.
+            steps: of the cheap sampler.
+            generator: public, on the network's device.
+        """
+        ...
+
+
+def initial_weights(seed: int) -> torch.Generator:
+    """Return the source of a network's initial weights."""
+    return torch.Generator().manual_seed(Streams(seed).integer("model"))
 
 
 def build_denoiser(config: DenoiserConfig, *, row_width: int, seed: int) -> ResidualMLPDenoiser:
     """Return a freshly initialised denoiser; the same public seed gives the same weights."""
-    generator = torch.Generator().manual_seed(Streams(seed).integer("model"))
     return ResidualMLPDenoiser(
         row_width,
         width=config.width,
@@ -23,7 +60,7 @@ def build_denoiser(config: DenoiserConfig, *, row_width: int, seed: int) -> Resi
         fourier_features=config.fourier_features,
         activation=config.activation,
         normalise=config.normalise,
-        generator=generator,
+        generator=initial_weights(seed),
     )
 
 
@@ -53,20 +90,48 @@ class DiffusionRowLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionUpdate:
-    """Builds the local update of PrivORL-n in a worker's process.
+class RowSynthesizer:
+    """The synthesizer of PrivORL-n: independent transitions; see `Synthesizer`.
 
     Args:
         model: the denoiser's configuration.
         row_width: numbers in a row (D).
+    """
+
+    model: DenoiserConfig
+    row_width: int
+
+    @property
+    def row_loss(self) -> DiffusionRowLoss:
+        """The EDM loss."""
+        return DiffusionRowLoss(self.model.diffusion(), self.row_width)
+
+    def build(self, seed: int) -> ResidualMLPDenoiser:
+        """Return a fresh denoiser."""
+        return build_denoiser(self.model, row_width=self.row_width, seed=seed)
+
+    def draft(
+        self, network: nn.Module, given: Tensor, *, steps: int, generator: torch.Generator
+    ) -> Tensor:
+        """Return cheap samples, as many as ``given`` has rows: there is no condition to take."""
+        sampler = SamplerConfig(steps=steps, churn=0.0)
+        shape = (len(given), self.row_width)
+        return sample(network, self.model.diffusion(), sampler, shape, generator=generator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionUpdate:
+    """Builds the local update in a worker's process.
+
+    Args:
+        synthesizer: builds the network and its loss.
         seed: the run's public seed.
         clip_norm: L2 bound of a unit's vector; None without privacy.
         micro_batch_rows: rows computed at once.
         device: where gradients are computed.
     """
 
-    model: DenoiserConfig
-    row_width: int
+    synthesizer: Synthesizer
     seed: int
     clip_norm: float | None
     micro_batch_rows: int
@@ -75,14 +140,13 @@ class DiffusionUpdate:
     @property
     def draw_count(self) -> int:
         """Normals that a row's loss needs."""
-        return 1 + self.row_width
+        return self.synthesizer.row_loss.draw_count
 
     def __call__(self) -> GradientLocalUpdate:
         """Return the local update."""
-        network = build_denoiser(self.model, row_width=self.row_width, seed=self.seed)
         return GradientLocalUpdate(
-            module=network.to(self.device),
-            row_loss=DiffusionRowLoss(self.model.diffusion(), self.row_width),
+            module=self.synthesizer.build(self.seed).to(self.device),
+            row_loss=self.synthesizer.row_loss,
             clip_norm=self.clip_norm,
             micro_batch_rows=self.micro_batch_rows,
         )

@@ -8,23 +8,32 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from distributed_privrl.core.config import StrictModel
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.config import DenoiserConfig, PretrainingConfig
+from distributed_privrl.methods.privorl.config import PretrainingConfig
 from distributed_privrl.methods.privorl.curiosity import NovelRows
-from distributed_privrl.methods.privorl.network import build_denoiser
+from distributed_privrl.methods.privorl.network import Synthesizer
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser
 from distributed_privrl.rounds.parameters import FlatParameters
 
 CHECKPOINT_EVERY = 1000
+
+
+class PublicRows(Protocol):
+    """Reads and encodes public datasets; picklable, holds no arrays."""
+
+    def public(self, store: DatasetStore, dataset: str) -> NDArray[np.float32]:
+        """Return a public dataset's rows ``(N, D)``."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +44,8 @@ class PretrainerSpec:
         run_id: names the run in the checkpoint.
         root: the dataset store's folder.
         public: ids of the public datasets.
-        encoder: JSON of the `TransitionEncoder`.
-        model: the denoiser.
+        rows: reads their rows.
+        synthesizer: the model.
         config: steps, batch and curiosity.
         seed: the run's public seed.
         checkpoint: where the parameters go, and where a resumed run finds them.
@@ -47,8 +56,8 @@ class PretrainerSpec:
     run_id: str
     root: str
     public: tuple[str, ...]
-    encoder: str
-    model: DenoiserConfig
+    rows: PublicRows
+    synthesizer: Synthesizer
     config: PretrainingConfig
     seed: int
     checkpoint: Path
@@ -60,7 +69,7 @@ def pretraining_key(
     *,
     public: Mapping[str, str],
     encoder: str,
-    model: DenoiserConfig,
+    model: StrictModel,
     config: PretrainingConfig,
     seed: int,
 ) -> str:
@@ -68,8 +77,8 @@ def pretraining_key(
 
     Args:
         public: fingerprint of each public dataset, by its id.
-        encoder: JSON of the `TransitionEncoder`.
-        model: the denoiser.
+        encoder: JSON of what encodes the rows.
+        model: the denoiser's configuration.
         config: steps, batch and curiosity; where it is kept, or computed, does not count.
         seed: the run's public seed.
     """
@@ -93,18 +102,16 @@ class Pretrainer:
     def __init__(self, spec: PretrainerSpec) -> None:
         self._spec = spec
         self._streams = Streams(spec.seed).child("pretraining")
-        encoder = TransitionEncoder.from_json(spec.encoder)
-        network = build_denoiser(spec.model, row_width=encoder.width, seed=spec.seed)
-        self._network = network.to(spec.device)
-        self._diffusion = spec.model.diffusion()
+        self._network = spec.synthesizer.build(spec.seed).to(spec.device)
+        self._row_loss = spec.synthesizer.row_loss
         self._optimiser = ServerOptimiser(
             FlatParameters(self._network).vector,
             spec.config.optimiser,
             total_steps=spec.config.steps,
         )
         self._curiosity = NovelRows(
+            spec.synthesizer,
             self._network,
-            self._diffusion,
             sampler_steps=spec.config.curiosity_sampler_steps,
             streams=self._streams,
             device=spec.device,
@@ -114,7 +121,7 @@ class Pretrainer:
         elif spec.kept is not None and spec.kept.exists():
             self._restore(spec.kept, spec.kept.stem)
             self._save()
-        self._rows = self._public_rows(encoder) if self._left() else np.empty((0, encoder.width))
+        self._rows = self._public_rows()
         if spec.config.steps == 0 and not spec.checkpoint.exists():
             self._save()
 
@@ -122,15 +129,11 @@ class Pretrainer:
         tensors, state = load_checkpoint(path, run_id=run_id, stage="pretraining")
         self._optimiser.restore(tensors, steps=state.round_index)
 
-    def _public_rows(self, encoder: TransitionEncoder) -> NDArray[np.float32]:
-        store = DatasetStore(Path(self._spec.root))
-        return np.concatenate(
-            [
-                encoder.encode(chunk).rows
-                for dataset in self._spec.public
-                for chunk in store.iter_transitions(dataset, unit="transition")
-            ]
-        )
+    def _public_rows(self) -> NDArray[np.float32]:
+        """Return all public rows ``(N, D)``, none once nothing is left to do."""
+        spec, store = self._spec, DatasetStore(Path(self._spec.root))
+        parts = [spec.rows.public(store, name) for name in spec.public if self._left()]
+        return np.concatenate([np.empty((0, spec.synthesizer.row_width), np.float32), *parts])
 
     def _left(self) -> int:
         return self._spec.config.steps - self._optimiser.steps
@@ -154,14 +157,15 @@ class Pretrainer:
         device = self._spec.device
         batch = torch.from_numpy(self._rows[chosen]).to(device)
         generator = torch.Generator(device).manual_seed(streams.integer("noise"))
-        novel = self._novel_rows(generator)
+        novel = self._novel_rows(batch, generator)
         batch[: len(novel)] = novel  # the batch is in random order: its first rows are any rows
-        levels = torch.randn(len(batch), generator=generator, device=device)
-        sigma = self._diffusion.training_sigma(levels)
-        noise = torch.randn(batch.shape, generator=generator, device=device)
+        first, rest = (
+            torch.randn(len(batch), count, generator=generator, device=device)
+            for count in (1, self._row_loss.draw_count - 1)
+        )
         for parameter in self._network.parameters():
             parameter.grad = None
-        loss = self._diffusion.loss(self._network, batch, sigma, noise).mean()
+        loss = self._row_loss(self._network, batch, torch.cat((first, rest), dim=1)).mean()
         torch.autograd.backward(loss)
         gradient = torch.cat(
             [p.grad.reshape(-1) for p in self._network.parameters() if p.grad is not None]
@@ -169,13 +173,13 @@ class Pretrainer:
         with torch.no_grad():
             self._optimiser.step(gradient)
 
-    def _novel_rows(self, generator: torch.Generator) -> Tensor:
+    def _novel_rows(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         """Return the most novel of B fresh synthetic rows (lines 4 to 9)."""
         config = self._spec.config
         keep = round(config.curiosity_rate * config.batch_size)
         if keep == 0:
-            return torch.empty(0, self._network.row_width, device=self._spec.device)
-        return self._curiosity.draw(keep, candidates=config.batch_size, generator=generator)
+            return batch[:0]
+        return self._curiosity.draw(keep, given=batch, generator=generator)
 
     def _save(self) -> None:
         tensors = self._optimiser.tensors()

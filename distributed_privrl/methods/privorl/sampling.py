@@ -4,18 +4,79 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.config import DenoiserConfig, SamplingConfig
-from distributed_privrl.methods.privorl.network import build_denoiser
+from distributed_privrl.methods.privorl.network import Synthesizer
 from distributed_privrl.models.edm import Precision, chunk_count, sample_chunks
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.parameters import FlatParameters
+
+
+class ChunkDrawer(Protocol):
+    """Says how many chunks there are and draws any of them; picklable, holds no arrays."""
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        ...
+
+    def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
+        """Return the rows ``(n, D)`` of chunk ``index``, the same whoever draws them.
+
+        Args:
+            network: with the trained parameters.
+            index: of the chunk.
+            streams: public random streams of this sampling.
+            device: of the network.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowDrawer:
+    """Draws independent rows by the stochastic Heun sampler; see `ChunkDrawer`.
+
+    Args:
+        model: the denoiser's configuration.
+        config: the sampler.
+        row_width: numbers in a row.
+        rows: rows of all chunks together.
+    """
+
+    model: DenoiserConfig
+    config: SamplingConfig
+    row_width: int
+    rows: int
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        return chunk_count(rows=self.rows, chunk_rows=self.config.chunk_rows)
+
+    def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
+        """Return the rows of chunk ``index``."""
+        return next(
+            sample_chunks(
+                network,
+                self.model.diffusion(),
+                self.config.sampler(),
+                rows=self.rows,
+                row_width=self.row_width,
+                streams=streams,
+                chunk_rows=self.config.chunk_rows,
+                chunks=[index],
+                precision=native_precision(self.config.precision, device),
+                device=device,
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +87,8 @@ class SamplerSpec:
         run_id: the run that trained them.
         checkpoint: the trained parameters; their moving average is sampled.
         folder: where chunks are written.
-        model: the denoiser.
-        config: the sampler.
-        row_width: numbers in a row.
-        rows: rows of all samplers together.
+        synthesizer: builds the network.
+        drawer: draws a chunk.
         seed: the run's public seed.
         index: this sampler's number.
         count: the number of samplers.
@@ -39,10 +98,8 @@ class SamplerSpec:
     run_id: str
     checkpoint: Path
     folder: Path
-    model: DenoiserConfig
-    config: SamplingConfig
-    row_width: int
-    rows: int
+    synthesizer: Synthesizer
+    drawer: ChunkDrawer
     seed: int
     index: int
     count: int
@@ -57,43 +114,26 @@ class Sampler:
 
     def __init__(self, spec: SamplerSpec) -> None:
         self._spec = spec
-        network = build_denoiser(spec.model, row_width=spec.row_width, seed=spec.seed)
-        self._network = network.to(spec.device)
+        self._network = spec.synthesizer.build(spec.seed).to(spec.device)
         tensors, _ = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="rounds")
         FlatParameters(self._network).load(tensors["ema"])
         self._chunks = [
             index
-            for index in range(spec.index, _chunk_count(spec), spec.count)
+            for index in range(spec.index, spec.drawer.count, spec.count)
             if not chunk_path(spec.folder, index).exists()
         ]
 
     def advance(self) -> int:
         """Draw the next chunk and return how many are left for this sampler."""
         if self._chunks:
-            index = self._chunks[0]
-            rows = next(
-                sample_chunks(
-                    self._network,
-                    self._spec.model.diffusion(),
-                    self._spec.config.sampler(),
-                    rows=self._spec.rows,
-                    row_width=self._spec.row_width,
-                    streams=Streams(self._spec.seed).child("sampling"),
-                    chunk_rows=self._spec.config.chunk_rows,
-                    chunks=[index],
-                    precision=_precision(self._spec.config, self._spec.device),
-                    device=self._spec.device,
-                )
-            )
+            spec, index = self._spec, self._chunks[0]
+            streams = Streams(spec.seed).child("sampling")
+            rows = spec.drawer.draw(self._network, index, streams=streams, device=spec.device)
             buffer = io.BytesIO()
             np.save(buffer, rows.float().cpu().numpy())
-            write_atomically(chunk_path(self._spec.folder, index), buffer.getvalue())
+            write_atomically(chunk_path(spec.folder, index), buffer.getvalue(), mode=0o600)
             del self._chunks[0]
         return len(self._chunks)
-
-
-def _chunk_count(spec: SamplerSpec) -> int:
-    return chunk_count(rows=spec.rows, chunk_rows=spec.config.chunk_rows)
 
 
 def chunk_path(folder: Path, index: int) -> Path:
@@ -114,9 +154,10 @@ def read_chunks(folder: Path, count: int) -> Iterator[NDArray[np.float32]]:
         yield rows
 
 
-def _precision(config: SamplingConfig, device: str) -> Precision:
-    if config.precision != "auto":
-        return config.precision
+def native_precision(asked: str, device: str) -> Precision:
+    """Return ``asked``; for ``auto``, bf16 where ``device`` multiplies it natively."""
+    if asked != "auto":
+        return "bf16" if asked == "bf16" else "fp32"
     if device == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:

@@ -16,12 +16,12 @@ from distributed_privrl.data.scaling import (
 )
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.config import PrivorlConfig
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.bounding import bounds_release
 
 
-def search_ranges(config: PrivorlNConfig, store: DatasetStore) -> Bounds | None:
+def search_ranges(config: PrivorlConfig, store: DatasetStore) -> Bounds | None:
     """Return the public ranges in which bounds are to be found with noise, None if they are public.
 
     Raises:
@@ -37,7 +37,7 @@ def search_ranges(config: PrivorlNConfig, store: DatasetStore) -> Bounds | None:
 
 
 def public_encoder(
-    config: PrivorlNConfig, store: DatasetStore, found: Bounds | None = None
+    config: PrivorlConfig, store: DatasetStore, found: Bounds | None = None
 ) -> TransitionEncoder:
     """Return the encoder of the run; its scaling knows public facts alone.
 
@@ -73,7 +73,7 @@ def public_encoder(
     return TransitionEncoder(*spaces, scaling, coding)
 
 
-def _coding(config: PrivorlNConfig, store: DatasetStore, observations: Space) -> RowCoding:
+def _coding(config: PrivorlConfig, store: DatasetStore, observations: Space) -> RowCoding:
     """Return how rows are coded: from the configuration and public data alone."""
     model, levels = config.model, config.model.reward_levels
     if levels == "public":

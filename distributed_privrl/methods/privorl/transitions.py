@@ -1,275 +1,75 @@
-"""PrivORL-n, step by step: scaling, pre-training, private fine-tuning, sampling.
+"""PrivORL-n: a release of independent transitions.
 
 Reference: paper 000, algorithm 1.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from distributed_privrl.core.errors import ConfigError
+import numpy as np
+from numpy.typing import NDArray
+
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.fingerprint import inspect
-from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.shards import ShardRef
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
-from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
-from distributed_privrl.methods.privorl.network import DiffusionUpdate
-from distributed_privrl.methods.privorl.pretraining import (
-    Pretrainer,
-    PretrainerSpec,
-    pretraining_key,
-)
-from distributed_privrl.methods.privorl.sampling import Sampler, SamplerSpec, read_chunks
-from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
-from distributed_privrl.models.edm import chunk_count
-from distributed_privrl.privacy.units import Relation, UnitCount
-from distributed_privrl.rounds.bounding import find_bounds
-from distributed_privrl.rounds.charging import (
-    check_budget,
-    count_units,
-    declared_units,
-    open_charge,
-    settle_charge,
-)
+from distributed_privrl.methods.privorl.network import RowSynthesizer
+from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.sampling import RowDrawer, read_chunks
 from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
-from distributed_privrl.rounds.devices import check_device, device_of
-from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
-from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.training import run_rounds
-from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+from distributed_privrl.rounds.plan import RoundPlan
+from distributed_privrl.rounds.worker import StoredShard
 
-PRETRAINED = "pretrained.safetensors"
-TRAINED = "rounds.safetensors"
-SYNTHETIC = "synthetic"
-STEPS_A_CALL = 50
+
+@dataclass(frozen=True, kw_only=True)
+class TransitionRows:
+    """Every step of a dataset as a row of its own.
+
+    Args:
+        encoder: JSON of the `TransitionEncoder`.
+    """
+
+    encoder: str
+
+    def public(self, store: DatasetStore, dataset: str) -> NDArray[np.float32]:
+        """Return a public dataset's transitions ``(N, D)``."""
+        encoder = TransitionEncoder.from_json(self.encoder)
+        chunks = store.iter_transitions(dataset, unit="transition")
+        return np.concatenate([encoder.encode(chunk).rows for chunk in chunks])
+
+    def shard(self, ref: ShardRef) -> StoredShard:
+        """Return the source of a worker's transitions."""
+        return StoredShard(ref=ref, encoder=self.encoder)
 
 
 def plan_transitions(config: PrivorlNConfig) -> RoundPlan:
-    """Return what a run would do and cost, from the configuration alone; opens no data.
-
-    Raises:
-        ConfigError: the number of units is not declared.
-        UnsafeError: delta is not below 1/units.
-    """
-    units = declared_units(config.data)
-    return _plan(config, units)
-
-
-def _plan(config: PrivorlNConfig, units: UnitCount) -> RoundPlan:
-    """Return the plan of the rounds, for what is left of epsilon."""
-    return make_plan(
-        config.privacy,
-        config.training,
-        unit=config.data.unit,
-        units=units,
-        spent=config.data.charged_epsilon,
-        curiosity_rate=config.training.curiosity_rate,
-    )
+    """Return what a run would do and cost, from the configuration alone; see `plan_rounds`."""
+    return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
 
 def run_transitions(config: PrivorlNConfig, context: RunContext) -> MethodResult:
-    """Run PrivORL-n and return what it releases.
-
-    Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
-    quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
-    noise; beyond that, sensitive rows touch the parameters through private rounds alone (event
-    ``poisson_gaussian``); the synthetic rows are post-processing. Without ``privacy.epsilon``
-    nothing is protected, and the certificate says ``non_private``.
-
-    Raises:
-        ConfigError: configuration and datasets do not fit together.
-        BudgetError: the ledger refuses; nothing has been drawn.
-    """
-    _check(config)
-    check_device(config.runtime, context.executor)
-    ranges = search_ranges(config, context.store)
-    encoder = public_encoder(config, context.store, ranges)
-    check_budget(config.data, config.privacy, context)
-    relation = Relation(config.privacy.relation)
-    units, count_stage = count_units(config.data, context, relation=relation)
-    plan = _plan(config, units)
-    stages = [] if count_stage is None else [count_stage]
-    if ranges is not None:
-        bounds, bounds_stage = find_bounds(
-            config.data, context, ranges, relation=relation, units=units
-        )
-        encoder = public_encoder(config, context.store, bounds)
-        stages.append(bounds_stage)
-    entries = [f"{context.run_id}/{stage.name}" for stage in stages]
-    open_charge(config.data, context, plan)
-    _pretrain(config, context, encoder)
-    _fine_tune(config, context, encoder, plan)
-    spare_rounds = 0
-    if plan.mechanism is not None:
-        stage, spare_rounds = settle_charge("fine-tune", config.data, context, plan)
-        stages.append(stage)
-        entries.append(context.run_id)
-    _draw_rows(config, context, encoder)
-    return MethodResult(
-        stages=tuple(stages),
-        spare_rounds=spare_rounds,
-        ledger_entries=tuple(entries),
-        release=SyntheticTransitions(chunks=partial(_decoded_rows, config, context, encoder)),
-    )
+    """Run PrivORL-n and return what it releases; see `run_privorl`."""
+    return run_privorl(config, context, partial(_parts, config))
 
 
-def _check(config: PrivorlNConfig) -> None:
-    if config.training.pretraining.steps and not config.data.public:
-        raise ConfigError(
-            "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
-            " steps to 0"
-        )
-    if config.privacy.epsilon is not None:
-        left_for_rounds(config.privacy.epsilon, config.data.charged_epsilon)
-    elif config.data.charged_epsilon:
-        raise ConfigError(
-            "data.units must be a number and data.bounds public when privacy.epsilon is null"
-        )
-
-
-def _pretrain(config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder) -> None:
-    """Algorithm 1, lines 2 to 12."""
-    settings = config.training.pretraining
-    kept = None
-    if settings.keep is not None:
-        key = pretraining_key(
-            public={name: inspect(context.store, name).fingerprint for name in config.data.public},
-            encoder=encoder.to_json(),
-            model=config.model,
-            config=settings,
-            seed=config.seed,
-        )
-        kept = settings.keep.absolute() / f"{key}.safetensors"
-    spec = PretrainerSpec(
-        run_id=context.run_id,
-        root=str(context.store.root.absolute()),
-        public=config.data.public,
-        encoder=encoder.to_json(),
+def _parts(config: PrivorlNConfig, encoder: TransitionEncoder) -> Parts:
+    drawer = RowDrawer(
         model=config.model,
-        config=settings,
-        seed=config.seed,
-        checkpoint=context.folder / PRETRAINED,
-        kept=kept,
-        device=device_of(config.runtime),
-    )
-    # On a GPU it takes a worker's place; on CPUs it waits for nobody.
-    service = spec.device == "cpu"
-    group = context.executor.start(Pretrainer, [spec], repeat_lost_calls=True, service=service)
-    total = settings.steps
-    done = group.call("progress")[0]
-    while done < total:
-        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
-        context.progress("public pre-training", done, total)
-    group.close()
-
-
-def _fine_tune(
-    config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder, plan: RoundPlan
-) -> None:
-    """Algorithm 1, line 13: private rounds over the sensitive units."""
-    training = config.training
-    update = DiffusionUpdate(
-        model=config.model,
+        config=config.training.sampling,
         row_width=encoder.width,
-        seed=config.seed,
-        clip_norm=training.clip_norm if plan.mechanism is not None else None,
-        micro_batch_rows=training.micro_batch_rows,
-        device=device_of(config.runtime),
-    )
-    refs = shard_refs(
-        context.store,
-        config.data.sensitive,
-        count=config.runtime.workers,
-        unit=config.data.unit,
-        max_rows_per_unit=config.data.max_length,
-    )
-    specs = [
-        WorkerSpec(
-            source=StoredShard(ref=ref, encoder=encoder.to_json()),
-            local_update=update,
-            sampling_probability=plan.sampling_probability,
-            copies=training.noise_multiplicity,
-            insecure_key=context.insecure_key,
-        )
-        for ref in refs
-    ]
-    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
-    server = context.executor.start(
-        ParameterServer,
-        [
-            ServerSpec(
-                run_id=context.run_id,
-                workers=workers,
-                initial=context.folder / PRETRAINED,
-                checkpoint=context.folder / TRAINED,
-                mechanism=plan.mechanism,
-                expected_units=plan.expected_units,
-                rounds=training.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=training.block,
-                optimiser=training.optimiser,
-                public_update=_novel_update(config, update, plan),
-                ledger=context.ledger if plan.mechanism is not None else None,
-                insecure_key=context.insecure_key,
-            )
-        ],
-        service=True,
-    )
-    run_rounds(server, plan, progress=context.progress)
-    server.close()
-    workers.close()
-
-
-def _novel_update(
-    config: PrivorlNConfig, update: DiffusionUpdate, plan: RoundPlan
-) -> NovelUpdateFactory | None:
-    """Return what adds novel samples to each noisy sum; the server, which reserves no GPU, does."""
-    if plan.samples == 0:
-        return None
-    training = config.training
-    return NovelUpdateFactory(
-        update=replace(update, device="cpu"),
-        samples=plan.samples,
-        candidates=training.expected_batch_size,
-        copies=training.noise_multiplicity,
-        sampler_steps=training.pretraining.curiosity_sampler_steps,
-        seed=config.seed,
+        rows=config.output.size,
     )
 
+    def decoded(folder: Path) -> Iterator[Transitions]:
+        return (encoder.decode(rows) for rows in read_chunks(folder, drawer.count))
 
-def _draw_rows(config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder) -> None:
-    """Draw the synthetic rows by samplers in parallel; chunks that exist are kept."""
-    count = config.runtime.workers
-    specs = [
-        SamplerSpec(
-            run_id=context.run_id,
-            checkpoint=context.folder / TRAINED,
-            folder=context.folder / SYNTHETIC,
-            model=config.model,
-            config=config.training.sampling,
-            row_width=encoder.width,
-            rows=config.output.size,
-            seed=config.seed,
-            index=index,
-            count=count,
-            device=device_of(config.runtime),
-        )
-        for index in range(count)
-    ]
-    samplers = context.executor.start(Sampler, specs, repeat_lost_calls=True)
-    total = chunk_count(rows=config.output.size, chunk_rows=config.training.sampling.chunk_rows)
-    left = total
-    while left:
-        left = sum(samplers.call("advance"))
-        context.progress("sampling", total - left, total)
-    samplers.close()
-
-
-def _decoded_rows(
-    config: PrivorlNConfig, context: RunContext, encoder: TransitionEncoder
-) -> Iterator[Transitions]:
-    """Yield the synthetic transitions in raw units."""
-    total = chunk_count(rows=config.output.size, chunk_rows=config.training.sampling.chunk_rows)
-    for rows in read_chunks(context.folder / SYNTHETIC, total):
-        yield encoder.decode(rows)
+    return Parts(
+        rows=TransitionRows(encoder=encoder.to_json()),
+        synthesizer=RowSynthesizer(model=config.model, row_width=encoder.width),
+        drawer=drawer,
+        release=lambda folder: SyntheticTransitions(chunks=partial(decoded, folder)),
+        curiosity_rate=config.training.curiosity_rate,
+    )

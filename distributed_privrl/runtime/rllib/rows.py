@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from ray.data import DataContext
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -17,9 +16,8 @@ from ray.rllib.offline.offline_data import OfflineData
 from ray.rllib.offline.offline_prelearner import OfflinePreLearner
 
 from distributed_privrl.agents.training import packed_rows
-from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.runtime.rllib.bridge import COLUMNS, Bridge
+from distributed_privrl.runtime.rllib.bridge import COLUMNS, Bridge, Part
 
 ROWS = f"{DEFAULT_MODULE_ID}/rows"
 
@@ -44,14 +42,17 @@ class RowEncoder(OfflinePreLearner):  # type: ignore[misc]
         """Yield encoded rows ``(N, R)`` of the bridges that ``item`` names, a file at a time."""
         for folder in batch["item"]:
             bridge = Bridge.from_json(self._description, Path(folder))
-            for path in bridge.files():
-                yield {ROWS: encoded(path, bridge)}
+            for part in bridge.parts:
+                yield {ROWS: encoded(part, bridge)}
 
 
-def encoded(path: Path, bridge: Bridge) -> NDArray[np.float32]:
-    """Return the encoded rows ``(N, R)`` of one file of a bridge."""
-    with storage_errors(f"read {path}"):
-        table = pq.read_table(path, columns=list(COLUMNS))
+def encoded(part: Part, bridge: Bridge) -> NDArray[np.float32]:
+    """Return the encoded rows ``(N, R)`` of one file of a bridge.
+
+    Raises:
+        StorageError: it cannot be read, or is not the file that was written.
+    """
+    table = bridge.read(part)
     columns = {field: _values(table.column(name)) for name, field in COLUMNS.items()}
     return packed_rows(
         Transitions(**columns),

@@ -15,6 +15,7 @@ from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import ALGORITHMS, OnEvaluation, Spaces, Trainer
+from distributed_privrl.experiments.clearance import proof_of
 from distributed_privrl.runtime.rllib.bridge import write_bridge
 from distributed_privrl.runtime.session import connect
 
@@ -25,7 +26,8 @@ PREFIX = "rllib_"
 class RLlibTrainer:
     """An agent of ours as an RLlib algorithm.
 
-    Privacy: rows pass through Ray's object store, so only released and public ones may be given.
+    Privacy: rows pass through Ray's object store, so only released and public ones are taken, as
+    `ReleasedTransitions`; no noise, no event.
 
     Args:
         algorithm: losses and update rule, with their hyper-parameters.
@@ -56,7 +58,9 @@ class RLlibTrainer:
 
         Raises:
             ConfigError: rows or spaces that the agent cannot use, or too few CPUs.
+            UnsafeError: the rows come without the proof that they may leave.
         """
+        proof_of(transitions, reader=self.name)
         connect()
         for logger in ("ray.rllib", "ray.data"):
             logging.getLogger(logger).setLevel(logging.ERROR)
@@ -71,8 +75,6 @@ class RLlibTrainer:
                 Path(folder) / "bridge",
                 observation_space=spaces.observation,
                 action_space=spaces.action,
-                source="rows in memory",
-                certificate_digest=None,
                 seed=seed,
             )
             prepared = (

@@ -7,6 +7,8 @@ from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.experiments.clearance import Release, ReleasedTransitions, proven
+from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.runtime.rllib.bridge import Bridge, write_bridge
 
 OBSERVATIONS = Box(-np.inf, np.inf, (3,))
@@ -33,13 +35,20 @@ def transitions(space: Space, rows: int = 300) -> Transitions:
     )
 
 
+def released(space: Space, rows: int = 300) -> ReleasedTransitions:
+    """Return the rows as a release of ``a/b-v0``, with the digest "abc"."""
+    values = {"digest": "abc"}
+    return proven(
+        transitions(space, rows),
+        Release(dataset="a/b-v0", certificate=Certificate.model_construct(**values)),
+    )
+
+
 def bridge(folder: Path, space: Space, rows: int = 300) -> Bridge:
     return write_bridge(
-        transitions(space, rows),
+        released(space, rows),
         folder,
         observation_space=OBSERVATIONS,
         action_space=space,
-        source="a/b-v0",
-        certificate_digest="abc",
         seed=3,
     )

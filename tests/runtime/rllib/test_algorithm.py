@@ -16,13 +16,14 @@ from ray.tune.registry import get_trainable_cls
 
 from distributed_privrl.agents.training import train_agent
 from distributed_privrl.collection import collect
-from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import ALGORITHMS, Spaces, configured
+from distributed_privrl.runtime.rllib import trainer as trainer_module
 from distributed_privrl.runtime.rllib.algorithm import (
     RLLIB_ALGORITHMS,
     OfflineAgentConfig,
@@ -38,6 +39,7 @@ from tests.runtime.rllib.rows import (
     DISCRETE_ACTIONS,
     OBSERVATIONS,
     bridge,
+    released,
     transitions,
 )
 
@@ -192,9 +194,38 @@ def test_learners_that_would_wait_for_ever_are_refused(
         config.learners(num_learners=99).build_algo()
 
 
+def test_bare_rows_are_refused_before_ray_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect() -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(trainer_module, "connect", connect)
+    everything = released(DISCRETE_ACTIONS)
+    for rows in (transitions(DISCRETE_ACTIONS), everything.select(slice(10))):
+        with pytest.raises(UnsafeError, match="rllib_bc takes rows of a released or public"):
+            RLLIB_TRAINERS["rllib_bc"].train(
+                rows,
+                Spaces(observation=OBSERVATIONS, action=DISCRETE_ACTIONS),
+                seed=0,
+                steps=1,
+                evaluate_every=1,
+                on_evaluation=lambda step, policy: None,
+            )
+
+
+def test_rows_that_changed_on_the_way_are_not_trained_on(tmp_path: Path) -> None:
+    found = bridge(tmp_path / "bridge", BOX_ACTIONS)
+    config = _config("bc", found)
+    (path,) = found.files()
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(StorageError, match="was changed"):
+        next(RowEncoder(config=config)({"item": config.input_}))
+    with pytest.raises(StorageError, match=r"transitions-00000.parquet is not what bridge.json"):
+        _config("bc", found)
+
+
 @pytest.mark.parametrize("learners", [0, 1])
 def test_training_through_ray_data(learners: int, ray_executor: Executor) -> None:
-    rows, seen = transitions(DISCRETE_ACTIONS), []
+    rows, seen = released(DISCRETE_ACTIONS), []
     agent = configured(ALGORITHMS["bc"], TINY)
     assert RLLIB_TRAINERS["rllib_bc"] == RLlibTrainer(ALGORITHMS["bc"])
     policy = RLlibTrainer(agent, learners=learners).train(
@@ -209,7 +240,7 @@ def test_training_through_ray_data(learners: int, ray_executor: Executor) -> Non
     order = Streams(2**62).numpy("rllib bridge").permutation(len(rows))
     plain = train_agent(
         agent,
-        rows.select(order),
+        transitions(DISCRETE_ACTIONS).select(order),
         observation_space=OBSERVATIONS,
         action_space=DISCRETE_ACTIONS,
         steps=STEPS + 1,

@@ -1,4 +1,7 @@
+import hashlib
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -8,11 +11,21 @@ import pytest
 from gymnasium.spaces import Box, MultiDiscrete
 
 from distributed_privrl.agents.training import packed_rows
-from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.errors import (
+    ConfigError,
+    StorageError,
+    UnsafeError,
+    VerificationError,
+)
+from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.experiments.clearance import Release, proven
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.runtime.rllib import bridge as module
 from distributed_privrl.runtime.rllib.bridge import COLUMNS, Bridge, export_for_rllib
+from tests.experiments.certified import certify
 from tests.runtime.rllib.rows import (
     BOX_ACTIONS,
     DISCRETE_ACTIONS,
@@ -91,7 +104,6 @@ def test_the_description_says_how_to_encode(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "allowed"),
     [
-        ({"privacy_certificate": {"status": "valid", "digest": "d"}}, True),
         ({"declared_public": True}, True),
         ({}, False),
         ({"declared_public": "true"}, False),
@@ -108,22 +120,101 @@ def test_only_released_and_public_rows_pass(
     out = tmp_path / "out"
     if allowed:
         found = export_for_rllib(store, "a/b-v0", out)
-        assert found.certificate_digest == ("d" if "privacy_certificate" in metadata else None)
+        assert found.certificate_digest is None
         with pytest.raises(ConfigError, match="exists already"):
             export_for_rllib(store, "a/b-v0", out)
         return
     with pytest.raises(UnsafeError, match=r"a/b-v0 .*RLlib may not read it: use a plain trainer"):
         export_for_rllib(store, "a/b-v0", out)
-    assert list(tmp_path.iterdir()) == [tmp_path / "datasets"]
+    assert not out.exists()
+
+
+def test_released_rows_are_those_that_the_certificate_names(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path / "datasets")
+    _stored(store, {})
+    digest = certify(store, "a/b-v0").digest
+    assert export_for_rllib(store, "a/b-v0", tmp_path / "good").certificate_digest == digest
+    store.write_transitions(
+        "a/other-v0",
+        transitions(BOX_ACTIONS, 200),
+        layout="transitions",
+        observation_space=OBSERVATIONS,
+        action_space=BOX_ACTIONS,
+    )
+    parquet = "data/transitions.parquet"
+    shutil.copy(store.root / "a/other-v0" / parquet, store.root / "a/b-v0" / parquet)
+    with pytest.raises(VerificationError, match=r"a/b-v0/data/transitions.parquet is not what"):
+        export_for_rllib(store, "a/b-v0", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_public_rows_with_a_budget_are_refused(tmp_path: Path) -> None:
+    store, url = DatasetStore(tmp_path / "datasets"), f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    _stored(store, {"declared_public": True})
+    export_for_rllib(store, "a/b-v0", tmp_path / "before", ledger_url=url)
+    Ledger(url).set_budget(
+        dataset="a/sensitive-v0",
+        fingerprint=inspect(store, "a/b-v0").fingerprint,
+        budget=PrivacyBudget(epsilon=1.0, delta=1e-5, unit="transition"),
+    )
+    with pytest.raises(UnsafeError, match="have a privacy budget as a/sensitive-v0"):
+        export_for_rllib(store, "a/b-v0", tmp_path / "out", ledger_url=url)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bare_rows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsafeError, match="with the proof"):
+        module.write_bridge(
+            transitions(BOX_ACTIONS),
+            tmp_path / "out",
+            observation_space=OBSERVATIONS,
+            action_space=BOX_ACTIONS,
+            seed=0,
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def _changed(folder: Path) -> None:
+    path = folder / "transitions-00000.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def _extra(folder: Path) -> None:
+    shutil.copy(folder / "transitions-00000.parquet", folder / "transitions-00001.parquet")
+
+
+def _missing(folder: Path) -> None:
+    (folder / "transitions-00000.parquet").unlink()
+
+
+@pytest.mark.parametrize("harm", [_changed, _extra, _missing])
+def test_files_are_those_that_the_description_lists(
+    harm: Callable[[Path], None], tmp_path: Path
+) -> None:
+    found = bridge(tmp_path / "out", BOX_ACTIONS)
+    (listed,) = json.loads((tmp_path / "out" / "bridge.json").read_text())["files"]
+    assert listed["rows"] == 300
+    assert listed["sha256"] == hashlib.sha256(found.files()[0].read_bytes()).hexdigest()
+    assert Bridge.load(tmp_path / "out").parts == found.parts
+    harm(tmp_path / "out")
+    with pytest.raises(StorageError, match=r"transitions-0000\d.parquet is not what bridge.json"):
+        Bridge.load(tmp_path / "out")
+
+
+def test_the_number_of_rows_is_checked(tmp_path: Path) -> None:
+    found = bridge(tmp_path / "out", BOX_ACTIONS)
+    (part,) = found.parts
+    assert len(found.read(part)) == 300
+    with pytest.raises(StorageError, match="has 300 rows"):
+        found.read(replace(part, rows=299))
 
 
 def test_rows_that_no_agent_can_use_are_refused(tmp_path: Path) -> None:
     rows = transitions(BOX_ACTIONS)
+    release = Release(dataset="x-v0", certificate=None)
     given = {
         "observation_space": OBSERVATIONS,
         "action_space": BOX_ACTIONS,
-        "source": "x-v0",
-        "certificate_digest": None,
         "seed": 0,
     }
     missing = replace(rows, rewards=np.where(np.arange(300) == 7, np.nan, rows.rewards))
@@ -134,5 +225,20 @@ def test_rows_that_no_agent_can_use_are_refused(tmp_path: Path) -> None:
         ("finite bounds", rows, {"action_space": Box(-np.inf, np.inf, (2,))}),
     ):
         with pytest.raises(ConfigError, match=message):
-            module.write_bridge(transitions_, tmp_path / "out", **{**given, **changed})
+            module.write_bridge(
+                proven(transitions_, release), tmp_path / "out", **{**given, **changed}
+            )
     assert not list(tmp_path.iterdir())
+
+
+def test_the_description_is_strict_json(tmp_path: Path) -> None:
+    found = bridge(tmp_path / "out", BOX_ACTIONS)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    values = json.loads((found.folder / "bridge.json").read_text(), parse_constant=refuse)
+    assert values["observation_space"]["low"] == [None] * 3
+    again = Bridge.load(found.folder)
+    assert again.observation_space == OBSERVATIONS
+    assert again.action_space == BOX_ACTIONS

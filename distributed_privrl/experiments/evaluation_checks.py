@@ -1,0 +1,123 @@
+"""What can be wrong with an evaluation, found before any agent is trained."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.spaces import same_form
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.returns import check_environment
+from distributed_privrl.evaluation.source import Source
+from distributed_privrl.evaluation.trainer import Trainer, find_trainer
+from distributed_privrl.experiments.accounts import check_public
+from distributed_privrl.experiments.clearance import Release, cleared, release_of
+from distributed_privrl.privacy.ledger import Ledger
+
+Options = Mapping[str, Mapping[str, Any]]
+
+
+def known_trainers(
+    names: Sequence[str], options: Options, *, more: Mapping[str, Trainer] | None
+) -> dict[str, Trainer]:
+    """Return the trainers of an evaluation, by name.
+
+    Args:
+        names: of the trainers.
+        options: hyper-parameters of trainers that differ from their defaults.
+        more: trainers beside the plain loops.
+
+    Raises:
+        ConfigError: a trainer or an option is unknown, or options are of a trainer that is not
+            asked for.
+    """
+    for name, given in options.items():
+        if name not in names:
+            raise ConfigError(f"option of {name}, which is not trained: name it in --trainers")
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"option {name}={given!r} must look like {name}.key=value")
+    return {name: find_trainer(name, options.get(name), more=more) for name in names}
+
+
+def check_agents_fit(
+    info: DatasetInfo, trainers: Mapping[str, Trainer], environment: str | None
+) -> None:
+    """Check that agents can be trained on a dataset and run in an environment.
+
+    Raises:
+        ConfigError: a trainer cannot use the actions; or there is no environment, it cannot be
+            made, or its observations and actions are not those of the dataset.
+    """
+    if not trainers:
+        return
+    for trainer in trainers.values():
+        trainer.algorithm.check_actions(info.action_space)
+    if environment is None:
+        raise ConfigError(f"{info.id} names no environment to evaluate in: give --env")
+    check_environment(
+        environment, {"observation": info.observation_space, "action": info.action_space}
+    )
+
+
+def check_compared(
+    store: DatasetStore, info: DatasetInfo, *, reference: str | None, public: str | None
+) -> None:
+    """Check that a dataset can be compared with others.
+
+    Args:
+        store: datasets.
+        info: of the dataset.
+        reference: id of real rows.
+        public: id of public rows.
+
+    Raises:
+        ConfigError: one is missing, its rows have another form, or ``public`` is given without a
+            reference or is the reference.
+    """
+    if public is not None and reference is None:
+        raise ConfigError(
+            "--public is for TrajScore, which compares with real rows: add --reference"
+        )
+    if public is not None and public == reference:
+        raise ConfigError(f"--public {public} is the reference: name a dataset that is public")
+    for option, dataset in (("--reference", reference), ("--public", public)):
+        if dataset is None:
+            continue
+        other = store.info(dataset)
+        for part in ("observation_space", "action_space"):
+            mine, theirs = getattr(info, part), getattr(other, part)
+            if not same_form(mine, theirs):
+                raise ConfigError(
+                    f"{option} {dataset} cannot be compared with {info.id}: {part} is {theirs},"
+                    f" not {mine}"
+                )
+
+
+def clearance_of(
+    store: DatasetStore, dataset: str, trainers: Mapping[str, Trainer], ledger_url: str | None
+) -> tuple[Source, Release | None]:
+    """Return what a dataset is to the world, and the proof of it.
+
+    Args:
+        store: datasets.
+        dataset: its id.
+        trainers: who would read it.
+        ledger_url: whose accounts a public dataset is held against.
+
+    Raises:
+        UnsafeError: a trainer shares its rows, and they may not leave; or it was declared public
+            though its rows have a budget.
+        VerificationError: it claims a valid certificate that does not fit its files.
+    """
+    release = release_of(store, dataset)
+    with closing(Ledger(ledger_url)) as ledger:
+        for trainer in trainers.values():
+            if trainer.released_rows_only:
+                cleared(store, dataset, reader=trainer.name, ledger=ledger)
+        if release is None:
+            return Source(kind="private"), None
+        if release.certificate is None:
+            check_public(store, ledger, [dataset])
+            return Source(kind="public"), release
+    return Source(kind="released", ledger_entry=release.certificate.ledger_entries[-1]), release

@@ -1,0 +1,112 @@
+"""The section of a report that shows whole trajectories, for either audience."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.metadata import SEAM_KEY
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories
+from distributed_privrl.environments import maze_layout
+from distributed_privrl.evaluation import plots, trajectory_plots
+from distributed_privrl.evaluation.autocorrelation import autocorrelation
+from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.evaluation.source import Source
+from distributed_privrl.experiments.comparison import is_maze
+
+SHOWN = 500
+LAGS = 50
+_COLUMNS = 8
+_NUMBERS = ("return", "length")
+_SEAMS = {
+    "inside": "inside fragments",
+    "at_seams": "where fragments meet",
+    "of_a_step": "of one step, to compare with",
+}
+
+
+def first_trajectories(store: DatasetStore, dataset: str, limit: int = SHOWN) -> Trajectories:
+    """Return the first ``limit`` trajectories of a dataset."""
+    parts, left = [], limit
+    for chunk in store.iter_trajectories(dataset, unit=TRAJECTORY):
+        parts.append(chunk.select(range(min(left, len(chunk)))))
+        left -= len(parts[-1])
+        if left == 0:
+            break
+    return Trajectories.concatenate(parts)
+
+
+def returns_and_lengths(trajectories: Trajectories) -> NDArray[np.float64]:
+    """Return the sum of rewards and the number of steps of each trajectory, ``(K, 2)``."""
+    trajectory = np.repeat(np.arange(len(trajectories)), trajectories.lengths)
+    returns = np.bincount(trajectory, trajectories.rewards, minlength=len(trajectories))
+    return np.stack([returns, trajectories.lengths], axis=1)
+
+
+def trajectory_sections(
+    store: DatasetStore, datasets: Mapping[str, str], maze: str | None, *, source: Source
+) -> list[Section]:
+    """Return a section on paths, returns, lengths, memory and seams; none on transitions.
+
+    Args:
+        store: datasets.
+        datasets: ids by the name in the legend; ``"synthetic"`` is the release.
+        maze: environment id, for a map.
+        source: what all of it together is to the world.
+
+    Raises:
+        ConfigError: the release holds trajectories, and another dataset transitions.
+    """
+    info = store.info(datasets["synthetic"])
+    if info.kind == "transitions":
+        return []
+    shown = {name: first_trajectories(store, dataset) for name, dataset in datasets.items()}
+    synthetic = shown["synthetic"]
+    numbers = {name: returns_and_lengths(some) for name, some in shown.items()}
+    memory = _memory(shown, RowLayout(info.observation_space, info.action_space))
+    figures = [
+        source.figure(plots.column_histograms(numbers, _NUMBERS), "Returns and lengths"),
+        source.figure(memory, "Correlation of each column with itself, steps later"),
+    ]
+    if maze is not None and is_maze(maze):
+        image = trajectory_plots.maze_paths({"synthetic": synthetic}, maze_layout(maze))
+        figures.append(source.figure(image, "Paths of synthetic trajectories"))
+    means = zip(_NUMBERS, numbers["synthetic"].mean(axis=0).tolist(), strict=True)
+    return [
+        Section(
+            title="Whole trajectories",
+            explanation="A trajectory is drawn in fragments, each after the last step of the one"
+            " before it; two neighbouring steps then each hold the state between them.",
+            metrics=[
+                Metric(name="trajectories shown", value=source.value(len(synthetic))),
+                *(Metric(name=f"mean {name}", value=source.value(mean)) for name, mean in means),
+                *_seam_metrics(info.metadata.get(SEAM_KEY, {}), source),
+            ],
+            figures=figures,
+        )
+    ]
+
+
+def _seam_metrics(errors: Mapping[str, float | None], source: Source) -> list[Metric]:
+    return [
+        Metric(
+            name=f"seam error {words}",
+            value=source.value(errors[name]),
+            explanation="mean |s' - next s| of the samples, in public deviations",
+        )
+        for name, words in _SEAMS.items()
+        if errors.get(name) is not None
+    ]
+
+
+def _memory(trajectories: Mapping[str, Trajectories], layout: RowLayout) -> bytes:
+    longest = max(int(some.lengths.max(initial=1)) for some in trajectories.values())
+    lags = max(1, min(LAGS, longest - 1))
+    names = layout.column_names[: layout.blocks["reward"].stop][:_COLUMNS]
+    curves = {
+        name: autocorrelation(some, layout, lags)[:, :_COLUMNS]
+        for name, some in trajectories.items()
+    }
+    return trajectory_plots.autocorrelations(curves, names)

@@ -1,0 +1,303 @@
+"""A run of PrivORL, step by step: scaling, pre-training, private fine-tuning, sampling.
+
+Reference: paper 000, algorithms 1 and 2.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.shards import ShardRef, shard_refs
+from distributed_privrl.methods.privorl.config import PrivorlConfig
+from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
+from distributed_privrl.methods.privorl.network import DiffusionUpdate, Synthesizer
+from distributed_privrl.methods.privorl.pretraining import (
+    Pretrainer,
+    PretrainerSpec,
+    PublicRows,
+    pretraining_key,
+)
+from distributed_privrl.methods.privorl.sampling import ChunkDrawer, Sampler, SamplerSpec
+from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
+from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.rounds.bounding import find_bounds
+from distributed_privrl.rounds.charging import (
+    check_budget,
+    count_units,
+    declared_units,
+    open_charge,
+    settle_charge,
+)
+from distributed_privrl.rounds.context import MethodResult, Release, RunContext
+from distributed_privrl.rounds.devices import check_device, device_of
+from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.training import run_rounds
+from distributed_privrl.rounds.worker import LocalUpdateWorker, ShardSource, WorkerSpec
+
+PRETRAINED = "pretrained.safetensors"
+TRAINED = "rounds.safetensors"
+SYNTHETIC = "synthetic"
+STEPS_A_CALL = 50
+
+
+class Rows(PublicRows, Protocol):
+    """Reads and encodes what the model learns from; picklable, holds no arrays."""
+
+    @property
+    def encoder(self) -> str:
+        """JSON of what encodes the rows."""
+        ...
+
+    def shard(self, ref: ShardRef) -> ShardSource:
+        """Return the source of a worker's sensitive rows."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a variant trains and releases, once the scaling of its columns is known.
+
+    Args:
+        rows: reads and encodes the data.
+        synthesizer: the model.
+        drawer: draws the release, chunk by chunk.
+        release: what comes of the folder of chunks.
+        all_rows: every row of a unit takes part in its vector, not one drawn for each copy.
+        curiosity_rate: share of a private round that is the model's own samples.
+    """
+
+    rows: Rows
+    synthesizer: Synthesizer
+    drawer: ChunkDrawer
+    release: Callable[[Path], Release]
+    all_rows: bool = False
+    curiosity_rate: float = 0.0
+
+
+def plan_rounds(
+    config: PrivorlConfig, units: UnitCount | None = None, *, curiosity_rate: float = 0.0
+) -> RoundPlan:
+    """Return the plan of the rounds, for what is left of epsilon; opens no data.
+
+    Args:
+        config: of the run.
+        units: how many there are; None: as declared.
+        curiosity_rate: see `Parts`.
+
+    Raises:
+        ConfigError: the number of units is not declared.
+        UnsafeError: delta is not below 1/units.
+    """
+    return make_plan(
+        config.privacy,
+        config.training,
+        unit=config.data.unit,
+        units=declared_units(config.data) if units is None else units,
+        spent=config.data.charged_epsilon,
+        curiosity_rate=curiosity_rate,
+    )
+
+
+def run_privorl(
+    config: PrivorlConfig, context: RunContext, parts_of: Callable[[TransitionEncoder], Parts]
+) -> MethodResult:
+    """Run a variant of PrivORL and return what it releases.
+
+    Args:
+        config: of the run.
+        context: around it.
+        parts_of: from the encoder of transitions to the variant's parts.
+
+    Raises:
+        ConfigError: configuration and datasets do not fit together.
+        BudgetError: the ledger refuses; nothing has been drawn.
+
+    Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
+    quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
+    noise; beyond that, sensitive rows touch the parameters through private rounds alone (event
+    ``poisson_gaussian``); what is drawn from them is post-processing. Without ``privacy.epsilon``
+    nothing is protected, and the certificate says ``non_private``.
+    """
+    _check(config)
+    check_device(config.runtime, context.executor)
+    ranges = search_ranges(config, context.store)
+    parts = parts_of(public_encoder(config, context.store, ranges))
+    check_budget(config.data, config.privacy, context)
+    relation = Relation(config.privacy.relation)
+    units, count_stage = count_units(config.data, context, relation=relation)
+    plan = plan_rounds(config, units, curiosity_rate=parts.curiosity_rate)
+    stages = [] if count_stage is None else [count_stage]
+    if ranges is not None:
+        bounds, bounds_stage = find_bounds(
+            config.data, context, ranges, relation=relation, units=units
+        )
+        parts = parts_of(public_encoder(config, context.store, bounds))
+        stages.append(bounds_stage)
+    entries = [f"{context.run_id}/{stage.name}" for stage in stages]
+    open_charge(config.data, context, plan)
+    _pretrain(config, context, parts)
+    _fine_tune(config, context, parts, plan)
+    spare_rounds = 0
+    if plan.mechanism is not None:
+        stage, spare_rounds = settle_charge("fine-tune", config.data, context, plan)
+        stages.append(stage)
+        entries.append(context.run_id)
+    _draw_rows(config, context, parts)
+    return MethodResult(
+        stages=tuple(stages),
+        spare_rounds=spare_rounds,
+        ledger_entries=tuple(entries),
+        release=parts.release(context.folder / SYNTHETIC),
+    )
+
+
+def _check(config: PrivorlConfig) -> None:
+    if config.training.pretraining.steps and not config.data.public:
+        raise ConfigError(
+            "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
+            " steps to 0"
+        )
+    if config.privacy.epsilon is not None:
+        left_for_rounds(config.privacy.epsilon, config.data.charged_epsilon)
+    elif config.data.charged_epsilon:
+        raise ConfigError(
+            "data.units must be a number and data.bounds public when privacy.epsilon is null"
+        )
+
+
+def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
+    """Algorithm 1, lines 2 to 12; algorithm 2, lines 3 to 18."""
+    settings = config.training.pretraining
+    kept = None
+    if settings.keep is not None:
+        key = pretraining_key(
+            public={name: inspect(context.store, name).fingerprint for name in config.data.public},
+            encoder=parts.rows.encoder,
+            model=config.model,
+            config=settings,
+            seed=config.seed,
+        )
+        kept = settings.keep.absolute() / f"{key}.safetensors"
+    spec = PretrainerSpec(
+        run_id=context.run_id,
+        root=str(context.store.root.absolute()),
+        public=config.data.public,
+        rows=parts.rows,
+        synthesizer=parts.synthesizer,
+        config=settings,
+        seed=config.seed,
+        checkpoint=context.folder / PRETRAINED,
+        kept=kept,
+        device=device_of(config.runtime),
+    )
+    # On a GPU it takes a worker's place; on CPUs it waits for nobody.
+    service = spec.device == "cpu"
+    group = context.executor.start(Pretrainer, [spec], repeat_lost_calls=True, service=service)
+    total = settings.steps
+    done = group.call("progress")[0]
+    while done < total:
+        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
+        context.progress("public pre-training", done, total)
+    group.close()
+
+
+def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: RoundPlan) -> None:
+    """Algorithm 1, line 13, and algorithm 2, line 19: private rounds over the sensitive units."""
+    training = config.training
+    update = DiffusionUpdate(
+        synthesizer=parts.synthesizer,
+        seed=config.seed,
+        clip_norm=training.clip_norm if plan.mechanism is not None else None,
+        micro_batch_rows=training.micro_batch_rows,
+        device=device_of(config.runtime),
+    )
+    refs = shard_refs(
+        context.store,
+        config.data.sensitive,
+        count=config.runtime.workers,
+        unit=config.data.unit,
+        max_rows_per_unit=config.data.max_length,
+    )
+    specs = [
+        WorkerSpec(
+            source=parts.rows.shard(ref),
+            local_update=update,
+            sampling_probability=plan.sampling_probability,
+            copies=training.noise_multiplicity,
+            all_rows=parts.all_rows,
+            insecure_key=context.insecure_key,
+        )
+        for ref in refs
+    ]
+    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
+    server = context.executor.start(
+        ParameterServer,
+        [
+            ServerSpec(
+                run_id=context.run_id,
+                workers=workers,
+                initial=context.folder / PRETRAINED,
+                checkpoint=context.folder / TRAINED,
+                mechanism=plan.mechanism,
+                expected_units=plan.expected_units,
+                rounds=training.rounds,
+                max_rounds=plan.max_rounds,
+                block_rounds=training.block,
+                optimiser=training.optimiser,
+                public_update=_novel_update(config, update, plan),
+                ledger=context.ledger if plan.mechanism is not None else None,
+                insecure_key=context.insecure_key,
+            )
+        ],
+        service=True,
+    )
+    run_rounds(server, plan, progress=context.progress)
+    server.close()
+    workers.close()
+
+
+def _novel_update(
+    config: PrivorlConfig, update: DiffusionUpdate, plan: RoundPlan
+) -> NovelUpdateFactory | None:
+    """Return what adds novel samples to each noisy sum; the server, which reserves no GPU, does."""
+    if plan.samples == 0:
+        return None
+    training = config.training
+    return NovelUpdateFactory(
+        update=replace(update, device="cpu"),
+        samples=plan.samples,
+        candidates=training.expected_batch_size,
+        copies=training.noise_multiplicity,
+        sampler_steps=training.pretraining.curiosity_sampler_steps,
+        seed=config.seed,
+    )
+
+
+def _draw_rows(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
+    """Draw the synthetic rows by samplers in parallel; chunks that exist are kept."""
+    count = config.runtime.workers
+    specs = [
+        SamplerSpec(
+            run_id=context.run_id,
+            checkpoint=context.folder / TRAINED,
+            folder=context.folder / SYNTHETIC,
+            synthesizer=parts.synthesizer,
+            drawer=parts.drawer,
+            seed=config.seed,
+            index=index,
+            count=count,
+            device=device_of(config.runtime),
+        )
+        for index in range(count)
+    ]
+    samplers = context.executor.start(Sampler, specs, repeat_lost_calls=True)
+    total = left = parts.drawer.count
+    while left:
+        left = sum(samplers.call("advance"))
+        context.progress("sampling", total - left, total)
+    samplers.close()

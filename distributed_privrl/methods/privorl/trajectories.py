@@ -1,0 +1,149 @@
+"""PrivORL-j and PrivORL-j-U: a release of whole trajectories, private for each of them.
+
+Reference: paper 000, algorithm 2.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import FragmentEncoder
+from distributed_privrl.data.metadata import SEAM_KEY
+from distributed_privrl.data.shards import ShardRef
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
+from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.sampling import read_chunks
+from distributed_privrl.methods.privorl.stitching import (
+    SeamErrors,
+    TrajectoryDrawer,
+    decode_trajectories,
+)
+from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
+from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTrajectories
+from distributed_privrl.rounds.plan import RoundPlan
+from distributed_privrl.rounds.worker import StoredFragments
+
+
+@dataclass(frozen=True, kw_only=True)
+class FragmentRows:
+    """The fragments of a dataset's trajectories as rows.
+
+    Args:
+        encoder: JSON of the `FragmentEncoder`.
+        max_fragments_per_unit: public cap on those of a sensitive unit.
+    """
+
+    encoder: str
+    max_fragments_per_unit: int
+
+    def public(self, store: DatasetStore, dataset: str) -> NDArray[np.float32]:
+        """Return a public dataset's proper fragments ``(F, W)``, all of them."""
+        encoder = FragmentEncoder.from_json(self.encoder)
+        encoded = [
+            encoder.encode(chunk) for chunk in store.iter_trajectories(dataset, unit=TRAJECTORY)
+        ]
+        return np.concatenate([part.rows[part.valid] for part in encoded])
+
+    def shard(self, ref: ShardRef) -> StoredFragments:
+        """Return the source of a worker's fragments."""
+        return StoredFragments(
+            ref=ref, encoder=self.encoder, max_fragments_per_unit=self.max_fragments_per_unit
+        )
+
+
+def plan_trajectories(config: TrajectoriesConfig) -> RoundPlan:
+    """Return what a run would do and cost, from the configuration alone; see `plan_rounds`.
+
+    Raises:
+        ConfigError: the unit is a transition, or lengths do not fit together.
+    """
+    _longest(config)
+    return plan_rounds(config)
+
+
+def run_trajectories(config: TrajectoriesConfig, context: RunContext) -> MethodResult:
+    """Run PrivORL-j and return what it releases; see `run_privorl`.
+
+    Raises:
+        ConfigError: as `plan_trajectories`, or a dataset holds no trajectories.
+
+    Privacy: the unit is a trajectory or the unit column's value. Its vector is the gradient of the
+    mean loss over all its fragments (the first ``training.max_fragments_per_unit``, of its first
+    ``data.max_length`` steps), clipped once: however many there are, one unit adds one vector.
+    Fragments are cut inside a trajectory, so that no other's depend on it.
+    """
+    _longest(config)
+    for dataset in (config.data.sensitive, *config.data.public):
+        if context.store.info(dataset).kind == "transitions":
+            raise ConfigError(
+                f"{dataset} holds independent transitions: {config.method} needs trajectories"
+            )
+    return run_privorl(config, context, partial(_parts, config))
+
+
+def _longest(config: TrajectoriesConfig) -> int:
+    """Return the length that synthetic trajectories are cut at."""
+    horizon = config.model.horizon
+    if config.data.unit == TRANSITION:
+        raise ConfigError(
+            f"data.unit=transition: {config.method} protects whole trajectories; set data.unit to"
+            " trajectory or to the unit's column"
+        )
+    if config.longest is None:
+        raise ConfigError(
+            "training.sampling.max_length is not set: give the steps of a synthetic trajectory at"
+            " most, or data.max_length"
+        )
+    for name, length in (
+        ("data.max_length", config.data.max_length),
+        ("training.sampling.max_length", config.longest),
+    ):
+        if length is not None and horizon > length:
+            raise ConfigError(
+                f"model.horizon={horizon} is above {name}={length}: every fragment would be padded;"
+                " lower it"
+            )
+    return config.longest
+
+
+def _parts(config: TrajectoriesConfig, transitions: TransitionEncoder) -> Parts:
+    longest = _longest(config)
+    encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=longest)
+    synthesizer = FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
+    drawer = TrajectoryDrawer(
+        synthesizer=synthesizer,
+        config=config.training.sampling,
+        trajectories=config.output.size,
+        max_length=longest,
+    )
+
+    def decoded(folder: Path) -> Iterator[Trajectories]:
+        return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))
+
+    def facts(folder: Path) -> dict[str, Any]:
+        errors = SeamErrors.none()
+        for steps in read_chunks(folder, drawer.count):
+            errors.add(encoder, steps)
+        return {SEAM_KEY: errors.facts()}
+
+    return Parts(
+        rows=FragmentRows(
+            encoder=encoder.to_json(),
+            max_fragments_per_unit=config.training.max_fragments_per_unit,
+        ),
+        synthesizer=synthesizer,
+        drawer=drawer,
+        release=lambda folder: SyntheticTrajectories(
+            chunks=partial(decoded, folder), facts=partial(facts, folder)
+        ),
+        all_rows=True,
+    )

@@ -1,0 +1,137 @@
+"""Configuration of PrivORL-j and PrivORL-j-U."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from distributed_privrl.core.config import OutputConfig, PositiveInt
+from distributed_privrl.methods.privorl.config import (
+    CodingConfig,
+    PrecisionConfig,
+    PretrainingConfig,
+    PrivorlConfig,
+    PrivorlTraining,
+)
+from distributed_privrl.models.ddpm import DDPM
+from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
+from distributed_privrl.rounds.optimiser import OptimiserConfig
+
+
+class FragmentModelConfig(CodingConfig):
+    """Fragments of trajectories and the diffusion of them (paper 000, section VI, appendix F-A)."""
+
+    next_observation: Literal["absolute", "difference"] = Field(
+        default="absolute", description="code s' as it is, or as s' - s"
+    )
+    horizon: Literal[8, 16, 32, 64, 128] = Field(default=32, description="steps of a fragment (H)")
+    width: PositiveInt = Field(default=64, description="width of a token, or of the finest level")
+    diffusion_steps: Annotated[int, Field(ge=2)] = Field(
+        default=200, description="noise levels of the diffusion (T)"
+    )
+    schedule: Literal["cosine", "linear"] = Field(
+        default="cosine", description="how the noise grows with its level"
+    )
+    prediction: Literal["velocity", "noise"] = Field(
+        default="velocity", description="what the network predicts; the paper's is noise"
+    )
+    loss: Literal["l2", "huber", "l1"] = Field(
+        default="l2", description="of the prediction; the paper's l1 learns medians, not means"
+    )
+
+    def ddpm(self) -> DDPM:
+        """Return the diffusion."""
+        return DDPM(steps=self.diffusion_steps, schedule=self.schedule, prediction=self.prediction)
+
+
+class TransformerConfig(FragmentModelConfig):
+    """The transformer of PrivORL-j (paper: width 256, six blocks, four heads)."""
+
+    depth: PositiveInt = Field(default=4, description="number of blocks")
+    heads: PositiveInt = Field(default=4, description="attention heads; must divide the width")
+
+
+class UNetConfig(FragmentModelConfig):
+    """The temporal U-Net of PrivORL-j-U."""
+
+    depth: PositiveInt = Field(default=3, description="number of levels")
+
+
+class FragmentPretrainingConfig(PretrainingConfig):
+    """Pre-training on public fragments (paper 000, algorithm 2, lines 3 to 17)."""
+
+    steps: Annotated[int, Field(ge=0)] = Field(
+        default=4000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"
+    )
+    batch_size: PositiveInt = Field(default=64, description="public rows a step (B)")
+
+
+class StitchingConfig(PrecisionConfig):
+    """Sampling of whole trajectories, fragment after fragment."""
+
+    steps: PositiveInt | None = Field(
+        default=20, description="evaluations of the network a fragment; null: every noise level"
+    )
+    stochasticity: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="fresh noise: 0 is DDIM, 1 the ancestral sampler"
+    )
+    max_length: PositiveInt | None = Field(
+        default=None,
+        description="steps of a synthetic trajectory at most (default: data.max_length)",
+    )
+    chunk_trajectories: PositiveInt = Field(default=256, description="trajectories drawn at once")
+
+
+class PrivorlJTraining(PrivorlTraining):
+    """Pre-training, private rounds over trajectories, stitched sampling."""
+
+    rounds: PositiveInt = Field(default=500, description="private rounds (T)")
+    expected_batch_size: PositiveInt = Field(
+        default=256, description="units that take part in a round on average (q x units)"
+    )
+    micro_batch_rows: PositiveInt = Field(
+        default=32, le=SUM_EVERY_ROWS, description="rows computed at once; bounds memory"
+    )
+    max_fragments_per_unit: PositiveInt = Field(
+        default=32, description="public cap on the fragments of a unit; further ones are left out"
+    )
+    optimiser: OptimiserConfig = OptimiserConfig(
+        learning_rate=1e-3, schedule="cosine", ema_decay=0.98
+    )
+    pretraining: FragmentPretrainingConfig = FragmentPretrainingConfig()
+    sampling: StitchingConfig = StitchingConfig()
+
+
+class TrajectoryOutputConfig(OutputConfig):
+    """The trajectories that the run releases."""
+
+    size: PositiveInt = Field(description="synthetic trajectories")
+    layout: Literal["episodes"] = Field(
+        default="episodes", description="a Minari episode for each trajectory"
+    )
+
+
+class TrajectoriesConfig(PrivorlConfig):
+    """What both networks have: private synthetic trajectories."""
+
+    model: TransformerConfig | UNetConfig
+    training: PrivorlJTraining = PrivorlJTraining()
+    output: TrajectoryOutputConfig
+
+    @property
+    def longest(self) -> int | None:
+        """Steps of a synthetic trajectory at most."""
+        return self.training.sampling.max_length or self.data.max_length
+
+
+class PrivorlJConfig(TrajectoriesConfig):
+    """PrivORL-j: a diffusion transformer of fragments."""
+
+    method: Literal["privorl_j"] = "privorl_j"
+    model: TransformerConfig = TransformerConfig()
+
+
+class PrivorlJUNetConfig(TrajectoriesConfig):
+    """PrivORL-j-U: the same with a temporal U-Net."""
+
+    method: Literal["privorl_j_unet"] = "privorl_j_unet"
+    model: UNetConfig = UNetConfig()

@@ -1,0 +1,173 @@
+"""One account for the same data, and none for public rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.splitting import split
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.experiments.accounts import (
+    check_public,
+    check_sensitive,
+    check_splittable,
+    give_budget,
+)
+from distributed_privrl.experiments.run import run
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from tests.methods.tiny import config
+
+ROWS = 40
+STAYS = "clinic/stays-v0"
+SIDES = ("clinic/stays-training-v0", "clinic/stays-held-out-v0")
+
+
+def write(store: DatasetStore, dataset: str, *, seed: int, **settings: Any) -> None:
+    source = np.random.default_rng(seed)
+    store.write_transitions(
+        dataset,
+        Transitions(
+            observations=source.uniform(-1, 1, (ROWS, 4)),
+            actions=source.uniform(-1, 1, (ROWS, 2)),
+            rewards=source.uniform(0, 1, ROWS),
+            next_observations=source.uniform(-1, 1, (ROWS, 4)),
+            terminated=np.zeros(ROWS, bool),
+            truncated=np.zeros(ROWS, bool),
+            unit_ids=np.arange(ROWS) // 2,
+        ),
+        layout="transitions",
+        observation_space=Box(-1, 1, (4,)),
+        action_space=Box(-1, 1, (2,)),
+        **settings,
+    )
+
+
+class Clinic:
+    """Stays, split in two, a public dataset, and a ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = DatasetStore(folder / "datasets")
+        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
+        self.ledger = Ledger(self.url)
+        write(self.store, STAYS, seed=1)
+        write(self.store, "clinic/public-v0", seed=2, metadata={"declared_public": True})
+        split(self.store, STAYS, held_out_share=0.5, seed=0)
+
+    def budget(self, dataset: str, relation: Relation = Relation.REPLACE_WITH_NULL) -> None:
+        budget = PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition", relation=relation)
+        give_budget(self.store, self.ledger, dataset=dataset, budget=budget)
+
+    def run(self, sensitive: str, public: list[str], **changes: Any) -> None:
+        about = {
+            "sensitive": sensitive,
+            "public": public,
+            "unit": "transition",
+            "units": ROWS,
+        }
+        run(
+            config(data=about, **changes),
+            LocalExecutor(),
+            out=self.folder / "run",
+            ledger_url=self.url,
+            store=self.store,
+        )
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Clinic:
+    return Clinic(tmp_path)
+
+
+def test_a_half_of_sensitive_data_is_no_public_dataset(clinic: Clinic) -> None:
+    training, held_out = SIDES
+    clinic.budget(training)
+    with pytest.raises(UnsafeError, match=r"held-out-v0 cannot be public: it is a side of clinic"):
+        clinic.run(training, [held_out])
+    assert clinic.ledger.entries() == []
+    assert not (clinic.folder / "run").exists()
+
+
+def test_rows_with_a_budget_are_no_public_dataset(clinic: Clinic) -> None:
+    clinic.budget(SIDES[0])
+    rows = clinic.store.read_transitions(SIDES[0], unit="transition")
+    clinic.store.write_transitions(
+        "clinic/copy-v0",
+        rows,
+        layout="transitions",
+        observation_space=Box(-1, 1, (4,)),
+        action_space=Box(-1, 1, (2,)),
+        metadata={"declared_public": True},
+    )
+    write(clinic.store, "clinic/others-v0", seed=5)
+    clinic.budget("clinic/others-v0")
+    with pytest.raises(UnsafeError, match=r"copy-v0 cannot be public: .* clinic/stays-training-v0"):
+        clinic.run("clinic/others-v0", ["clinic/public-v0", "clinic/copy-v0"])
+    assert clinic.ledger.entries() == []
+    check_public(clinic.store, clinic.ledger, ["clinic/public-v0"])
+
+
+@pytest.mark.parametrize("first", [STAYS, *SIDES])
+@pytest.mark.parametrize("second", [STAYS, *SIDES, "clinic/stays-training-training-v0"])
+def test_a_dataset_and_its_sides_share_one_account(clinic: Clinic, first: str, second: str) -> None:
+    split(clinic.store, SIDES[0], held_out_share=0.5, seed=1)
+    clinic.budget(first)
+    if first == second:
+        clinic.budget(second)  # raised, say
+        return
+    with pytest.raises(UnsafeError, match=f"parts of the same data, and {first} has a budget"):
+        clinic.budget(second)
+    assert [account.dataset for account in clinic.ledger.accounts()] == [first]
+
+
+def test_a_run_refuses_what_has_two_accounts_already(clinic: Clinic) -> None:
+    for dataset in SIDES:  # as a ledger of an earlier version may hold them
+        clinic.ledger.set_budget(
+            dataset=dataset,
+            fingerprint=inspect(clinic.store, dataset).fingerprint,
+            budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
+        )
+    with pytest.raises(UnsafeError, match="parts of the same data"):
+        clinic.run(SIDES[0], [])
+    assert clinic.ledger.entries() == []
+
+
+def test_what_has_a_budget_is_not_split(clinic: Clinic) -> None:
+    check_splittable(clinic.store, clinic.ledger, STAYS)
+    clinic.budget(STAYS)
+    with pytest.raises(UnsafeError, match="split before a budget is set"):
+        check_splittable(clinic.store, clinic.ledger, STAYS)
+
+
+def test_sides_by_position_know_no_removal(clinic: Clinic) -> None:
+    with pytest.raises(UnsafeError, match="split by position"):
+        clinic.budget(SIDES[0], Relation.ADD_OR_REMOVE)
+    clinic.budget(SIDES[0])
+    with pytest.raises(UnsafeError, match="split by position"):
+        clinic.run(
+            SIDES[0], [], privacy={"epsilon": 5.0, "delta": 1e-5, "relation": "add_or_remove"}
+        )
+    assert clinic.ledger.entries() == []
+    write(clinic.store, "clinic/named-v0", seed=7, unit_column="person")
+    split(clinic.store, "clinic/named-v0", held_out_share=0.5, seed=0)
+    check_sensitive(
+        clinic.store,
+        clinic.ledger,
+        "clinic/named-training-v0",
+        relation=Relation.ADD_OR_REMOVE,
+    )
+
+
+def test_public_rows_are_not_sensitive(clinic: Clinic) -> None:
+    with pytest.raises(UnsafeError, match="was declared public"):
+        clinic.budget("clinic/public-v0")
+    with pytest.raises(UnsafeError, match="was declared public"):
+        clinic.run("clinic/public-v0", [])
+    assert clinic.ledger.accounts() == []

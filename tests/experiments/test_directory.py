@@ -1,0 +1,76 @@
+"""A run's folder: what a run that is resumed goes on with."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.experiments.directory import RunDirectory
+from tests.methods.tiny import config
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> RunDirectory:
+    return RunDirectory.create(
+        tmp_path / "run", config(), resume=False, noise_source="float64_lattice"
+    )
+
+
+def rewrite(directory: RunDirectory, change: Callable[[Any], None]) -> None:
+    """Write config.yaml as an earlier version of the package would have."""
+    values = yaml.safe_load(directory.config_path.read_text())
+    change(values)
+    directory.config_path.write_text(yaml.safe_dump(values))
+
+
+def test_keys_and_defaults_of_a_later_version_do_not_count(begun: RunDirectory) -> None:
+    def earlier(values: Any) -> None:
+        del values["model"]["time_width"]
+        del values["training"]["optimiser"]
+        values["training"]["curiosity_rate"] = 0.125
+        values["training"]["sampling"]["steps"] = 4
+
+    unset = config(model={"width": 16, "depth": 1})
+    rewrite(begun, earlier)
+    went_on = begun.resumed(unset)
+    assert went_on.training.curiosity_rate == 0.125  # the resolved file wins over a new default
+    assert went_on.model.time_width == unset.model.time_width
+    assert went_on.training.optimiser == unset.training.optimiser
+    assert begun.resumed(went_on) == went_on
+    RunDirectory.create(begun.path, unset, resume=True, noise_source="float64_lattice")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"privacy__epsilon": 6.0}, "privacy.epsilon is 5.0 there and 6.0 now"),
+        ({"output__size": 151}, "output.size is 150 there and 151 now"),
+        ({"model__width": 32, "model__depth": 2}, "width is 16 there and 32 now; model.depth is 1"),
+        ({"data__units": {"epsilon": 0.5}}, "data.units is 3000 there and {'epsilon': 0.5} now"),
+        ({"seed": 3}, "seed is 0 there and 3 now"),
+    ],
+)
+def test_keys_that_differ_are_named(
+    begun: RunDirectory, changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        begun.resumed(config(**changes))
+    assert named in str(caught.value)
+
+
+def test_a_key_that_is_set_now_and_was_unknown_then_differs(begun: RunDirectory) -> None:
+    rewrite(begun, lambda values: values["model"].pop("time_width"))
+    with pytest.raises(ConfigError, match=r"model\.time_width is not set there and 8"):
+        begun.resumed(config())
+
+
+def test_runtime_and_evaluation_are_those_of_now(begun: RunDirectory) -> None:
+    changed = config(
+        runtime={"workers": 5, "executor": "local"}, evaluation={"trainers": ["bc"], "seeds": 2}
+    )
+    went_on = begun.resumed(changed)
+    assert went_on.runtime == changed.runtime
+    assert went_on.evaluation == changed.evaluation
