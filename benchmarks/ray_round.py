@@ -21,6 +21,7 @@ from benchmarks import harness, processes
 from benchmarks.harness import SEED, Alternative, Result, Timing
 from distributed_privrl.core.executor import Executor, LocalExecutor, WorkerGroup
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.layout import RowCoding
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
@@ -48,7 +49,7 @@ ENCODER = TransitionEncoder(
     OBSERVATIONS,
     ACTIONS,
     Scaling(offset=np.zeros(ROW_WIDTH), scale=np.ones(ROW_WIDTH)),
-    "difference",
+    RowCoding(next_observation="difference"),
 )
 CONFIG = PrivorlNConfig.model_validate(demo.CONFIG)
 ROUNDS_A_CALL = 25

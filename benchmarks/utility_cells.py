@@ -28,6 +28,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "curiosity in fine-tuning": {"training": {"curiosity_rate": 0.3}},
     "pre-training only": {"training": {"rounds": 1}},
     "rdp": {"privacy": {"accountant": "rdp"}},
+    "no frequencies": {"model": {"column_frequencies": 0}},
     "plain coding": {"model": {"reward_levels": [], "action_margin": 0.0}},
 }
 
@@ -111,7 +112,7 @@ CPU = Scale(
     synthetic=200_000,
     delta=1e-7,
     overrides={
-        "model": {"width": 256, "depth": 5, "p_mean": -0.5, "p_std": 1.5},
+        "model": {"width": 256, "depth": 5, "column_frequencies": 4},
         "training": {
             "rounds": 2000,
             "expected_batch_size": 4096,

@@ -42,6 +42,32 @@ class FourierFeatures(nn.Module):
         return torch.cat((value, phase.sin(), phase.cos()), dim=-1)
 
 
+class Waves(nn.Module):
+    """Maps numbers x to (x, sin 2 pi f x, cos 2 pi f x) at frequencies f = 1/4, 1/2, 1, 2, ...
+
+    Without them an MLP learns slowly what changes sharply with a column, such as a wall.
+
+    Args:
+        frequencies: number of them; 0 passes the numbers through.
+
+    Reference: Tancik et al., "Fourier features let networks learn high frequency functions in low
+    dimensional domains" (2020).
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, frequencies: int) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", 0.25 * 2.0 ** torch.arange(frequencies))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return ``(N, R (1 + 2 F))`` features of ``rows`` ``(N, R)``."""
+        if not len(self.frequencies):
+            return rows
+        phase = (rows.unsqueeze(-1) * (2 * math.pi * self.frequencies)).flatten(start_dim=1)
+        return torch.cat((rows, phase.sin(), phase.cos()), dim=-1)
+
+
 class ResidualMLPDenoiser(nn.Module):
     """The noise prediction network of PrivORL-n: an MLP with skip connections.
 
@@ -54,6 +80,7 @@ class ResidualMLPDenoiser(nn.Module):
         depth: number of residual blocks.
         time_width: width of the noise level's embedding.
         fourier_features: random Fourier features of the noise level, beside its raw value.
+        column_frequencies: sines and cosines of each number, beside the number; see `Waves`.
         activation: nonlinearity inside the blocks.
         normalise: put a LayerNorm without parameters before each nonlinearity.
         generator: source of the initial weights and of the frequencies.
@@ -72,6 +99,7 @@ class ResidualMLPDenoiser(nn.Module):
         depth: int = 6,
         time_width: int = 128,
         fourier_features: int = 16,
+        column_frequencies: int = 0,
         activation: Literal["relu", "silu"] = "relu",
         normalise: bool = False,
         generator: torch.Generator,
@@ -80,13 +108,16 @@ class ResidualMLPDenoiser(nn.Module):
         for name, value in (("row_width", row_width), ("width", width), ("time_width", time_width)):
             check_positive(name, value)
         check_positive("depth", depth)
+        if column_frequencies < 0:
+            raise ConfigError(f"column_frequencies must be >= 0, got {column_frequencies}")
         if activation not in _ACTIVATIONS:
             raise ConfigError(f"activation must be relu or silu, got {activation!r}")
         self.row_width = row_width
         self.width = width
         self.normalise = normalise
         self._activation = _ACTIVATIONS[activation]
-        self.input = linear(row_width, time_width, generator)
+        self.waves = Waves(column_frequencies)
+        self.input = linear(row_width * (1 + 2 * column_frequencies), time_width, generator)
         self.time = nn.Sequential(
             FourierFeatures(fourier_features, generator=generator),
             linear(fourier_features + 1, time_width, generator),
@@ -104,7 +135,7 @@ class ResidualMLPDenoiser(nn.Module):
             noisy: rows ``(N, R)``.
             noise_condition: encoded noise level of each row ``(N,)``.
         """
-        hidden = self.widen(self.input(noisy) + self.time(noise_condition))
+        hidden = self.widen(self.input(self.waves(noisy)) + self.time(noise_condition))
         for block in self.blocks:
             hidden = hidden + block(self._activate(hidden))
         output: Tensor = self.output(self._activate(hidden))

@@ -131,9 +131,7 @@ def test_the_autoencoder_sees_public_trajectories_alone(
 
     monkeypatch.setattr(comparison, "WindowEncoder", Watched)
     scored(store)
-    layout = comparison.RowLayout(
-        Box(-np.inf, np.inf, (2,)), Box(-np.inf, np.inf, (1,)), "absolute"
-    )
+    layout = comparison.RowLayout(Box(-np.inf, np.inf, (2,)), Box(-np.inf, np.inf, (1,)))
     expected = comparison.windows_of(store.read_trajectories("walk/public-v0"), layout, 6)
     (windows,) = trained
     np.testing.assert_array_equal(windows, expected)

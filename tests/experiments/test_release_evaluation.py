@@ -58,6 +58,7 @@ def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch)
 
 def evaluated(world: World, trainer: Idle, *, resume: bool = False, **changes: Any) -> RunResult:
     evaluation: Mapping[str, Any] = {"trainers": ["idle"], "seeds": 2, "steps": 1, "episodes": 1}
+    changes = {"runtime": {"workers": 1, "executor": "local"}, **changes}  # seeds in order
     given = {"evaluation": {**evaluation, **changes.pop("evaluation", {})}, **changes}
     return run(
         config(**given),

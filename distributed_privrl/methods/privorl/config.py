@@ -41,13 +41,16 @@ class DenoiserConfig(CodingConfig):
     depth: PositiveInt = Field(default=5, description="number of residual blocks")
     time_width: PositiveInt = Field(default=128, description="width of the noise level's embedding")
     fourier_features: PositiveInt = Field(default=16, description="of the noise level")
+    column_frequencies: Annotated[int, Field(ge=0)] = Field(
+        default=4, description="sines and cosines of each column that the network is shown"
+    )
     activation: Literal["relu", "silu"] = Field(default="silu", description="nonlinearity")
     normalise: bool = Field(
         default=True, description="LayerNorm without parameters before each nonlinearity"
     )
     sigma_data: PositiveFloat = Field(default=1.0, description="standard deviation of the rows")
-    p_mean: float = Field(default=-0.5, description="mean of log noise level in training")
-    p_std: PositiveFloat = Field(default=1.5, description="deviation of log noise level")
+    p_mean: float = Field(default=-1.2, description="mean of log noise level in training")
+    p_std: PositiveFloat = Field(default=1.2, description="deviation of log noise level")
 
     def diffusion(self) -> EDM:
         """Return the diffusion's constants."""

@@ -58,6 +58,7 @@ def build_denoiser(config: DenoiserConfig, *, row_width: int, seed: int) -> Resi
         depth=config.depth,
         time_width=config.time_width,
         fourier_features=config.fourier_features,
+        column_frequencies=config.column_frequencies,
         activation=config.activation,
         normalise=config.normalise,
         generator=initial_weights(seed),
