@@ -88,7 +88,7 @@ class PlainSteps:
         self._agent = configured(ALGORITHMS[name], options)
         self._networks = self._agent.networks(sizes, torch.Generator().manual_seed(SEED))
         self._optimiser = make_optimiser(self._agent, self._networks)
-        rows = np.concatenate([encoded(path, bridge) for path in bridge.files()])
+        rows = np.concatenate([encoded(part, bridge) for part in bridge.parts])
         self._batches = draw_batches(
             torch.from_numpy(rows),
             sizes,

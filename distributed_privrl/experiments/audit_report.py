@@ -110,7 +110,8 @@ def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Se
 def _against(estimate: Estimate, name: str) -> dict[str, float]:
     """Return an estimate as JSON, beside what the mechanism was set to, called ``name``."""
     values = asdict(estimate)
-    return {**values, name: values.pop("chance")}
+    set_to = values.pop("chance")
+    return {**values, name: set_to}
 
 
 def _public(metric: Metric) -> Metric:

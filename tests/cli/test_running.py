@@ -169,7 +169,7 @@ def test_a_run_without_privacy_is_loud(workplace, stubbed):
     assert "*** NOT PRIVATE ***" in result.stderr
     assert "NONE: this run was not private" in result.stdout
     assert "(non_private)" in result.stdout
-    assert "warning: rllib_iql, seed 1 failed: RuntimeError: no luck; --resume" in result.stderr
+    assert "no luck" not in result.output  # an error may quote rows that nothing protects
     assert {"rllib_iql", "rllib_discrete_cql"} <= set(given["more_trainers"])
 
 

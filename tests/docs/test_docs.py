@@ -55,6 +55,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
     assert set(loaded) == {
         "apvi_icu_sepsis",
         "vapvi_linear_mdp",
+        "privorl_j_maze2d",
         "privorl_n_maze2d",
         "privorl_n_paper",
         "pdp_diffusion",

@@ -74,7 +74,7 @@ def test_what_epsilon_means_is_computed() -> None:
 
 def test_mazes_are_those_of_the_table() -> None:
     rows = re.findall(
-        r"^\| (\w+) \| `([^`]+)` \| `([^`]+)` \| (\d+) x (\d+) \| \((.+?), (.+?)\) \| (\d+) \|$",
+        r"^\| ([\w-]+) \| `([^`]+)` \| `([^`]+)` \| (\d+) x (\d+) \| \((.+?), (.+?)\) \| (\d+) \|$",
         page("docs/environments.md"),
         re.MULTILINE,
     )

@@ -600,5 +600,5 @@ def test_bounds_found_with_noise_are_read_from_the_ledger(world: World, tmp_path
     found = place.audit("run", tmp_path / "audit").membership
     assert not isinstance(found, str | None)
     assert found.figures.members == 600
-    with pytest.raises(ConfigError, match="give --ledger URL"):
+    with pytest.raises(VerificationError, match="the ledger has no entry"):
         place.audit("run", tmp_path / "other", ledger_url=f"sqlite:///{tmp_path / 'new.sqlite'}")

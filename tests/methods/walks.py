@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectory_config import (
     PrivorlJConfig,
     PrivorlJUNetConfig,
@@ -97,3 +100,9 @@ def config(**changes: Any) -> TrajectoriesConfig:
     parsed = parse_config(config_values(**changes), source="test")
     assert isinstance(parsed, PrivorlJConfig | PrivorlJUNetConfig)
     return parsed
+
+
+def synthesizer_of(settings: TrajectoriesConfig, store: DatasetStore) -> FragmentSynthesizer:
+    """Return an untrained model of the walks' fragments."""
+    encoder = FragmentEncoder(public_encoder(settings, store), 8, time_limit=24)
+    return FragmentSynthesizer(model=settings.model, encoder=encoder.to_json())

@@ -72,8 +72,8 @@ def stitched_steps(
 ) -> NDArray[np.float32]:
     """Return the encoded steps ``(sum T, S)`` of ``count`` trajectories, one after the other.
 
-    Each fragment follows the last step before it (zeros at the start); a trajectory ends at the
-    first step with an end bit above zero, what its fragment holds after it is dropped.
+    Each fragment follows the last step before it (zeros at the start), until one holds an end
+    (`set_end_bits`) or the cap is reached; what a fragment holds after its end is dropped.
 
     Args:
         network: with the trained parameters.
@@ -93,14 +93,13 @@ def stitched_steps(
         drawn = synthesizer.sample(
             network, given, sampler, generator=generator, precision=precision
         )
-        steps = drawn.cpu().numpy()[:, : max_length - passed]
-        bits = steps[..., -END_BITS:]
-        bits[:] = np.where(bits > 0, 1.0, -1.0)
-        ended = _ends(steps)
-        going = ~ended.any(axis=1)
-        if passed + steps.shape[1] == max_length:
-            bits[going, -1, -1] = 1.0
-        lengths = np.where(going, steps.shape[1], ended.argmax(axis=1) + 1)
+        steps = drawn.cpu().numpy()
+        lengths = set_end_bits(steps)
+        left = min(encoder.horizon, max_length - passed)
+        going = lengths > left
+        if passed + left == max_length:
+            steps[going, left - 1, -1] = 1.0
+        lengths = np.minimum(lengths, left)
         for trajectory, own, length in zip(live.tolist(), steps, lengths.tolist(), strict=True):
             parts[trajectory].append(own[:length])
         live = live[going]
@@ -108,6 +107,31 @@ def stitched_steps(
             break
         condition = linking_steps(encoder, steps[going, -1], passed + encoder.horizon)
     return np.concatenate([part for own in parts for part in own])
+
+
+def set_end_bits(steps: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Find where fragments end, set their end bits to -1 or 1 in place, and return their lengths.
+
+    After an end the end bits stay set, so every step bears witness: the end is where the sum of
+    the larger bits from there on is largest, if it is above zero. A single bit that went astray
+    ends nothing, and which end it is, is decided by the sums of both bits.
+
+    Args:
+        steps: ``(N, H, S)`` as they were drawn.
+
+    Returns:
+        ``(N,)`` steps up to the end and with it, H + 1 where a fragment holds no end.
+    """
+    bits = steps[..., -END_BITS:]
+    sums = np.flip(np.flip(bits.max(axis=2), axis=1).cumsum(axis=1), axis=1)
+    first, rows = sums.argmax(axis=1), np.arange(len(steps))
+    ended = sums[rows, first] > 0
+    after = np.arange(steps.shape[1]) >= first[:, None]
+    kinds = (bits * after[..., None]).sum(axis=1).argmax(axis=1)
+    bits[:] = -1.0
+    bits[rows[ended], first[ended], kinds[ended]] = 1.0
+    lengths: NDArray[np.int64] = np.where(ended, first + 1, steps.shape[1] + 1)
+    return lengths
 
 
 def linking_steps(
