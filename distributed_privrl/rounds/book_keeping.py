@@ -11,6 +11,7 @@ one of two ways, whichever costs less:
 Reference: Goodfellow 2015, arXiv:1510.01799; Bu et al. 2023 (book-keeping), arXiv:2210.00038.
 """
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -19,7 +20,11 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from distributed_privrl.rounds.linear_calls import FormedVectors, LinearCall, unshared
-from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS, SUM_EVERY_VECTORS
+from distributed_privrl.rounds.local_update import (
+    SUM_EVERY_ROWS,
+    SUM_EVERY_VECTORS,
+    RowLosses,
+)
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.row_kernels import scale_rows_, squared_norms
 from distributed_privrl.rounds.unit_rows import UnitRows
@@ -56,7 +61,8 @@ class BookKeeping:
             raise ValueError("book-keeping needs all trainable parameters in nn.Linear layers")
         self._flat = flat
         self._rows = 0  # of the forward pass that is recorded; none is while it is zero
-        self._calls: dict[str, tuple[Tensor, GradientEdge]] = {}
+        self._calls: dict[str, tuple[LinearCall, GradientEdge]] = {}
+        self._most_units = sys.maxsize  # whose vectors can be formed at once
         self._held = flat.vector.new_empty(0)
         self._handles: list[RemovableHandle] = []
         for name, layer in flat.module.named_modules():
@@ -81,14 +87,21 @@ class BookKeeping:
                 raise ValueError(f"layer {name!r} must be called once")
             if not output.requires_grad:
                 output.requires_grad_(True)
+            call = LinearCall(
+                name=name,
+                tokens=values.shape[1:-1].numel(),
+                inputs=values.detach().flatten(end_dim=-2),
+                gradients=output.new_empty(0, output.shape[-1]),
+                has_bias=f"{name}bias" in self._flat.slices,
+            )
             # The edge stands for the output in autograd without keeping its memory.
-            self._calls[name] = values.detach(), get_gradient_edge(output)
+            self._calls[name] = call, get_gradient_edge(output)
 
         return record
 
     def add_clipped_gradients(
         self,
-        row_losses: Callable[[nn.Module], Tensor],
+        row_losses: RowLosses,
         *,
         units: UnitRows,
         clip_norm: float | None,
@@ -97,8 +110,8 @@ class BookKeeping:
         """Add each unit's clipped gradient to ``accumulator``.
 
         Args:
-            row_losses: computes the losses ``(R,)`` with the module; a unit's rows are adjacent,
-                and each layer has them on its first axis.
+            row_losses: computes the losses of some rows with the module; a unit's rows are
+                adjacent, and each layer has the rows on its first axis.
             units: which rows are whose; a unit's vector is the mean over its rows.
             clip_norm: L2 bound for a unit's vector; None sums without clipping.
             accumulator: flat ``(P,)``, added to in place.
@@ -107,78 +120,85 @@ class BookKeeping:
             how much of `SUM_EVERY_ROWS` float32 additions this was.
 
         Raises:
-            ValueError: a layer was called twice, or with other rows.
+            ValueError: a layer was called twice, with other rows, or for nothing.
         """
-        calls = self._backward(row_losses, units)
-        with torch.no_grad():
-            if clip_norm is None:
-                for call in calls:
-                    self._add_product(call, accumulator)
-                return units.rows
-            formed, kept = _divided(calls, units)
-            kept = unshared(kept, formed)
-            memory = self._memory(formed, units)
-            for part, rows in units.parts(len(memory)):
-                whole = part is units
-                self._add_part(
-                    formed if whole else [call.part(rows) for call in formed],
-                    kept if whole else [call.part(rows) for call in kept],
-                    part,
-                    memory,
-                    clip_norm,
-                    accumulator,
-                )
-        additions = len(units) * (SUM_EVERY_ROWS // SUM_EVERY_VECTORS) if formed else 0
-        return max(additions, units.rows, *(call.inputs.shape[0] for call in kept))
+        start, additions = 0, 0
+        while start < len(units):
+            part, rows = units.part(start, self._most_units)
+            losses = self._forward(row_losses, part, rows)
+            formed = [
+                call
+                for call, _ in self._calls.values()
+                if clip_norm is not None and call.is_formed(part)
+            ]
+            fitting = _FORMED_NUMBERS // max(1, sum(call.numbers for call in formed))
+            if len(part) > max(1, fitting):
+                self._most_units = max(1, fitting)
+                continue  # the same again, with fewer units
+            additions += self._add_units(losses, part, formed, clip_norm, accumulator)
+            start += len(part)
+        return additions
 
-    def _add_part(
-        self,
-        formed: list[LinearCall],
-        kept: list[LinearCall],
-        units: UnitRows,
-        memory: Tensor,
-        clip_norm: float,
-        accumulator: Tensor,
-    ) -> None:
-        vectors = FormedVectors(formed, units, memory)
-        clipped = _clip(kept, units=units, clip_norm=clip_norm, vectors=vectors.vectors)
-        for call in clipped:
-            self._add_product(call, accumulator)
-        vectors.add_to(accumulator, self._flat.slices)
-
-    def _memory(self, formed: list[LinearCall], units: UnitRows) -> Tensor:
-        """Return where the vectors of some units are formed, ``(M, Q)``, kept between calls."""
-        numbers = sum(call.numbers for call in formed)
-        rows = min(len(units), max(1, _FORMED_NUMBERS // numbers)) if formed else len(units)
-        if len(self._held) < rows * numbers:
-            self._held = self._held.new_empty(rows * numbers)
-        return self._held[: rows * numbers].view(rows, numbers)
-
-    def _backward(
-        self, row_losses: Callable[[nn.Module], Tensor], units: UnitRows
-    ) -> list[LinearCall]:
-        """Return what each layer's gradients of the units' mean losses follow from."""
+    def _forward(self, row_losses: RowLosses, units: UnitRows, rows: slice) -> Tensor:
+        """Return the losses, and record the layers' calls."""
         self._calls.clear()
         self._rows = units.rows
         try:
-            losses = row_losses(self._flat.module)
+            return row_losses(self._flat.module, rows)
         finally:
             self._rows = 0
-        counts = torch.from_numpy(units.counts).to(losses)
-        outputs = [edge for _, edge in self._calls.values()]
-        gradients = torch.autograd.grad(losses, outputs, units.spread(1 / counts))
-        calls = [
-            LinearCall(
-                name=name,
-                tokens=inputs.shape[1:-1].numel(),
-                inputs=inputs.flatten(end_dim=-2),
-                gradients=gradient.flatten(end_dim=-2),
-                has_bias=f"{name}bias" in self._flat.slices,
-            )
-            for (name, (inputs, _)), gradient in zip(self._calls.items(), gradients, strict=True)
-        ]
+
+    def _add_units(
+        self,
+        losses: Tensor,
+        units: UnitRows,
+        formed: list[LinearCall],
+        clip_norm: float | None,
+        accumulator: Tensor,
+    ) -> int:
+        vectors = FormedVectors(formed, units, self._memory(formed, units))
+        calls = self._backward(losses, units, vectors)
+        with torch.no_grad():
+            if clip_norm is not None:
+                calls = _clip(
+                    unshared(calls), units=units, clip_norm=clip_norm, vectors=vectors.vectors
+                )
+            for call in calls:
+                self._add_product(call, accumulator)
+            vectors.add_to(accumulator, self._flat.slices)
+        if clip_norm is None:
+            return units.rows
+        additions = len(units) * (SUM_EVERY_ROWS // SUM_EVERY_VECTORS) if formed else 0
+        return max(additions, units.rows, *(call.inputs.shape[0] for call in calls))
+
+    def _memory(self, formed: list[LinearCall], units: UnitRows) -> Tensor:
+        """Return where units' vectors are formed, ``(U, Q)``, kept between calls."""
+        numbers = sum(call.numbers for call in formed)
+        if len(self._held) < len(units) * numbers:
+            self._held = self._held.new_empty(len(units) * numbers)
+        return self._held[: len(units) * numbers].view(len(units), numbers)
+
+    def _backward(
+        self, losses: Tensor, units: UnitRows, vectors: FormedVectors
+    ) -> list[LinearCall]:
+        """Form ``vectors`` for the units' mean losses; return the other calls with gradients."""
+        recorded = list(self._calls.values())
         self._calls.clear()
-        return calls
+        weights = units.spread(1 / torch.from_numpy(units.counts).to(losses))
+        if not vectors.names:
+            gradients = torch.autograd.grad(losses, [edge for _, edge in recorded], weights)
+            return [
+                call._replace(gradients=gradient.flatten(end_dim=-2))
+                for (call, _), gradient in zip(recorded, gradients, strict=True)
+            ]
+        # A gradient that is formed as soon as it is there is still in the cache, and not held.
+        kept: list[LinearCall] = []
+        for call, edge in recorded:
+            edge.node.register_prehook(_taker(call, edge.output_nr, vectors, kept))
+        torch.autograd.backward(losses, weights)
+        if len(kept) + vectors.formed != len(recorded):
+            raise ValueError("a layer's output has no part in the losses")
+        return kept
 
     def _add_product(self, call: LinearCall, accumulator: Tensor) -> None:
         place = accumulator[self._flat.slices[f"{call.name}weight"]]
@@ -192,13 +212,19 @@ class BookKeeping:
             handle.remove()
 
 
-def _divided(calls: list[LinearCall], units: UnitRows) -> tuple[list[LinearCall], list[LinearCall]]:
-    """Return the calls whose units' gradients are formed, and the others."""
-    formed: list[LinearCall] = []
-    kept: list[LinearCall] = []
-    for call in calls:
-        (formed if call.is_formed(units) else kept).append(call)
-    return formed, kept
+def _taker(
+    call: LinearCall, output: int, vectors: FormedVectors, kept: list[LinearCall]
+) -> Callable[[tuple[Tensor, ...]], None]:
+    """Return what is told a call's output gradient in the backward pass."""
+
+    def take(gradients: tuple[Tensor, ...]) -> None:
+        own = call._replace(gradients=gradients[output].flatten(end_dim=-2))
+        if call.name in vectors.names:
+            vectors.form(own)
+        else:
+            kept.append(own)
+
+    return take
 
 
 def _clip(

@@ -1,7 +1,6 @@
 """The gradient local update: per-unit gradients, clipped to one norm, summed in micro-batches."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -12,7 +11,12 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.rounds import book_keeping
-from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS, RowLoss, UnitBatch
+from distributed_privrl.rounds.local_update import (
+    SUM_EVERY_ROWS,
+    RowLoss,
+    RowLosses,
+    UnitBatch,
+)
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.unit_rows import UnitRows
 
@@ -23,7 +27,7 @@ _CAST_PARTS = 2**17  # numbers cast to float64 at once, so that the copies stay 
 class _Accumulate(Protocol):
     def add_clipped_gradients(
         self,
-        row_losses: Callable[[nn.Module], Tensor],
+        row_losses: RowLosses,
         *,
         units: UnitRows,
         clip_norm: float | None,
@@ -48,7 +52,7 @@ class OpacusGradients:
 
     def add_clipped_gradients(
         self,
-        row_losses: Callable[[nn.Module], Tensor],
+        row_losses: RowLosses,
         *,
         units: UnitRows,
         clip_norm: float | None,
@@ -58,7 +62,7 @@ class OpacusGradients:
         self._wrapped.zero_grad(set_to_none=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            losses = row_losses(self._wrapped)
+            losses = row_losses(self._wrapped, slice(None))
             counts = torch.from_numpy(units.counts).to(losses)
             torch.autograd.backward(losses, units.spread(1 / counts))
         with torch.no_grad():
@@ -211,8 +215,8 @@ class GradientLocalUpdate:
             for values in (part.rows, part.draws, part.valid)
         )
 
-        def row_losses(module: nn.Module) -> Tensor:
-            return self.row_loss(module, rows, draws) * valid
+        def row_losses(module: nn.Module, own: slice) -> Tensor:
+            return self.row_loss(module, rows[own], draws[own]) * valid[own]
 
         return self._gradients.add_clipped_gradients(
             row_losses,

@@ -20,7 +20,7 @@ class LinearCall(NamedTuple):
         name: the layer's prefix among the parameters.
         tokens: T, places of each row at which the layer was applied.
         inputs: ``(R * T, I)``.
-        gradients: of the output, ``(R * T, O)``.
+        gradients: of the output, ``(R * T, O)``; before the backward pass ``(0, O)``.
         has_bias: the layer has a bias.
     """
 
@@ -41,11 +41,6 @@ class LinearCall(NamedTuple):
         outputs, inputs = self.shape
         return outputs * (inputs + self.has_bias)
 
-    def part(self, rows: slice) -> "LinearCall":
-        """Return the call for some of its rows."""
-        own = slice(rows.start * self.tokens, rows.stop * self.tokens)
-        return self._replace(inputs=self.inputs[own], gradients=self.gradients[own])
-
     def is_formed(self, units: UnitRows) -> bool:
         """Say whether units' gradients are formed: cheaper, or too many tokens for one sum."""
         outputs, inputs = self.shape
@@ -54,60 +49,59 @@ class LinearCall(NamedTuple):
 
 
 class FormedVectors:
-    """Units' gradients of some layers, formed: one after the other in a vector for each unit.
+    """Units' gradients of some layers: one after the other in a vector for each unit.
 
     Args:
         calls: of the layers.
         units: which rows are whose.
-        memory: ``(M, Q)`` with M >= U, overwritten.
+        memory: ``(U, Q)``, overwritten.
     """
 
     def __init__(self, calls: Sequence[LinearCall], units: UnitRows, memory: Tensor) -> None:
-        self.vectors = memory[: len(units)]
-        self._calls = calls
+        self.vectors = memory
+        self.names: dict[str, slice] = {}
+        self.formed = 0
+        self._units = units
         start = 0
         for call in calls:
-            start = self._form(call, units.times(call.tokens), start)
+            self.names[call.name] = slice(start, start + call.numbers)
+            start += call.numbers
 
-    def _form(self, call: LinearCall, units: UnitRows, start: int) -> int:
-        """Write the units' gradients of a layer to the columns from ``start``; return the end."""
+    def form(self, call: LinearCall) -> None:
+        """Write the units' gradients of a layer."""
         outputs, inputs = call.shape
-        middle, end = start + outputs * inputs, start + call.numbers
-        weights = self.vectors[:, start:middle].view(len(units), outputs, inputs)
+        columns, units = self.names[call.name], self._units.times(call.tokens)
+        own = self.vectors[:, columns]
+        weights, biases = own[:, : outputs * inputs], own[:, outputs * inputs :]
+        weights = weights.view(len(units), outputs, inputs)
+        self.formed += 1
         if units.equal:
             gradients = units.padded(call.gradients)
             torch.bmm(gradients.transpose(1, 2), units.padded(call.inputs), out=weights)
             if call.has_bias:
-                torch.sum(gradients, dim=1, out=self.vectors[:, middle:end])
-            return end
+                torch.sum(gradients, dim=1, out=biases)
+            return
         for unit, rows in enumerate(units.slices):
-            own = call.gradients[rows]
-            torch.mm(own.t(), call.inputs[rows], out=weights[unit])
+            gradients = call.gradients[rows]
+            torch.mm(gradients.t(), call.inputs[rows], out=weights[unit])
             if call.has_bias:
-                torch.sum(own, dim=0, out=self.vectors[unit, middle:end])
-        return end
+                torch.sum(gradients, dim=0, out=biases[unit])
 
     def add_to(self, accumulator: Tensor, slices: dict[str, slice]) -> None:
         """Add their sum over units, formed in float64, to the layers' places in ``accumulator``."""
-        start = 0
-        for call in self._calls:
-            first = slices[f"{call.name}weight"].start  # the bias follows
-            numbers = call.numbers
-            add_rows_(accumulator[first : first + numbers], self.vectors, start)
-            start += numbers
+        for name, columns in self.names.items():
+            first = slices[f"{name}weight"].start  # the bias follows
+            place = accumulator[first : first + columns.stop - columns.start]
+            add_rows_(place, self.vectors, columns.start)
 
 
-def unshared(calls: Sequence[LinearCall], others: Sequence[LinearCall]) -> list[LinearCall]:
+def unshared(calls: Sequence[LinearCall]) -> list[LinearCall]:
     """Return calls whose contiguous gradients may be scaled in place one by one.
 
     Autograd hands the same tensor to both addends of a sum: scaled twice, its layers would learn
     at the square of the clipping factor.
-
-    Args:
-        calls: whose gradients will be scaled.
-        others: whose gradients must stay as they are.
     """
-    seen = {call.gradients.untyped_storage().data_ptr() for call in others}
+    seen: set[int] = set()
     own = []
     for call in calls:
         gradients = call.gradients.contiguous()

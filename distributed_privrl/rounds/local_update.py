@@ -3,7 +3,7 @@
 Every method is one of these; the round around it never changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from distributed_privrl.core.errors import ConfigError
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+RowLosses = Callable[[nn.Module, slice], Tensor]
+"""The losses of some rows of a micro-batch, computed with a module."""
 
 # Rows whose clipped vectors are summed in float32; blocks of them are added in float64.
 SUM_EVERY_ROWS = 1024

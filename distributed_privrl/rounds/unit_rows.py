@@ -1,7 +1,6 @@
 """Which rows of a micro-batch are whose."""
 
 import itertools
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -33,16 +32,12 @@ class UnitRows:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def parts(self, size: int) -> Iterator[tuple["UnitRows", slice]]:
-        """Yield at most ``size`` consecutive units at a time, and where their rows lie."""
-        if size >= len(self):
-            yield self, slice(0, self.rows)
-            return
-        first = 0
-        for start in range(0, len(self), size):
-            part = UnitRows(self.counts[start : start + size])
-            yield part, slice(first, first + part.rows)
-            first += part.rows
+    def part(self, start: int, size: int) -> tuple["UnitRows", slice]:
+        """Return at most ``size`` units from ``start``, and where their rows lie."""
+        if start == 0 and size >= len(self):
+            return self, slice(0, self.rows)
+        part, first = UnitRows(self.counts[start : start + size]), int(self.counts[:start].sum())
+        return part, slice(first, first + part.rows)
 
     def times(self, tokens: int) -> "UnitRows":
         """Return the same units with ``tokens`` rows for each row."""

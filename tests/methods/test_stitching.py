@@ -8,6 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.stitching import (
@@ -42,7 +43,6 @@ def test_whoever_draws_a_chunk_draws_the_same(master: DatasetStore) -> None:
     drawer = TrajectoryDrawer(
         synthesizer=synthesizer, config=settings.training.sampling, trajectories=20, max_length=24
     )
-    from distributed_privrl.core.random import Streams
 
     def draw(index: int) -> NDArray[np.float32]:
         return drawer.draw(network, index, streams=Streams(0), device="cpu").numpy()

@@ -246,10 +246,20 @@ def test_layers_must_see_rows_on_their_first_axis_once() -> None:
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             return self.layer(self.layer(tokens))
 
-    for module, message in ((Flattened(), "first axis"), (Twice(), "called once")):
+    class Unused(Flattened):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            self.layer(tokens)
+            return self.other(tokens)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = nn.Linear(3, 3)
+
+    cases = (Flattened(), "first axis"), (Twice(), "called once"), (Unused(), "no part")
+    for module, message in cases:
         update = GradientLocalUpdate(module=module, row_loss=TokenLoss(), clip_norm=1.0)
         with pytest.raises(ValueError, match=message):
-            update.clipped_sum(np.zeros(12, np.float32), fragments((2, 1)))
+            update.clipped_sum(np.zeros(update.dimension, np.float32), fragments((2, 1)))
 
 
 SPACES = Box(-9, 9, (2,), np.float32), Box(-1.0, 1.0, (1,), np.float32)
