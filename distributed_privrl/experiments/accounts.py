@@ -92,7 +92,8 @@ def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -
         datasets: their ids.
 
     Raises:
-        UnsafeError: one is a side of a sensitive dataset, or its rows have a budget.
+        UnsafeError: one is a side of a sensitive dataset, was made from one without a guarantee, or
+            its rows have a budget.
 
     Privacy: rows that pass are used without noise. Whether they are nobody's secret is their
     owner's word: this finds where the word contradicts a mark or the ledger.
@@ -106,11 +107,16 @@ def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -
 
 
 def check_unmarked(info: DatasetInfo) -> None:
-    """Check that a dataset that shall be public is no side of a sensitive one.
+    """Check that a dataset that shall be public says nothing else of itself.
 
     Raises:
-        UnsafeError: it is.
+        UnsafeError: it is a side of a sensitive one, or was made from one without a guarantee.
     """
+    if info.certificate and info.certificate.get("status") != "valid":
+        raise UnsafeError(
+            f"{info.id} cannot be public: it was made from sensitive rows, and its certificate is"
+            f" {info.certificate.get('status')}"
+        )
     if info.split_of:
         raise UnsafeError(
             f"{info.id} cannot be public: it is a side of {info.split_of[-1]}, which was not"

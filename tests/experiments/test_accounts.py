@@ -114,6 +114,15 @@ def test_rows_with_a_budget_are_no_public_dataset(clinic: Clinic) -> None:
     check_public(clinic.store, clinic.ledger, ["clinic/public-v0"])
 
 
+@pytest.mark.parametrize("status", ["non_private", "invalid"])
+def test_rows_made_without_a_guarantee_are_no_public_dataset(clinic: Clinic, status: str) -> None:
+    clinic.store.update_metadata("clinic/public-v0", {"privacy_certificate": {"status": status}})
+    clinic.budget(SIDES[0])
+    with pytest.raises(UnsafeError, match=f"public-v0 cannot be public: .* {status}"):
+        clinic.run(SIDES[0], ["clinic/public-v0"])
+    assert clinic.ledger.entries() == []
+
+
 @pytest.mark.parametrize("first", [STAYS, *SIDES])
 @pytest.mark.parametrize("second", [STAYS, *SIDES, "clinic/stays-training-training-v0"])
 def test_a_dataset_and_its_sides_share_one_account(clinic: Clinic, first: str, second: str) -> None:
