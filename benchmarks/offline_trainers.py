@@ -125,7 +125,7 @@ def loop_edac_losses(networks: LoopNetworks, batch: Batch, config: EDACConfig) -
         network.requires_grad_(True)
     width = batch.actions.shape[1]
     return EDACLosses(
-        temperature=temperature_loss(networks.log_temperature, log_probability, width),
+        temperature=temperature_loss(networks.log_temperature, log_probability, -width),
         actor=temperature * log_probability - lowest.min(dim=0).values,
         critic=critic,
     )

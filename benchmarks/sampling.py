@@ -1,25 +1,39 @@
 """Drawing synthetic transitions: bfloat16 in chunks against float32 over the whole batch.
 
+``--trajectories`` measures whole trajectories instead: a quarter of 1,000 of 300 steps, each drawn
+to its last step, so that nothing but their number is scaled.
+
 Every evaluation of the network costs the same, so few noise levels are timed and the figures are
 given for the sampler of a run. That bfloat16 is good enough is shown on a trained denoiser: both
 precisions draw from the same streams, and their marginal fidelity is compared.
 """
 
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks import harness
 from benchmarks.harness import SEED, Alternative, Result, Timing
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import END_BITS, FragmentEncoder
+from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.methods.privorl.config import DenoiserConfig, SamplingConfig
+from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.network import DiffusionRowLoss, build_denoiser
+from distributed_privrl.methods.privorl.sampling import native_precision
+from distributed_privrl.methods.privorl.stitching import stitched_steps
+from distributed_privrl.methods.privorl.trajectory_config import StitchingConfig, TransformerConfig
+from distributed_privrl.models.ddpm import DDPMSampler
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
 from distributed_privrl.models.edm import Precision, SamplerConfig, sample, sample_chunks
 
@@ -223,5 +237,99 @@ def _train(size: Size, network: ResidualMLPDenoiser, rows: NDArray[np.float32]) 
         adam.step()
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrajectorySize:
+    """How many trajectories are drawn, and by what.
+
+    Args:
+        model: the network.
+        trajectories: that are drawn and timed.
+        length: steps of each.
+    """
+
+    model: TransformerConfig
+    trajectories: int
+    length: int
+
+
+FULL_TRAJECTORIES = TrajectorySize(model=TransformerConfig(), trajectories=250, length=300)
+QUICK_TRAJECTORIES = TrajectorySize(
+    model=TransformerConfig(width=8, depth=1, heads=2, horizon=8), trajectories=5, length=20
+)
+ASKED, CORES, MINUTES = 1000, 2, 20
+
+
+class Endless(FragmentSynthesizer):
+    """Fragments that hold no end: every trajectory is as long as the cap."""
+
+    def sample(self, *arguments: Any, **keywords: Any) -> Tensor:
+        """Return fragments whose end bits are -1."""
+        drawn = super().sample(*arguments, **keywords)
+        drawn[..., -END_BITS:] = -1.0
+        return drawn
+
+
+def endless_synthesizer(model: TransformerConfig) -> Endless:
+    """Return a model of Maze2D's columns; values do not matter to the time."""
+    spaces = Box(-9.0, 9.0, (4,), np.float32), Box(-1.0, 1.0, (2,), np.float32)
+    columns = 2 * 4 + 2 + 2
+    scaling = Scaling(offset=np.zeros(columns), scale=np.ones(columns))
+    encoder = FragmentEncoder(TransitionEncoder(*spaces, scaling), model.horizon, time_limit=300)
+    return Endless(model=model, encoder=encoder.to_json())
+
+
+def run_trajectories(quick: bool) -> Result:
+    """Measure the CPU seconds of whole trajectories in both precisions."""
+    size = QUICK_TRAJECTORIES if quick else FULL_TRAJECTORIES
+    synthesizer, config = endless_synthesizer(size.model), StitchingConfig()
+    network = synthesizer.build(SEED)
+    automatic = native_precision("auto", "cpu")
+    cells: list[dict[str, Any]] = []
+    ratios: dict[str, float | None] = {}
+    precisions: tuple[Precision, ...] = ("fp32", "bf16")
+    for precision in precisions:
+        start = time.process_time()
+        steps = stitched_steps(
+            network,
+            synthesizer,
+            DDPMSampler(steps=config.steps, stochasticity=config.stochasticity),
+            count=size.trajectories,
+            max_length=size.length,
+            generator=torch.Generator().manual_seed(SEED),
+            precision=precision,
+        )
+        seconds = time.process_time() - start
+        assert len(steps) == size.trajectories * size.length
+        minutes = seconds * ASKED / size.trajectories / CORES / 60
+        cells.append(
+            {
+                "precision": precision,
+                "trajectories drawn": size.trajectories,
+                "CPU s": seconds,
+                "steps per core-second": len(steps) / seconds,
+                f"minutes for {ASKED} on {CORES} cores": minutes,
+                f"of {MINUTES} minutes": minutes / MINUTES,
+            }
+        )
+        ratios[f"of_{MINUTES}_minutes_{precision}"] = minutes / MINUTES
+    ratios[f"of_{MINUTES}_minutes"] = ratios[f"of_{MINUTES}_minutes_{automatic}"]
+    notes = (
+        f"{size.trajectories} trajectories of {size.length} steps were drawn to the last, on one"
+        f" thread; {ASKED} take {ASKED / size.trajectories:g} times that, shared by {CORES} cores.",
+        f"Width {size.model.width}, depth {size.model.depth}, fragments of {size.model.horizon}"
+        f" steps, {config.steps} evaluations each; precision auto is {automatic} here.",
+    )
+    return Result(cells=cells, ratios=ratios, notes=notes, facts={"auto": automatic})
+
+
+def main(arguments: Sequence[str] | None = None) -> Result:
+    """Run from the command line; ``--trajectories`` chooses what is drawn."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if "--trajectories" in given:
+        given.remove("--trajectories")
+        return harness.main("sampling_trajectories", run_trajectories, given)
+    return harness.main("sampling", run, given)
+
+
 if __name__ == "__main__":
-    harness.main("sampling", run)
+    main()

@@ -1,11 +1,14 @@
-"""What agents earn on PrivORL-n's synthetic mazes, as a share of what real data give them.
+"""What agents earn on PrivORL's synthetic mazes, as a share of what real data give them.
+
+``--method privorl_n`` has transitions, ``--method privorl_j`` whole trajectories of many short
+episodes, beside the U-Net's and transitions of the same episodes.
 
 Every cell is a run of the product (ledger, certificate, release) and the agents trained on what it
 released. Cells are kept as they end; the same command goes on where it stopped. The mazes of the
 table are sensitive one at a time, the other two are public; settings were chosen on D4RL's held-out
 ``eval-`` mazes alone (``--mazes eval-umaze eval-medium eval-large`` repeats the choice).
 
-Reference: paper 000, section IX-A to C, E, F and appendix I-B.
+Reference: paper 000, section IX-A to C, E, F and appendices I-B, I-C.
 """
 
 import argparse
@@ -16,45 +19,32 @@ import multiprocessing
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks import harness
-from benchmarks.harness import Result
-from benchmarks.utility_cells import (
-    ABLATIONS,
-    PAPER,
-    SCALES,
-    TABLE_MAZES,
-    Cell,
-    Scale,
-    run_config,
-)
+from benchmarks.utility_cells import Cell, Scale, Table, run_config
+from benchmarks.utility_rows import release_figures, result_of
+from benchmarks.utility_scales import HORIZONS, TABLES
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import silent
-from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import environment_id, reference_returns, register
-from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.evaluation.returns import bootstrap_interval, normalised
+from distributed_privrl.evaluation.returns import normalised
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
-from distributed_privrl.experiments.reports import sampled_rows
 from distributed_privrl.experiments.trials import (
     TrialSpec,
     content_of,
     learning_curve,
     run_trials,
 )
-
-NAME = "utility_maze2d"
 
 
 def real_dataset(maze: str) -> str:
@@ -64,6 +54,7 @@ def real_dataset(maze: str) -> str:
 
 def collect_mazes(mazes: Sequence[str], scale: Scale, store: DatasetStore) -> None:
     """Record each maze with the planner, unless it is there."""
+    options = {} if scale.episode_steps is None else {"episode_steps": scale.episode_steps}
     for index, maze in enumerate(mazes):
         if real_dataset(maze) not in store.ids():
             collect(
@@ -72,23 +63,24 @@ def collect_mazes(mazes: Sequence[str], scale: Scale, store: DatasetStore) -> No
                 store=store,
                 steps=scale.steps,
                 seed=100 + index,
-                options={},
+                options=options,
             )
 
 
 def run_cell(
-    cell: Cell, scale: Scale, work: Path, *, releases_only: bool = False
+    cell: Cell, table: Table, scale: Scale, work: Path, *, releases_only: bool = False
 ) -> dict[str, Any]:
     """Release a dataset (or take the real one), train the agents, and return the cell.
 
     Args:
         cell: which.
+        table: of the method.
         scale: of everything.
         work: folder of datasets, runs, ledgers and finished cells.
         releases_only: stop before the agents; the cell is not kept, the release is.
 
-    Privacy: unit transition; the ledger lies in ``work``; datasets are simulated, so that the
-    comparison with the real rows may be shown.
+    Privacy: the unit is the method's (`Table.unit_of`); the ledger lies in ``work``; datasets are
+    simulated, so that the comparison with the real rows may be shown.
     """
     torch.set_num_threads(1)
     register()
@@ -97,9 +89,11 @@ def run_cell(
         return dict(json.loads(path.read_text()))
     store = DatasetStore(work / "datasets")
     row: dict[str, Any] = {**dataclasses.asdict(cell), "cell": cell.name, "release_cpu_s": 0}
+    if cell.variant != "real":
+        row["unit"] = table.unit_of(cell.variant)
     dataset = real_dataset(cell.maze)
     if cell.variant != "real":
-        row |= _release(cell, scale, work, store)
+        row |= _release(cell, table, scale, work, store)
         dataset = cell.output
     if releases_only:
         return {**row, **{trainer: [] for trainer in scale.agents}, "agents_cpu_s": 0}
@@ -111,8 +105,11 @@ def run_cell(
     return row
 
 
-def _release(cell: Cell, scale: Scale, work: Path, store: DatasetStore) -> dict[str, Any]:
-    config = parse_config(run_config(cell, scale, keep=work / "pretraining"), source=cell.name)
+def _release(
+    cell: Cell, table: Table, scale: Scale, work: Path, store: DatasetStore
+) -> dict[str, Any]:
+    values = run_config(cell, table, scale, keep=work / "pretraining")
+    config = parse_config(values, source=cell.name)
     ledger = f"sqlite:///{(work / f'{cell.name}.sqlite').absolute()}"
     out = work / "runs" / cell.name
     kept = work / "releases" / f"{cell.name}.json"
@@ -129,18 +126,20 @@ def _release(cell: Cell, scale: Scale, work: Path, store: DatasetStore) -> dict[
         resume=out.exists(),
         progress=_heartbeat(work / "logs" / cell.name),
     )
-    real, synthetic = (
-        sampled_rows(store, dataset) for dataset in (real_dataset(cell.maze), cell.output)
-    )
-    scores = fidelity(real, synthetic)
     certificate = result.certificate
     event: Any = certificate.stages[0].events[0] if certificate.stages else None
     found = {
+        "delta": config.privacy.delta,
         "certified_epsilon": certificate.epsilon if certificate.stages else None,
         "noise_multiplier": None if event is None else event.noise_multiplier,
-        "marginal": scores.marginal,
-        "correlation": scores.correlation,
         "release_cpu_s": round(time.process_time() - clock),
+        **release_figures(
+            store,
+            real=real_dataset(cell.maze),
+            synthetic=cell.output,
+            public=real_dataset(cell.public[0]),
+            maze=cell.maze,
+        ),
     }
     write_atomically(kept, json.dumps(found))
     return found
@@ -194,134 +193,86 @@ def _agents(
     }
 
 
-def shares(row: Mapping[str, Any], real: Mapping[str, Any], trainer: str) -> dict[str, float]:
-    """Return the share of the real-data figure, and its bootstrap interval over both seeds."""
-    ours, theirs = np.asarray(row[trainer]), np.asarray(real[trainer])
-    generator = Streams(0).numpy(f"bootstrap/{row['cell']}/{trainer}")
-    draws = [generator.integers(len(part), size=(10_000, len(part))) for part in (ours, theirs)]
-    below = theirs[draws[1]].mean(axis=1)
-    ratios = ours[draws[0]].mean(axis=1) / np.where(below > 0, below, np.nan)
-    low, high = np.nanquantile(ratios, [0.025, 0.975])
-    return {"share": float(ours.mean() / theirs.mean()), "low": float(low), "high": float(high)}
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table's rows, shares of the real figure beside the paper's."""
-    real = {row["maze"]: row for row in rows if row["variant"] == "real"}
-    shown = []
-    for row in rows:
-        line: dict[str, Any] = {
-            "maze": row["maze"],
-            "variant": row["variant"],
-            "epsilon": row["epsilon"],
-            "z": row.get("noise_multiplier"),
-            "marginal": row.get("marginal"),
-            "correlation": row.get("correlation"),
-        }
-        for trainer in ("iql", "td3bc"):
-            mean = float(np.mean(row[trainer])) if row[trainer] else None
-            low, high = (
-                bootstrap_interval(row[trainer], generator=Streams(0).numpy("bootstrap"))
-                if row[trainer]
-                else (np.nan, np.nan)
-            )
-            line[trainer] = mean
-            line[f"{trainer} 95 %"] = f"{low:.0f} .. {high:.0f}"
-            share = None
-            if row["maze"] in real and row["variant"] != "real" and row[trainer]:
-                share = shares(row, real[row["maze"]], trainer)
-            line[f"{trainer} share"] = None if share is None else share["share"]
-            line[f"{trainer} share 95 %"] = (
-                None if share is None else f"{share['low']:.2f} .. {share['high']:.2f}"
-            )
-        line["paper, iql share"] = (
-            PAPER.get((row["maze"], row["epsilon"])) if row["variant"] == "ours" else None
-        )
-        line["cpu min"] = round((row["release_cpu_s"] + row["agents_cpu_s"]) / 60, 1)
-        shown.append(line)
-    return shown
-
-
-def result_of(rows: Sequence[Mapping[str, Any]], scale: Scale, wanted: int) -> Result:
-    """Return the table and its ratios."""
-    shown = table(rows)
-    ratios = {
-        f"{line['maze']}_eps{line['epsilon']:g}_{trainer}": line[f"{trainer} share"]
-        for line in shown
-        if line["variant"] == "ours" and line["epsilon"] is not None
-        for trainer in ("iql", "td3bc")
-    }
-    notes = [
-        f"{scale.steps:,} transitions a maze, delta {scale.delta:g}, unit transition;"
-        f" {scale.synthetic:,} synthetic rows; {scale.seeds} agent seeds, one generator a cell;"
-        f" {len(rows)} of {wanted} cells are done.",
-        "Figures are normalised returns (0 the random policy, 100 the planner), the mean of the"
-        " last evaluations; shares are of the same agents on the real rows, with bootstrap"
-        " intervals over agent seeds of both sides.",
-        f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
-        f"Generator: {json.dumps(scale.overrides)}.",
-        "One cell again: `python -m benchmarks.utility_maze2d --scale cpu --mazes MAZE"
-        " --epsilons EPSILON --work NEW_FOLDER`.",
-    ]
-    return Result(cells=shown, ratios=ratios, notes=notes, facts={"cells": len(rows)})
-
-
-def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
+def cells_of(options: argparse.Namespace, table: Table) -> Iterator[Cell]:
     """Yield the cells in the order in which they are worth most."""
-    epsilons = [None if text == "none" else float(text) for text in options.epsilons]
+    mazes = options.mazes or table.mazes
     if not options.no_real:
-        yield from (Cell(maze=maze, variant="real", epsilon=None) for maze in options.mazes)
-    for epsilon in epsilons:
-        for maze in options.mazes:
-            yield Cell(maze=maze, variant="ours", epsilon=epsilon)
-    for variant in options.ablations:
-        yield Cell(maze=options.mazes[0], variant=variant, epsilon=options.ablation_epsilon)
+        yield from (Cell(maze=maze, variant="real", epsilon=None) for maze in mazes)
+    for text in table.epsilons if options.epsilons is None else options.epsilons:
+        for maze in mazes:
+            yield Cell(maze=maze, variant="ours", epsilon=_epsilon(text))
+    rows = table.rows if options.ablations is None else options.ablations
+    for variant in [*rows, *(f"horizon {horizon}" for horizon in options.horizons)]:
+        if variant not in table.variants:
+            known = ", ".join(table.variants)
+            raise SystemExit(f"{variant!r} is no row of this table: choose from {known}")
+        epsilon = _epsilon(options.ablation_epsilon or table.rows_epsilon)
+        yield Cell(maze=mazes[0], variant=variant, epsilon=epsilon)
+
+
+def _epsilon(text: str) -> float | None:
+    return None if text == "none" else float(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the cells that are missing and print the table."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{NAME}")
-    parser.add_argument("--scale", choices=tuple(SCALES), default="cpu")
-    parser.add_argument("--mazes", nargs="+", default=list(TABLE_MAZES))
-    parser.add_argument("--epsilons", nargs="*", default=["1", "10", "0.3", "none"])
-    parser.add_argument("--ablations", nargs="*", default=[], choices=tuple(ABLATIONS))
-    parser.add_argument("--ablation-epsilon", type=float, default=1.0)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.utility_maze2d")
+    parser.add_argument("--method", choices=tuple(TABLES), default="privorl_n")
+    parser.add_argument("--scale", default="cpu", help="cpu, quick, or paper (privorl_n)")
+    parser.add_argument("--mazes", nargs="+", help="default: those of the table")
+    parser.add_argument("--epsilons", nargs="*", help="default: those of the table")
+    parser.add_argument("--ablations", nargs="*", metavar="ROW", help="further rows")
+    parser.add_argument("--horizons", nargs="*", default=[], type=int, choices=HORIZONS)
+    parser.add_argument("--ablation-epsilon", metavar="EPSILON", help="of the further rows")
     parser.add_argument("--releases", action="store_true", help="make releases, train no agents")
     parser.add_argument("--no-real", action="store_true", help="leave out agents on real rows")
-    parser.add_argument("--work", type=Path, default=Path("utility_maze2d"), help="kept between")
-    parser.add_argument("--parallel", type=int, default=2)
+    parser.add_argument("--work", type=Path, help="kept between (default: the table's name)")
+    parser.add_argument("--parallel", type=int, default=2, help="1: in this process")
     parser.add_argument("--fresh", action="store_true", help="empty the work folder first")
     parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args(arguments)
+    table = TABLES[options.method]
+    if options.scale not in table.scales:
+        parser.error(f"--scale {options.scale}: {table.name} has {', '.join(table.scales)}")
+    work = options.work or Path(table.name)
     if options.fresh:
-        shutil.rmtree(options.work, ignore_errors=True)
-    scale = SCALES[options.scale].with_overrides(options.overrides)
+        shutil.rmtree(work, ignore_errors=True)
+    scale = table.scales[options.scale].with_overrides(options.overrides)
     about = {"scale": options.scale, "seed": harness.SEED, **harness.machine()}
-    wanted = list(cells_of(options))
+    wanted = list(cells_of(options, table))
     everywhere = sorted({maze for cell in wanted for maze in (cell.maze, *cell.public)})
-    collect_mazes(everywhere, scale, DatasetStore(options.work / "datasets"))
-    rows = list(_all_rows(wanted, scale, options))
-    result = result_of(rows, scale, len(wanted))
+    collect_mazes(everywhere, scale, DatasetStore(work / "datasets"))
+    run = functools.partial(
+        run_cell, table=table, scale=scale, work=work, releases_only=options.releases
+    )
+    rows = list(_all_rows(wanted, run, options.parallel))
+    result = result_of(rows, table, scale, len(wanted))
     harness.publish(
-        NAME, result, about, folder=options.out or (harness.RESULTS if options.save else None)
+        table.name, result, about, folder=options.out or (harness.RESULTS if options.save else None)
     )
 
 
 def _all_rows(
-    wanted: Sequence[Cell], scale: Scale, options: argparse.Namespace
+    wanted: Sequence[Cell], run: Callable[[Cell], dict[str, Any]], parallel: int
 ) -> Iterator[dict[str, Any]]:
+    for cell, row in zip(wanted, _rows(wanted, run, parallel), strict=True):
+        print(f"{cell.name}: {json.dumps(row)}", flush=True)
+        yield row
+
+
+def _rows(
+    wanted: Sequence[Cell], run: Callable[[Cell], dict[str, Any]], parallel: int
+) -> Iterator[dict[str, Any]]:
+    if parallel == 1:
+        yield from map(run, wanted)
+        return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = multiprocessing.get_context("spawn")
-    run = functools.partial(run_cell, releases_only=options.releases)
-    with context.Pool(options.parallel, maxtasksperchild=1) as pool:
-        jobs = [pool.apply_async(run, (cell, scale, options.work)) for cell in wanted]
-        for cell, job in zip(wanted, jobs, strict=True):
-            row = job.get()
-            print(f"{cell.name}: {json.dumps(row)}", flush=True)
-            yield row
+    with context.Pool(parallel, maxtasksperchild=1) as pool:
+        yield from pool.imap(run, wanted)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def cql_losses(networks: CQLNetworks, batch: Batch, config: CQLConfig) -> CQLLos
     pairs = torch.cat((batch.observations, actions), dim=1)
     lowest = torch.minimum(*without_weights(networks.critic, pairs))
     return CQLLosses(
-        temperature=temperature_loss(networks.log_temperature, log_probability, action_width),
+        temperature=temperature_loss(networks.log_temperature, log_probability, -action_width),
         actor=temperature * log_probability - lowest,
         critic=critic,
     )

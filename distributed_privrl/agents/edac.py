@@ -23,7 +23,7 @@ from distributed_privrl.agents.squashed_gaussian import (
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.layers import mlp
 
-_LOG_STD_RANGE = (-5.0, 2.0)
+LOG_STD_RANGE = (-5.0, 2.0)
 _HIDDEN_BIAS = 0.1
 _LAST_LAYER = 1e-3
 _SLOPE_FLOOR = 1e-10
@@ -83,7 +83,7 @@ class EDACNetworks(nn.Module):
 
     def distribution(self, observations: Tensor) -> SquashedGaussian:
         """Return the actor's distributions for ``(N, O)``."""
-        return squashed_gaussian(self.actor(observations), log_std_range=_LOG_STD_RANGE)
+        return squashed_gaussian(self.actor(observations), log_std_range=LOG_STD_RANGE)
 
 
 class EDACLosses(NamedTuple):
@@ -113,17 +113,25 @@ def slope_likeness(slopes: Tensor) -> Tensor:
     return both / (len(slopes) - 1)
 
 
-def edac_losses(networks: EDACNetworks, batch: Batch, config: EDACConfig) -> EDACLosses:
+def edac_losses(
+    networks: EDACNetworks,
+    batch: Batch,
+    config: EDACConfig,
+    *,
+    target_entropy: float | None = None,
+) -> EDACLosses:
     """Return the three losses of each row, none of which couples rows.
 
     Args:
         networks: actor, critics, their targets, temperature.
         batch: N encoded transitions; noise ``(N, 2 A)``.
         config: hyper-parameters.
+        target_entropy: of the actor; None: -A.
 
     Reference: An et al., algorithm 1.
     """
     action_width = batch.actions.shape[1]
+    entropy = -action_width if target_entropy is None else target_entropy
     noise, next_noise = batch.noise.chunk(2, dim=1)
     temperature = networks.log_temperature.detach().exp()
     with torch.no_grad():
@@ -138,7 +146,7 @@ def edac_losses(networks: EDACNetworks, batch: Batch, config: EDACConfig) -> EDA
         values, likeness = networks.critic(batch.pairs), torch.zeros_like(bellman_target)
     actions, log_probability = networks.distribution(batch.observations).sample(noise)
     return EDACLosses(
-        temperature=temperature_loss(networks.log_temperature, log_probability, action_width),
+        temperature=temperature_loss(networks.log_temperature, log_probability, entropy),
         actor=temperature * log_probability - networks.critic.lowest(batch.observations, actions),
         critic=(values - bellman_target).square().sum(dim=0) + likeness,
     )

@@ -190,6 +190,27 @@ class Policy:
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
 
+    def export_torchscript(self, path: Path) -> None:
+        """Write the policy to ``path`` as TorchScript, which ``torch.jit.load`` alone can use.
+
+        The module maps raw observations ``(N, O)``, or ``(N,)`` integers if Discrete, to what
+        `act` returns for them.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        discrete = isinstance(self.observation_space, Discrete)
+        shape = (2,) if discrete else (2, part_width(self.observation_space))
+        example = torch.zeros(shape, dtype=torch.int64 if discrete else torch.float32)
+        if isinstance(self.observation_space, Discrete):
+            example += int(self.observation_space.start)
+        module = _Deployed(self).eval()
+        with torch.no_grad():
+            traced: Any = torch.jit.trace(module, (example,))  # type: ignore[no-untyped-call]
+            frozen = torch.jit.freeze(traced)
+        with atomic_path(path) as temporary:
+            frozen.save(str(temporary))
+
     @classmethod
     def load(cls, path: Path) -> Self:
         """Return the policy that `save` wrote to ``path``.
@@ -243,6 +264,39 @@ class Policy:
             observation_space=observation_space,
             action_space=action_space,
         )
+
+
+class _Deployed(nn.Module):
+    """A policy as one module: raw observations to raw actions."""
+
+    mean: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self._acting = Acting(policy.network, policy.behaviour, policy.threshold)
+        self.network, self.behaviour = policy.network, policy.behaviour
+        self._observation_space = policy.observation_space
+        self._action_space = policy.action_space
+        sides = {"mean": policy.normalisation.mean, "spread": policy.normalisation.spread}
+        if not isinstance(policy.action_space, Discrete):
+            scale = ActionScale.of(policy.action_space)
+            sides |= {"low": scale.low, "high": scale.high}
+        for name, side in sides.items():
+            self.register_buffer(name, torch.tensor(side))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        inputs = observations
+        if isinstance(self._observation_space, Discrete):
+            start, count = int(self._observation_space.start), int(self._observation_space.n)
+            inputs = nn.functional.one_hot(observations - start, count).float()
+        inputs = (inputs - self.mean) / self.spread
+        decided = decide(self._acting, inputs, self._action_space)
+        if isinstance(self._action_space, Discrete):
+            return decided + int(self._action_space.start)
+        return (self.low + (decided + 1) / 2 * (self.high - self.low)).clamp(self.low, self.high)
 
 
 def encode_observations(

@@ -55,14 +55,16 @@ def squashed_gaussian(
     return SquashedGaussian(mean, (log_std + log_std_offset).clamp(*log_std_range))
 
 
-def temperature_loss(log_temperature: Tensor, log_probability: Tensor, action_width: int) -> Tensor:
-    """Return what raises the temperature while the entropy is below -A, for each row ``(N,)``.
+def temperature_loss(
+    log_temperature: Tensor, log_probability: Tensor, target_entropy: float
+) -> Tensor:
+    """Return what raises the temperature while the entropy is below its target, ``(N,)``.
 
     Args:
         log_temperature: ().
         log_probability: (N,), of the actor's own actions.
-        action_width: A.
+        target_entropy: held on average; -A by default.
 
     Reference: Haarnoja et al., equation 18, on the logarithm as its authors' code has it.
     """
-    return -log_temperature * (log_probability.detach() - action_width)
+    return -log_temperature * (log_probability.detach() + target_entropy)

@@ -165,19 +165,30 @@ def draw_batches(
         noise_width: normal draws of each row (Z).
         streams: public random streams.
     """
-    pair = sizes.observation + sizes.action
     generator = torch.Generator().manual_seed(streams.integer("batches"))
     noise_generator = torch.Generator().manual_seed(streams.integer("noise"))
     while True:
         shape = (_BATCHES_DRAWN_TOGETHER, batch_size)
         for indices in torch.randint(len(rows), shape, generator=generator):
-            batch = rows.index_select(0, indices)
-            yield Batch(
-                pairs=batch[:, :pair],
-                observations=batch[:, : sizes.observation],
-                actions=batch[:, sizes.observation : pair],
-                rewards=batch[:, -2],
-                next_observations=batch[:, pair:-2],
-                continues=batch[:, -1],
-                noise=torch.randn(batch_size, noise_width, generator=noise_generator),
-            )
+            noise = torch.randn(batch_size, noise_width, generator=noise_generator)
+            yield as_batch(rows.index_select(0, indices), sizes, noise)
+
+
+def as_batch(rows: Tensor, sizes: Sizes, noise: Tensor) -> Batch:
+    """Return the views of packed ``rows`` that losses read.
+
+    Args:
+        rows: ``(N, R)`` as from `packed_rows`.
+        sizes: widths of observation and action.
+        noise: ``(N, Z)``, standard normal.
+    """
+    pair = sizes.observation + sizes.action
+    return Batch(
+        pairs=rows[:, :pair],
+        observations=rows[:, : sizes.observation],
+        actions=rows[:, sizes.observation : pair],
+        rewards=rows[:, -2],
+        next_observations=rows[:, pair:-2],
+        continues=rows[:, -1],
+        noise=noise,
+    )

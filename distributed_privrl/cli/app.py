@@ -70,8 +70,11 @@ def _debug_first(args: Sequence[str]) -> tuple[list[str], bool]:
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object
 ) -> None:
-    """Show the package's own warnings as one line; other libraries' say nothing to a user."""
-    if filename.startswith(PACKAGE):
+    """Show the package's own warnings as one line; other libraries' say nothing to a user.
+
+    A RuntimeWarning is numpy's wherever it appears, and whether it does may hang on a single row.
+    """
+    if filename.startswith(PACKAGE) and not issubclass(category, RuntimeWarning):
         typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 

@@ -60,7 +60,9 @@ def collect(
             metavar="RECIPE",
             help="what to run: maze2d-open, maze2d-umaze, maze2d-medium, maze2d-large,"
             " maze2d-eval-umaze, maze2d-eval-medium, maze2d-eval-large (each with -dense, too),"
-            " icu-sepsis, linear-mdp, random-mdp, gridworld, cartpole-mixed or pendulum-mixed",
+            " icu-sepsis, linear-mdp, random-mdp, gridworld, cartpole-mixed, pendulum-mixed,"
+            " pendulum-replay, cartpole-balance-replay, cartpole-swingup-replay,"
+            " halfcheetah-medium-replay, halfcheetah-medium-expert or walker2d-medium",
         ),
     ],
     dataset: Annotated[
@@ -98,6 +100,7 @@ def collect(
             options=with_overrides({}, options or []),
             public=public,
             progress=partial(progress, f"collecting {recipe}"),
+            training_progress=partial(progress, f"collecting {recipe}: training policies"),
         )
     typer.echo(f"{info.id}: {info.total_steps} steps in {info.total_trajectories} trajectories")
 

@@ -227,6 +227,7 @@ def report(
     run_directory: Annotated[
         Path, typer.Argument(metavar="RUN_DIR", help="the --out of a finished run")
     ],
+    ledger: LedgerUrl = None,
 ) -> None:
     """Write the reports of a finished run anew."""
     from distributed_privrl.cli.progress import shown_progress
@@ -234,5 +235,7 @@ def report(
     from distributed_privrl.experiments.reports import rebuild_report
 
     with shown_progress() as progress:
-        path = rebuild_report(run_directory, store=DatasetStore(), progress=progress)
+        path = rebuild_report(
+            run_directory, store=DatasetStore(), ledger_url=ledger, progress=progress
+        )
     typer.echo(str(path))

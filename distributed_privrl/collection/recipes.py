@@ -1,5 +1,6 @@
 """The recipes that ``privrl collect`` knows, and the one way to run them."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -7,6 +8,7 @@ import gymnasium
 
 from distributed_privrl.collection.gym_recipes import GYM_RECIPES
 from distributed_privrl.collection.maze2d import Maze2DRecipe
+from distributed_privrl.collection.replay import REPLAY_RECIPES, ReplayRecipe, TrainedReplay
 from distributed_privrl.collection.tabular import TABULAR_RECIPES
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.config import StrictModel, validate
@@ -16,6 +18,7 @@ from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo, Layout
 from distributed_privrl.data.spaces import supported_space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.data.transaction import check_new
 from distributed_privrl.environments.mazes import MAZES
 
 
@@ -76,7 +79,7 @@ _MAZE2D_RECIPES = (
     for dense in (False, True)
 )
 
-_ALL: tuple[Recipe, ...] = (*_MAZE2D_RECIPES, *TABULAR_RECIPES, *GYM_RECIPES)
+_ALL: tuple[Recipe, ...] = (*_MAZE2D_RECIPES, *TABULAR_RECIPES, *GYM_RECIPES, *REPLAY_RECIPES)
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
@@ -91,8 +94,11 @@ def collect(
     options: Mapping[str, object] | None = None,
     public: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    training_progress: Callable[[int, int], None] | None = None,
 ) -> DatasetInfo:
     """Make a dataset; on an error or an interrupt nothing of it remains.
+
+    Where a recipe trains policies first, these do remain, and the next call goes on with them.
 
     Args:
         recipe: name of a recipe.
@@ -105,12 +111,15 @@ def collect(
         progress: called with the steps made and the steps in total, after each chunk. Where
             trajectories may end early the total is the most that there can be, and the last call
             has the steps made twice.
+        training_progress: called with gradient steps taken and in total, where policies are
+            trained first.
 
     Returns:
         What the store says about the dataset. Its metadata holds ``collection`` (recipe, seed,
         steps, options), where ``steps`` is that total, and what policies earn:
         ``reference_returns`` (random, planner, episodes) for mazes, ``reference_values`` (uniform,
-        behaviour, optimal, horizon) for finite problems.
+        behaviour, optimal, horizon) for finite problems, ``reference_returns`` (random, expert,
+        snapshots, episodes, and behaviour, the data's mean return) for replays.
 
     Raises:
         ConfigError: an unknown recipe or option, a wrong value, or the dataset exists.
@@ -123,30 +132,39 @@ def collect(
     if steps is not None and steps < 1:
         raise ConfigError(f"steps must be at least 1, got {steps}")
     chosen = RECIPES[recipe]
-    settings = validate(chosen.options, options or {}, source=f"options of {recipe}")
+    settings: Any = validate(chosen.options, options or {}, source=f"options of {recipe}")
     total = chosen.total_steps(steps, settings)
     environment_id = chosen.environment(settings)
     environment = gymnasium.make(environment_id)
-    chunks = chosen.trajectories(steps=total, options=settings, streams=Streams(seed))
-    store.write_trajectories(
-        dataset,
-        _reporting(chunks, total, progress),
-        observation_space=supported_space("observation space", environment.observation_space),
-        action_space=supported_space("action space", environment.action_space),
-        layout=chosen.layout,
-        environment=environment_id,
-        unit_column=chosen.unit_column,
-        metadata={
-            "collection": {
-                "recipe": recipe,
-                "seed": seed,
-                "steps": total,
-                "options": settings.model_dump(mode="json"),
-            },
-            **chosen.references(settings),
-            **({PUBLIC_KEY: True} if public else {}),
-        },
+    check_new(store.root, dataset)
+    training: contextlib.AbstractContextManager[Recipe | TrainedReplay] = (
+        chosen.trained(settings, seed=seed, root=store.root, progress=training_progress)
+        if isinstance(chosen, ReplayRecipe)
+        else contextlib.nullcontext(chosen)
     )
+    with training as source:
+        chunks = source.trajectories(steps=total, options=settings, streams=Streams(seed))
+        store.write_trajectories(
+            dataset,
+            _reporting(chunks, total, progress),
+            observation_space=supported_space("observation space", environment.observation_space),
+            action_space=supported_space("action space", environment.action_space),
+            layout=chosen.layout,
+            environment=environment_id,
+            unit_column=chosen.unit_column,
+            metadata={
+                "collection": {
+                    "recipe": recipe,
+                    "seed": seed,
+                    "steps": total,
+                    "options": settings.model_dump(mode="json"),
+                },
+                **source.references(settings),
+                **({PUBLIC_KEY: True} if public else {}),
+            },
+        )
+        if source is not chosen:
+            store.update_metadata(dataset, source.references(settings))
     return store.info(dataset)
 
 

@@ -137,6 +137,11 @@ class PolicyOutputConfig(StrictModel):
         default="policy.safetensors", description="file of the policy in the run's folder"
     )
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files that are released, the policy first."""
+        return (self.policy,)
+
 
 class EvaluationConfig(StrictModel):
     """Agents trained on the synthetic data after the run; empty trainers: none."""
@@ -146,7 +151,7 @@ class EvaluationConfig(StrictModel):
     steps: PositiveInt = Field(default=500_000, description="gradient steps an agent")
     episodes: PositiveInt = Field(default=10, description="evaluation episodes at each evaluation")
     options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="a trainer's settings, e.g. {iql: {beta: 10}}"
+        default_factory=dict, description="an agent's settings, e.g. {iql: {beta: 10}}"
     )
 
 

@@ -82,6 +82,26 @@ def inspect(
     return Inspection(fingerprint=total.hexdigest(), overlap=overlap)
 
 
+def share_rows(store: DatasetStore, one: str, other: str) -> bool:
+    """Say whether two datasets hold the same row, as `inspect` compares them.
+
+    Rows may be of any kind: one that is not finite is a row like others.
+
+    Args:
+        store: where they lie.
+        one: id of the first.
+        other: id of the second, whose hashes are held in memory.
+
+    Raises:
+        ConfigError: no such dataset.
+
+    Privacy: depends on single records of both: for a refusal that the operator alone sees.
+    """
+    held = _sorted([_hashes(chunk) for chunk in store.iter_transitions(other, unit=TRANSITION)])
+    chunks = store.iter_transitions(one, unit=TRANSITION)
+    return any(_shares_row(_hashes(chunk), held) for chunk in chunks)
+
+
 def _hashes(chunk: Transitions) -> NDArray[np.uint64]:
     return hash_rows([chunk.observations, chunk.actions, chunk.next_observations])
 
@@ -91,13 +111,17 @@ def _public_hashes(
 ) -> NDArray[np.uint64]:
     """Return the two hashes of every public row, (M, 2), sorted by the first."""
     layout = RowLayout(info.observation_space, info.action_space)
-    hashes = [np.empty((0, 2), dtype=np.uint64)]
+    hashes = []
     for public in public_ids:
         for chunk in store.iter_transitions(public, unit=TRANSITION, chunk_rows=chunk_rows):
             for _ in public_rows(layout, {public: [chunk]}):
                 pass
             hashes.append(_hashes(chunk))
-    joined = np.concatenate(hashes)
+    return _sorted(hashes)
+
+
+def _sorted(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    joined = np.concatenate([np.empty((0, 2), dtype=np.uint64), *hashes])
     return joined[np.argsort(joined[:, 0])]
 
 

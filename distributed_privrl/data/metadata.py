@@ -22,6 +22,8 @@ SEAM_KEY = "seam_error"
 """How far apart neighbouring steps of synthetic trajectories were before they were joined."""
 SPLIT_KEY = "split_of"
 """Ids of the datasets that a side of a split comes from, the first one first."""
+SIDES_KEY = "split_into"
+"""Ids of the sides that were ever split from a dataset; a side has its own and its other side's."""
 NUMBERED_KEY = "split_by_position"
 """True where units were told apart by their position: without one, the others change sides."""
 Kind = Literal["trajectories", "transitions"]
@@ -93,7 +95,15 @@ class DatasetInfo:
     @property
     def split_of(self) -> tuple[str, ...]:
         """Ids of the datasets that it is a part of; empty unless `split` made it."""
-        found = self.metadata.get(SPLIT_KEY)
+        return self._ids(SPLIT_KEY)
+
+    @property
+    def split_into(self) -> tuple[str, ...]:
+        """Ids of the sides that were split from it or beside it, whether they are still there."""
+        return self._ids(SIDES_KEY)
+
+    def _ids(self, key: str) -> tuple[str, ...]:
+        found = self.metadata.get(key)
         return tuple(map(str, found)) if isinstance(found, list) else ()
 
     @property

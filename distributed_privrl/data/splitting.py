@@ -8,7 +8,13 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.hashing import mix
-from distributed_privrl.data.metadata import NUMBERED_KEY, PUBLIC_KEY, SPLIT_KEY, DatasetInfo
+from distributed_privrl.data.metadata import (
+    NUMBERED_KEY,
+    PUBLIC_KEY,
+    SIDES_KEY,
+    SPLIT_KEY,
+    DatasetInfo,
+)
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories, Transitions
 
@@ -39,9 +45,10 @@ def split(
     Privacy:
         Nothing is released: both sides are as sensitive as the dataset, and say so in their
         metadata (``split_of``) unless it was declared public: such a side is no public dataset, and
-        of a dataset and its sides one alone gets a budget. Without one unit of a column the sides
-        lose that unit and are else the same. Numbered units would be renumbered and change sides:
-        ``split_by_position`` says so, and runs under ``add_or_remove`` refuse it.
+        of a dataset and its sides one alone gets a budget. The whole, and each side, remember the
+        sides (``split_into``), so that one that was deleted still counts. Without one unit of a
+        column the sides lose that unit and are else the same. Numbered units would be renumbered
+        and change sides: ``split_by_position`` says so, and runs under ``add_or_remove`` refuse it.
     """
     if not 0 < held_out_share < 1:
         raise ConfigError(f"held_out_share must lie in (0, 1), got {held_out_share!r}")
@@ -62,7 +69,9 @@ def split(
             f"held_out_share={held_out_share:g} of the units ({unit}) leaves a side empty: choose"
             " another share or seed"
         )
-    metadata = _marks(info)
+    metadata = _marks(info, ids)
+    if SPLIT_KEY in metadata:
+        _remember(store, info, ids)
     for target, chosen in zip(ids, (units[~held_out], units[held_out]), strict=True):
         _write(store, info, target, unit, chosen, metadata)
     return store.info(ids[0]), store.info(ids[1])
@@ -80,12 +89,25 @@ def _held_out(units: NDArray[np.uint64], *, share: float, seed: int) -> NDArray[
     return held
 
 
-def _marks(info: DatasetInfo) -> dict[str, Any]:
+def _marks(info: DatasetInfo, sides: list[str]) -> dict[str, Any]:
     """Return the metadata of both sides: that they are public, or what they are parts of."""
-    if info.declared_public:
+    if info.declared_public and not info.split_of:
         return {PUBLIC_KEY: True}
     numbered = info.split_by_position or info.unit_column is None
-    return {SPLIT_KEY: [*info.split_of, info.id], **({NUMBERED_KEY: True} if numbered else {})}
+    return {
+        SPLIT_KEY: [*info.split_of, info.id],
+        SIDES_KEY: sides,
+        **({NUMBERED_KEY: True} if numbered else {}),
+    }
+
+
+def _remember(store: DatasetStore, info: DatasetInfo, sides: list[str]) -> None:
+    """Note the sides in the metadata of all that they are parts of, as far as it is there."""
+    there = set(store.ids())
+    for whole in (info.id, *info.split_of):
+        if whole in there:
+            known = store.info(whole).split_into
+            store.update_metadata(whole, {SIDES_KEY: list(dict.fromkeys((*known, *sides)))})
 
 
 def _write(

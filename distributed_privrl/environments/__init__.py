@@ -2,6 +2,8 @@
 
 import gymnasium
 
+from distributed_privrl.environments.cartpole import CARTPOLES
+from distributed_privrl.environments.cartpole import HORIZON as CARTPOLE_HORIZON
 from distributed_privrl.environments.mazes import (
     ENVIRONMENTS,
     MazeLayout,
@@ -34,6 +36,14 @@ def register() -> None:
                 entry_point="distributed_privrl.environments.maze2d:Maze2DEnv",
                 max_episode_steps=maze.time_limit,
                 kwargs={"maze": maze.name, "dense": dense},
+            )
+    for environment in CARTPOLES:
+        if environment not in gymnasium.registry:
+            gymnasium.register(
+                environment,
+                entry_point="distributed_privrl.environments.cartpole_environment:CartpoleEnv",
+                max_episode_steps=CARTPOLE_HORIZON,
+                kwargs={"task": environment},
             )
     for environment in PROBLEMS:
         if environment not in gymnasium.registry:

@@ -31,6 +31,9 @@ from distributed_privrl.evaluation.returns import (
 
 OnEvaluation = Callable[[int, ActingPolicy], None]
 
+Options = Mapping[str, Mapping[str, Any]]
+"""Hyper-parameters that differ from the defaults, by agent."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spaces:
@@ -61,6 +64,14 @@ class Trainer(Protocol):
     @property
     def released_rows_only(self) -> bool:
         """Whether rows leave this process: then they must be released or public."""
+        ...
+
+    def with_settings(self, settings: Mapping[str, Any]) -> "Trainer":
+        """Return the trainer with some of its agent's hyper-parameters changed.
+
+        Raises:
+            ConfigError: one is unknown (the message lists the names) or out of range.
+        """
         ...
 
     def train(
@@ -125,13 +136,9 @@ class PlainTrainer:
             evaluate_every=evaluate_every,
         )
 
-    def with_options(self, options: Mapping[str, Any]) -> "PlainTrainer":
-        """Return the trainer with some hyper-parameters changed.
-
-        Raises:
-            ConfigError: an option is unknown (the message lists the names) or out of range.
-        """
-        return PlainTrainer(configured(self.algorithm, options))
+    def with_settings(self, settings: Mapping[str, Any]) -> "PlainTrainer":
+        """Return the trainer with some hyper-parameters changed; see `Trainer.with_settings`."""
+        return PlainTrainer(configured(self.algorithm, settings))
 
 
 def configured(algorithm: Algorithm[Any, Any], options: Mapping[str, Any]) -> Algorithm[Any, Any]:
@@ -175,7 +182,7 @@ TRAINERS: Mapping[str, Trainer] = {name: PlainTrainer(one) for name, one in ALGO
 
 def find_trainer(
     name: str,
-    options: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     *,
     more: Mapping[str, Trainer] | None = None,
 ) -> Trainer:
@@ -183,7 +190,7 @@ def find_trainer(
 
     Args:
         name: as in the configuration.
-        options: hyper-parameters of a plain loop that differ from its defaults.
+        settings: hyper-parameters of its agent that differ from the defaults.
         more: trainers beside the plain loops; they win over a loop of the same name.
 
     Raises:
@@ -192,12 +199,17 @@ def find_trainer(
     known = {**TRAINERS, **(more or {})}
     if name not in known:
         raise ConfigError(f"unknown trainer {name!r}: choose from {', '.join(sorted(known))}")
-    trainer = known[name]
-    if not options:
-        return trainer
-    if not isinstance(trainer, PlainTrainer):
-        raise ConfigError(f"trainer {name!r} takes no options, got {', '.join(options)}")
-    return trainer.with_options(options)
+    return known[name].with_settings(settings) if settings else known[name]
+
+
+def settings_of(
+    name: str, options: Options, *, more: Mapping[str, Trainer] | None = None
+) -> Mapping[str, Any]:
+    """Return what ``options`` say of the agent that the trainer called ``name`` trains.
+
+    An agent has one set of hyper-parameters, whoever trains it: the plain loop or RLlib.
+    """
+    return options.get(find_trainer(name, more=more).algorithm.name, {}) if options else {}
 
 
 def train_and_evaluate(

@@ -74,13 +74,11 @@ def check_sensitive(
             f"{dataset} is a side of a split by position: removing one unit would move others to"
             " the other side; use the relation replace_with_null, or split by a unit column"
         )
-    kin = {dataset, *info.split_of}
-    for other in (account.dataset for account in ledger.accounts()):
-        if other != dataset and kin & {other, *_origins(store, other)}:
-            raise UnsafeError(
-                f"{dataset} and {other} are parts of the same data, and {other} has a budget: two"
-                f" would add up for the units in both; use {other}"
-            )
+    if (other := _account_of_kin(store, ledger, dataset)) is not None:
+        raise UnsafeError(
+            f"{dataset} and {other} are parts of the same data, and {other} has a budget: two"
+            f" would add up for the units in both; use {other}"
+        )
 
 
 def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -> None:
@@ -93,7 +91,7 @@ def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -
 
     Raises:
         UnsafeError: one is a side of a sensitive dataset, was made from one without a guarantee, or
-            its rows have a budget.
+            its rows, or those of a side of it, have a budget.
 
     Privacy: rows that pass are used without noise. Whether they are nobody's secret is their
     owner's word: this finds where the word contradicts a mark or the ledger.
@@ -103,6 +101,10 @@ def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -
         if (known := account_of(store, ledger, dataset)) is not None:
             raise UnsafeError(
                 f"{dataset} cannot be public: its rows have a privacy budget as {known.dataset}"
+            )
+        if (other := _account_of_kin(store, ledger, dataset)) is not None:
+            raise UnsafeError(
+                f"{dataset} cannot be public: some of its rows have a privacy budget as {other}"
             )
 
 
@@ -146,9 +148,23 @@ def account_of(store: DatasetStore, ledger: Ledger, dataset: str) -> Account | N
     return next(found, None)
 
 
-def _origins(store: DatasetStore, dataset: str) -> tuple[str, ...]:
-    """Return what a dataset is a part of, as far as it is still there."""
+def _account_of_kin(store: DatasetStore, ledger: Ledger, dataset: str) -> str | None:
+    """Return the id of another part of the same data that has an account, if there is one.
+
+    A part that was deleted counts: what it was split from, and its other side, remember it.
+    """
+    whole, _ = _relations(store, dataset)
+    kin = {*whole, *(side for one in whole for side in _relations(store, one)[1])}
+    for other in (account.dataset for account in ledger.accounts()):
+        if other != dataset and (other in kin or whole & _relations(store, other)[0]):
+            return other
+    return None
+
+
+def _relations(store: DatasetStore, dataset: str) -> tuple[set[str], set[str]]:
+    """Return a dataset with what it is a part of, and its sides, as far as they are known."""
     try:
-        return store.info(dataset).split_of
+        info = store.info(dataset)
     except ConfigError:
-        return ()
+        return {dataset}, set()
+    return {dataset, *info.split_of}, set(info.split_into)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import Progress
+from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
@@ -72,9 +72,7 @@ class Attacked:
     rounds: int
 
 
-def attacked_sides(
-    config: RunConfig, store: DatasetStore, held_out: str, progress: Progress
-) -> Sides:
+def attacked_sides(config: RunConfig, store: DatasetStore, held_out: str) -> Sides:
     """Return rows of the sensitive dataset and of the one held out.
 
     Raises:
@@ -83,8 +81,7 @@ def attacked_sides(
     Privacy: raw rows, for the attacks alone.
     """
     sides = []
-    for done, dataset in enumerate((config.data.sensitive, held_out)):
-        progress("reading rows", done, 2)
+    for dataset in (config.data.sensitive, held_out):
         rows = attacked_rows(
             store,
             dataset,
@@ -94,7 +91,6 @@ def attacked_sides(
             generator=Streams(config.seed).numpy(f"audit/rows/{dataset}"),
         )
         sides.append(rows)
-    progress("reading rows", 2, 2)
     return sides[0], sides[1]
 
 
@@ -177,7 +173,6 @@ def attack_members(
     store: DatasetStore,
     ledger_url: str | None,
     sides: Sides,
-    progress: Progress,
 ) -> Attacked | str:
     """Attack the model by its losses, or say in words why that is not possible.
 
@@ -193,7 +188,6 @@ def attack_members(
     opened = method_named(config.method).attack
     if opened is None:
         return f"not applicable: method {config.method} offers no attack on its model"
-    progress("membership attack", 0, 3)
     ledger = Ledger(ledger_url)
     try:
         attack = opened(
@@ -205,15 +199,14 @@ def attack_members(
                 store=store,
                 ledger=ledger,
                 fingerprint=inspect(store, config.data.sensitive).fingerprint,
-                progress=progress,
+                progress=silent,
             ),
         )
     finally:
         ledger.close()
     scored = []
-    for done, rows in enumerate(sides, start=1):
+    for rows in sides:
         scored.append(_losses(attack, rows, whole_units=config.data.unit != TRANSITION))
-        progress("membership attack", done, 3)
     (members, member_groups), (others, other_groups) = scored
     figures = attack_figures(
         -members.mean(axis=1),
@@ -226,7 +219,6 @@ def attack_members(
         name: roc_curve(-members[:, i], -others[:, i]).area
         for i, name in enumerate(attack.settings)
     }
-    progress("membership attack", 3, 3)
     return Attacked(figures=figures, areas=areas, rounds=attack.rounds)
 
 
@@ -240,9 +232,7 @@ def _losses(
     return losses[kept], rows.groups[kept]
 
 
-def detect_copies(
-    config: RunConfig, store: DatasetStore, sides: Sides, progress: Progress
-) -> Copying | str:
+def detect_copies(config: RunConfig, store: DatasetStore, sides: Sides) -> Copying | str:
     """Compare the released rows with both sides, or say in words why that is not possible.
 
     The same share of each group's rows is looked at on both sides: only then are groups of training
@@ -255,7 +245,6 @@ def detect_copies(
     """
     if not isinstance(config.output, OutputConfig):
         return f"not applicable: method {config.method} releases no rows"
-    progress("copying detector", 0, 1)
     layout = layout_of(store, config.data.sensitive)
     tables, groups = [], []
     generator = Streams(config.seed).numpy("audit/permutations")
@@ -267,7 +256,7 @@ def detect_copies(
         groups.append(thinned.groups[valid])
     synthetic = sampled_rows(store, config.output.dataset, AUDITED_ROWS)
     training, held_out, released = standardised(np.concatenate(tables), *tables, synthetic)
-    found = copying(
+    return copying(
         training,
         held_out,
         released,
@@ -275,5 +264,3 @@ def detect_copies(
         training_groups=groups[0],
         held_out_groups=groups[1],
     )
-    progress("copying detector", 1, 1)
-    return found

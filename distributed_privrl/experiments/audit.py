@@ -15,7 +15,7 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.fingerprint import share_rows
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.canaries import CanaryRound, canary_round
@@ -37,6 +37,7 @@ from distributed_privrl.experiments.audit_report import (
     membership_facts,
     membership_section,
 )
+from distributed_privrl.experiments.comparison import attempted
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.privacy.calibration import PrivateRound
@@ -124,8 +125,8 @@ def audit_run(
         VerificationError: the certificate was changed; or it is valid, and does not agree with
             itself, the files that it names or the ledger.
 
-    Privacy: whatever depends on a real row goes to ``out/private/``. Nothing is released and
-    nothing is charged. ``canary.json`` depends on the certificate alone.
+    Privacy: whatever depends on a real row goes to ``out/private/``, errors of the attacks too.
+    Nothing is released and nothing is charged. ``canary.json`` depends on the certificate alone.
     """
     directory, store = RunDirectory(run_directory), store or DatasetStore()
     if not directory.certificate.exists():
@@ -136,12 +137,10 @@ def audit_run(
     held_out = _checked_held_out(config, held_out, store)
     earlier = None if against is None else read_audit(against)
     charged = _charged_round(certificate)
-    sides = attacked_sides(config, store, held_out, progress)
-    attacked = attack_members(config, directory, store, ledger_url, sides, progress)
-    copies = detect_copies(config, store, sides, progress)
     canary: CanaryRound | str = _NO_ROUNDS
-    if charged is not None:
+    if charged is not None:  # before a real row is read: neither it nor its time depends on one
         canary = _write_canary(charged, out, progress, insecure_key)
+    attacked, copies = _attacks(config, directory, store, held_out, ledger_url, progress)
     facts = {
         "run": str(run_directory),
         "epsilon": certificate.epsilon,
@@ -151,6 +150,35 @@ def audit_run(
     section = canary_section(canary, charged)
     _write_private(out, certificate, section, attacked, copies, facts, earlier)
     return Audit(canary=canary, membership=attacked, copying=copies)
+
+
+def _attacks(
+    config: RunConfig,
+    directory: RunDirectory,
+    store: DatasetStore,
+    held_out: str,
+    ledger_url: str | None,
+    progress: Progress,
+) -> tuple[Attacked | str, Copying | str]:
+    """Return what both attacks found, or why there is nothing; progress is the same either way."""
+    progress("reading rows", 0, 1)
+    sides = attempted(lambda: attacked_sides(config, store, held_out))
+    progress("reading rows", 1, 1)
+    progress("membership attack", 0, 1)
+    attacked = attempted(
+        lambda: (
+            sides
+            if isinstance(sides, str)
+            else attack_members(config, directory, store, ledger_url, sides)
+        )
+    )
+    progress("membership attack", 1, 1)
+    progress("copying detector", 0, 1)
+    copies = attempted(
+        lambda: sides if isinstance(sides, str) else detect_copies(config, store, sides)
+    )
+    progress("copying detector", 1, 1)
+    return attacked, copies
 
 
 def read_audit(folder: Path) -> dict[str, Any]:
@@ -209,7 +237,7 @@ def _checked_held_out(config: RunConfig, held_out: str | None, store: DatasetSto
                 " of the same source"
             )
     for dataset in (data.sensitive, *data.public):
-        if inspect(store, dataset, public_ids=(held_out,)).overlap:
+        if share_rows(store, dataset, held_out):
             raise ConfigError(
                 f"--held-out {held_out} holds rows of {dataset}, which the run has seen: split"
                 " before the run, and run on the rest"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.errors import UnsafeError, VerificationError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.accounts import check_public, check_unmarked
@@ -47,7 +47,8 @@ def release_of(store: DatasetStore, dataset: str) -> Release | None:
 
     Raises:
         ConfigError: no such dataset.
-        VerificationError: it claims a valid certificate, whose digest or file hashes do not match.
+        VerificationError: it claims a valid certificate, whose digest or file hashes do not match,
+            or that nothing paid for.
         UnsafeError: it is declared public and a side of a sensitive dataset.
 
     Privacy: post-processing of what was released; no event. Epsilon is not recomputed: that is
@@ -56,9 +57,10 @@ def release_of(store: DatasetStore, dataset: str) -> Release | None:
     info = store.info(dataset)
     if info.certificate.get("status") == "valid":
         found = dataset_outputs(store, dataset)
-        return Release(
-            dataset=dataset, certificate=verify_outputs(info.certificate, found, source=dataset)
-        )
+        certificate = verify_outputs(info.certificate, found, source=dataset)
+        if not certificate.ledger_entries:
+            raise VerificationError(f"{dataset}: the certificate names no ledger entry that paid")
+        return Release(dataset=dataset, certificate=certificate)
     if info.declared_public:
         check_unmarked(info)
         return Release(dataset=dataset, certificate=None)

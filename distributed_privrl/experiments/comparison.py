@@ -1,11 +1,12 @@
 """Sections that compare synthetic with real rows, for private reports alone."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.errors import StorageError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
@@ -26,6 +27,44 @@ NEIGHBOUR_ROWS = 5000
 EMBEDDED_ROWS = 2000
 _FEWEST_ROWS = neighbours.COVERAGE_NEIGHBOURS + 1
 _PERCENTILES = (1, 50, 99)
+
+Found = TypeVar("Found")
+
+
+def attempted(compute: Callable[[], Found]) -> Found | str:
+    """Return what is computed from real rows, or in words why it cannot be.
+
+    Args:
+        compute: reads real rows.
+
+    Raises:
+        StorageError: a disk that is full, or a file that cannot be read.
+
+    Privacy: the words may quote rows: they are for ``private/``. An error that ended the command
+    would tell of single rows by its exit code, its line and what was not written.
+    """
+    try:
+        return compute()
+    except StorageError:
+        raise
+    except Exception as error:
+        return "failed: " + " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def attempted_sections(title: str, compute: Callable[[], Sequence[Section]]) -> list[Section]:
+    """Return sections that are computed from real rows, or one that says why there are none.
+
+    Args:
+        title: of the section that says it.
+        compute: reads real rows.
+
+    Raises:
+        StorageError: as in `attempted`.
+    """
+    found = attempted(compute)
+    if isinstance(found, str):
+        return [Section(title=title, metrics=[Metric(name=title, value=found)])]
+    return list(found)
 
 
 def is_maze(environment: str) -> bool:

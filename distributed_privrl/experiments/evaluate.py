@@ -11,7 +11,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
 from distributed_privrl.evaluation.report import DECLARED_PUBLIC, Section, write_report
-from distributed_privrl.evaluation.trainer import Trainer
+from distributed_privrl.evaluation.trainer import Options, Trainer
 from distributed_privrl.experiments.agents import (
     Trials,
     keep_trials,
@@ -21,9 +21,9 @@ from distributed_privrl.experiments.agents import (
     returns_section,
 )
 from distributed_privrl.experiments.clearance import Release
+from distributed_privrl.experiments.comparison import attempted_sections
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.evaluation_checks import (
-    Options,
     check_agents_fit,
     check_compared,
     clearance_of,
@@ -71,7 +71,7 @@ def evaluate_datasets(
         embedding: how rows of both are shown in the plane.
         environment: Gymnasium id (default: the dataset's own).
         trainers: names; none trains no agent.
-        options: hyper-parameters of trainers that differ from their defaults, by name.
+        options: hyper-parameters of agents that differ from their defaults, by agent.
         seeds: agents of each trainer.
         steps: gradient steps an agent.
         episodes: episodes of each evaluation.
@@ -133,8 +133,14 @@ def evaluate_datasets(
             parallel=parallel,
             progress=progress,
         )
-        rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
-        sections = [content_section({"synthetic": rows}, names, environment, source=source)]
+
+        def content() -> list[Section]:
+            rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
+            return [content_section({"synthetic": rows}, names, environment, source=source)]
+
+        sections = (
+            content() if source.may_leave else attempted_sections("What is in the dataset", content)
+        )
         trials: Trials = []
         if known:
             folder = out if source.may_leave else directory.make_private()

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import DatasetInfo
@@ -10,12 +9,10 @@ from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.returns import check_environment
 from distributed_privrl.evaluation.source import Source
-from distributed_privrl.evaluation.trainer import Trainer, find_trainer
+from distributed_privrl.evaluation.trainer import Options, Trainer, find_trainer, settings_of
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.clearance import Release, cleared, release_of
 from distributed_privrl.privacy.ledger import Ledger
-
-Options = Mapping[str, Mapping[str, Any]]
 
 
 def known_trainers(
@@ -25,19 +22,27 @@ def known_trainers(
 
     Args:
         names: of the trainers.
-        options: hyper-parameters of trainers that differ from their defaults.
+        options: hyper-parameters of agents that differ from their defaults.
         more: trainers beside the plain loops.
 
     Raises:
-        ConfigError: a trainer or an option is unknown, or options are of a trainer that is not
-            asked for.
+        ConfigError: a trainer or an option is unknown, or options are of an agent that is not
+            trained.
     """
+    agents = {name: find_trainer(name, more=more).algorithm.name for name in names}
     for name, given in options.items():
-        if name not in names:
-            raise ConfigError(f"option of {name}, which is not trained: name it in --trainers")
+        if name in agents and agents[name] != name:
+            raise ConfigError(
+                f"option of {name}: it trains the agent {agents[name]}, whose options it shares;"
+                f" write {agents[name]}.key=value"
+            )
+        if name not in agents.values():
+            raise ConfigError(f"option of {name}, which is not trained: name it among the trainers")
         if not isinstance(given, Mapping):
             raise ConfigError(f"option {name}={given!r} must look like {name}.key=value")
-    return {name: find_trainer(name, options.get(name), more=more) for name in names}
+    return {
+        name: find_trainer(name, settings_of(name, options, more=more), more=more) for name in names
+    }
 
 
 def check_agents_fit(

@@ -57,8 +57,8 @@ def publisher_of(config: RunConfig, store: DatasetStore, directory: RunDirectory
     if isinstance(output, OutputConfig):
         return DatasetPublisher(config=config, output=output, store=store, directory=directory)
     if config.privacy.epsilon is None:
-        return PolicyPublisher(path=directory.private / output.policy, directory=directory)
-    return PolicyPublisher(path=directory.path / output.policy)
+        return PolicyPublisher(folder=directory.private, files=output.files, directory=directory)
+    return PolicyPublisher(folder=directory.path, files=output.files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,47 +128,53 @@ class DatasetPublisher:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyPublisher:
-    """A policy in the run's folder, with ``certificate.json`` beside it.
+    """A policy, and what belongs to it, in the run's folder with ``certificate.json`` beside them.
 
     Privacy: a policy that was learned without privacy is as private as the rows: it goes to
     ``private/``, for its owner alone, and no certificate lists it.
 
     Args:
-        path: the safetensors file.
-        directory: the run's folder, if the file goes to its ``private/``.
+        folder: where they lie.
+        files: their names, the policy's first.
+        directory: the run's folder, if the files go to its ``private/``.
     """
 
-    path: Path
+    folder: Path
+    files: tuple[str, ...]
     directory: RunDirectory | None = None
 
     @property
     def name(self) -> str:
-        """Path of the file."""
-        return str(self.path)
+        """Path of the policy's file."""
+        return str(self.folder / self.files[0])
 
     def check_free(self) -> None:
         """The run's folder is its own: nothing to check."""
 
     def write(self, result: MethodResult) -> None:
-        """Write the policy.
+        """Write the policy and what belongs to it.
 
         Raises:
             StorageError: the disk is full or the folder cannot be written.
         """
-        if not isinstance(result.release, LearnedPolicy):
-            raise TypeError(f"{self.path} is to hold a policy, not {type(result.release).__name__}")
-        if self.directory is None:
-            result.release.save(self.path)
-            return
-        self.directory.make_private()
-        result.release.save(self.path)
-        self.path.chmod(0o600)
+        release = result.release
+        if not isinstance(release, LearnedPolicy):
+            raise TypeError(f"{self.name} is to hold a policy, not {type(release).__name__}")
+        writers = {self.files[0]: release.save, **release.beside}
+        if set(writers) != set(self.files):
+            raise TypeError(f"files {self.files} are announced, {tuple(writers)} are released")
+        if self.directory is not None:
+            self.directory.make_private()
+        for name, write in writers.items():
+            write(self.folder / name)
+            if self.directory is not None:
+                (self.folder / name).chmod(0o600)
 
     def outputs(self) -> tuple[Output, ...]:
-        """Return the hash of the file, if it may leave."""
+        """Return the hash of each file, if they may leave."""
         if self.directory is not None:
             return ()
-        return (Output(id=self.path.name, sha256=hash_output(self.path)),)
+        return tuple(Output(id=name, sha256=hash_output(self.folder / name)) for name in self.files)
 
     def attach(self, certificate: Certificate) -> None:
         """The certificate lies beside the policy: nothing to do."""

@@ -1,18 +1,17 @@
 """What an evaluation computes from real rows, for ``private/`` alone."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from distributed_privrl.core.errors import StorageError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod
 from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.evaluation.report import Section
 from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.agents import Trials, ratio_section, reasons, return_ratios
 from distributed_privrl.experiments.comparison import (
+    attempted_sections,
     fidelity_section,
     score_trajectories,
     trajectory_section,
@@ -54,14 +53,16 @@ class Comparison:
 
     def sections(self) -> list[Section]:
         """Compute everything, and return the sections of the private report."""
-        parts: list[tuple[str, Callable[[], Section]]] = [("Fidelity", self._rows)]
+        found = attempted_sections("Fidelity", self._rows)
         if self.trainers:
-            parts.append(("The same agents on the real dataset", self._agents))
+            found += attempted_sections("The same agents on the real dataset", self._agents)
         if self.public is not None:
-            parts.append(("TrajScore", self._trajectories))
-        return [_guarded(title, compute) for title, compute in parts]
+            self.training.progress("TrajScore", 0, 1)
+            found += attempted_sections("TrajScore", self._trajectories)
+            self.training.progress("TrajScore", 1, 1)
+        return found
 
-    def _rows(self) -> Section:
+    def _rows(self) -> list[Section]:
         real = sampled_rows(self.store, self.reference)
         synthetic = sampled_rows(self.store, self.synthetic)
         scores = fidelity(real, synthetic)
@@ -69,9 +70,9 @@ class Comparison:
         self.directory.write_private("scores.json", json.dumps(found, allow_nan=False))
         names = layout_of(self.store, self.synthetic).column_names
         place = self.training.environment or None
-        return fidelity_section(real, synthetic, names, place, embedding=self.embedding)
+        return [fidelity_section(real, synthetic, names, place, embedding=self.embedding)]
 
-    def _agents(self) -> Section:
+    def _agents(self) -> list[Section]:
         loops = {name: trainer.algorithm.name for name, trainer in self.trainers.items()}
         kept = self.directory.make_private() / f"{AGENTS}-on-real-rows"
         theirs = self.training.run(
@@ -82,24 +83,11 @@ class Comparison:
         self.directory.write_private("ratios.json", json.dumps(ratios, allow_nan=False))
         if failed := reasons(theirs):
             self.directory.write_private("failures-on-real-rows.json", json.dumps(failed, indent=2))
-        return ratio_section(self.trials, theirs, place, loops)
+        return [ratio_section(self.trials, theirs, place, loops)]
 
-    def _trajectories(self) -> Section:
+    def _trajectories(self) -> list[Section]:
         public = str(self.public)
-        self.training.progress("TrajScore", 0, 1)
         score = score_trajectories(
             self.store, real=self.reference, synthetic=self.synthetic, public=public
         )
-        self.training.progress("TrajScore", 1, 1)
-        return trajectory_section(score, public)
-
-
-def _guarded(title: str, compute: Callable[[], Section]) -> Section:
-    """Return a section, or one that says why there is none; a full disk still ends the command."""
-    try:
-        return compute()
-    except StorageError:
-        raise
-    except Exception as error:
-        reason: Any = " ".join(f"{type(error).__name__}: {error}".split())
-        return Section(title=title, metrics=[Metric(name=title, value=f"failed: {reason}")])
+        return [trajectory_section(score, public)]

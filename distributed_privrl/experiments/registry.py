@@ -23,7 +23,8 @@ class Method:
         plan: what a run would do and cost; opens no data.
         run: runs it.
         summary: one line for lists.
-        study: simulations in a public problem that the report shows; None: there are none.
+        study: simulations in a public problem that the report shows (configuration, folder of the
+            policy); None: there are none.
         policy_report: sections on a policy (configuration, its file, the ledger entry that paid,
             what ``study`` found); None for methods that release datasets.
         attack: opens a finished run's model to a membership attack; draws and charges nothing. None
@@ -34,7 +35,7 @@ class Method:
     plan: Callable[[Any], Plan]
     run: Callable[[Any, RunContext], MethodResult]
     summary: str
-    study: Callable[[Any, Progress], list[dict[str, Any]]] | None = None
+    study: Callable[[Any, Path, Progress], list[dict[str, Any]]] | None = None
     policy_report: Callable[[Any, Path, str, Sequence[Any]], Sequence[Section]] | None = None
     attack: Callable[[Any, RunContext], LossAttack] | None = None
 
@@ -108,10 +109,26 @@ def _vapvi() -> Method:
     )
 
 
+def _primorl() -> Method:
+    from distributed_privrl.methods.primorl.config import PrimorlConfig
+    from distributed_privrl.methods.primorl.report import policy_sections, study
+    from distributed_privrl.methods.primorl.run import plan_primorl, run_primorl
+
+    return Method(
+        config=PrimorlConfig,
+        plan=plan_primorl,
+        run=run_primorl,
+        summary="private policy from an ensemble of dynamics models (PriMORL)",
+        study=study,
+        policy_report=policy_sections,
+    )
+
+
 METHODS: Mapping[str, Callable[[], Method]] = {
     "privorl_n": _privorl_n,
     "privorl_j": _privorl_j,
     "privorl_j_unet": _privorl_j_unet,
+    "primorl": _primorl,
     "apvi": _apvi,
     "vapvi": _vapvi,
 }

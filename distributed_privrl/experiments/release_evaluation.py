@@ -12,15 +12,17 @@ from distributed_privrl.core.progress import Progress
 from distributed_privrl.data.spaces import environment_spaces
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.returns import check_environment
-from distributed_privrl.evaluation.trainer import Trainer, find_trainer
+from distributed_privrl.evaluation.trainer import Trainer, settings_of
 from distributed_privrl.experiments.agents import EVALUATION_FILE, Trials, keep_trials
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.evaluation_checks import known_trainers
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.trials import (
     AGENTS,
     TRAINING,
     TRAINING_ON_PRIVATE,
     TrialSpec,
+    content_of,
     run_trials,
 )
 from distributed_privrl.privacy.certificate import Certificate
@@ -82,16 +84,14 @@ def _trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> list[Tra
         return []
     if config.data.environment is None:
         raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
-    trainers = []
-    for name in evaluation.trainers:
-        trainer = find_trainer(name, evaluation.options.get(name, {}), more=more)
-        trainers.append(trainer)
+    trainers = known_trainers(evaluation.trainers, evaluation.options, more=more)
+    for name, trainer in trainers.items():
         if trainer.released_rows_only and config.privacy.epsilon is None:
             raise UnsafeError(
                 f"privacy.epsilon is null, so {name} may not read what this run makes: it gives"
                 f" rows to other processes; name {trainer.algorithm.name} in evaluation.trainers"
             )
-    return trainers
+    return list(trainers.values())
 
 
 def evaluate_release(
@@ -130,17 +130,18 @@ def evaluate_release(
     check_agents(config, store, more_trainers=more_trainers)
     if not evaluation.trainers or config.data.environment is None:
         return []
+    content = content_of(store, config.output.dataset)
     specs = [
         TrialSpec(
             root=str(store.root.absolute()),
             dataset=config.output.dataset,
-            content=certificate.digest,
+            content=content,
             environment=config.data.environment,
             trainer=trainer,
             seed=seed,
             steps=evaluation.steps,
             episodes=evaluation.episodes,
-            options=evaluation.options.get(trainer, {}),
+            options=settings_of(trainer, evaluation.options, more=more_trainers),
             more=more_trainers or {},
         )
         for trainer in evaluation.trainers
@@ -173,13 +174,17 @@ def stored_trials(directory: RunDirectory, certificate: Certificate) -> Trials:
 
 
 def _study(config: RunConfig, directory: RunDirectory, progress: Progress) -> Trials:
-    """Run the method's simulations in the public problem, once."""
-    path = directory.path / EVALUATION_FILE
+    """Run the method's simulations in the public problem, once; of a policy they go where it lies."""
+    private = config.privacy.epsilon is None
+    folder = directory.private if private else directory.path
+    path = folder / EVALUATION_FILE
     if path.exists():
         return _read(path)
     study = method_named(config.method).study
-    results = study(config, progress) if study is not None else []
-    if results:
+    results = study(config, folder, progress) if study is not None else []
+    if results and private:
+        directory.write_private(EVALUATION_FILE, json.dumps(results))
+    elif results:
         write_atomically(path, json.dumps(results))
     return results
 

@@ -5,6 +5,7 @@ rows and is not for release.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,16 @@ from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.report import Metric, Section, write_report
 from distributed_privrl.evaluation.source import Source
+from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
-from distributed_privrl.experiments.comparison import fidelity_section, is_maze
+from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.trajectory_reports import trajectory_sections
 from distributed_privrl.privacy.certificate import Certificate
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 
 COMPARED_ROWS = 50_000
@@ -44,7 +47,8 @@ def write_reports(
     """Write report.html and report.json, and the private pair beside them.
 
     Privacy: the public pair shows a valid release and public datasets alone; what a run without
-    privacy made goes to ``private/`` like the real rows.
+    privacy made goes to ``private/`` like the real rows. What goes wrong because of what these are
+    is a line of the private report: an error that ended the run would tell of them.
     """
     if isinstance(config.output, OutputConfig):
         _write_dataset_reports(config, config.output, store, directory, certificate, trials)
@@ -119,11 +123,16 @@ def _write_dataset_reports(
         certificate=certificate.to_dict(),
         sections=sections if releasable else [],
     )
-    real = sampled_rows(store, config.data.sensitive)
-    real_names = {**made, "real": config.data.sensitive}
+    real, private = config.data.sensitive, Source(kind="private")
     compared = [
-        fidelity_section(real, synthetic, names, maze),
-        *trajectory_sections(store, real_names, maze, source=Source(kind="private")),
+        *attempted_sections(
+            "Fidelity",
+            lambda: [fidelity_section(sampled_rows(store, real), synthetic, names, maze)],
+        ),
+        *attempted_sections(
+            "Whole trajectories",
+            lambda: trajectory_sections(store, {**made, "real": real}, maze, source=private),
+        ),
     ]
     directory.make_private()
     write_report(
@@ -192,13 +201,25 @@ def content_section(
 
 
 def rebuild_report(
-    run_directory: Path, *, store: DatasetStore | None = None, progress: Progress = silent
+    run_directory: Path,
+    *,
+    store: DatasetStore | None = None,
+    ledger_url: str | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """Write the reports of a finished run anew and return the path of report.html.
+
+    Args:
+        run_directory: the ``--out`` of a finished run.
+        store: datasets.
+        ledger_url: the ledger that the run's public datasets, which the report shows, are held
+            against.
+        progress: told where the work is.
 
     Raises:
         ConfigError: the folder holds no finished run.
         VerificationError: the certificate was changed, or it is valid and what it names was.
+        UnsafeError: a public dataset is none any more; see `check_public`.
     """
     directory = RunDirectory(run_directory)
     if not directory.certificate.exists():
@@ -209,6 +230,8 @@ def rebuild_report(
     if certificate.status == "valid":
         found = publisher_of(config, store, directory).outputs()
         verify_outputs(certificate.to_dict(), found, source=directory.certificate)
+    with closing(Ledger(ledger_url)) as ledger:
+        check_public(store, ledger, config.data.public)
     progress("report", 0, 1)
     trials = stored_trials(directory, certificate)
     write_reports(config, store, directory, certificate, trials)

@@ -12,6 +12,7 @@ from distributed_privrl.core.errors import (
     ConfigError,
     PrivRLError,
     StorageError,
+    VerificationError,
     WorkerLostError,
 )
 from distributed_privrl.core.executor import Executor
@@ -23,12 +24,14 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments import register
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
 from distributed_privrl.evaluation.trainer import (
+    Options,
     Spaces,
     Trainer,
     find_trainer,
+    settings_of,
     train_and_evaluate,
 )
-from distributed_privrl.experiments.clearance import cleared, proven
+from distributed_privrl.experiments.clearance import cleared, proven, release_of
 from distributed_privrl.privacy.certificate import hash_output
 
 EVALUATIONS = 10
@@ -56,7 +59,7 @@ class TrialSpec:
         seed: its public seed.
         steps: gradient steps.
         episodes: episodes of each evaluation.
-        options: the trainer's settings.
+        options: the agent's settings.
         more: trainers beside the plain loops.
     """
 
@@ -98,10 +101,11 @@ class AgentTrial:
 
         Raises:
             UnsafeError: the trainer shares its rows, and they may not leave.
-            VerificationError: it does, and they are not those that were released.
+            VerificationError: the rows are not those that were there when the evaluation began.
 
         Privacy: a trainer that hands its rows to other processes gets released and public ones
-        alone; no noise is added and no event charged here.
+        alone; no noise is added and no event charged here. What an agent earns is shown as of the
+        rows that were looked at before, so others under the same id are refused.
         """
         spec = self._spec
         register()
@@ -111,6 +115,10 @@ class AgentTrial:
         rows = proper_transitions(store, spec.dataset)
         if trainer.released_rows_only:  # who starts trials has the ledger, and asked it
             rows = proven(rows, cleared(store, spec.dataset, reader=trainer.name, ledger=None))
+        if content_of(store, spec.dataset) != spec.content:
+            raise VerificationError(
+                f"{spec.dataset} was replaced while agents were trained on it: evaluate it anew"
+            )
         _, curve = train_and_evaluate(
             trainer,
             rows,
@@ -146,11 +154,15 @@ def content_of(store: DatasetStore, dataset: str) -> str:
 
     A release is told by its certificate's digest, other rows by a hash of their files.
 
+    Raises:
+        VerificationError: it claims a valid certificate that does not fit its files.
+        UnsafeError: it is declared public and says otherwise, too.
+
     Privacy: the hash of private rows belongs in ``private/`` alone.
     """
-    info = store.info(dataset)
-    if info.certificate.get("status") == "valid":
-        return str(info.certificate.get("digest"))
+    release = release_of(store, dataset)
+    if release is not None and release.certificate is not None:
+        return release.certificate.digest
     hashes = "".join(hash_output(path) for path in store.files(dataset))
     return hashlib.sha256(hashes.encode()).hexdigest()
 
@@ -219,7 +231,7 @@ class Training:
         seeds: agents of each trainer.
         steps: gradient steps an agent.
         episodes: episodes of each evaluation.
-        options: hyper-parameters of each trainer that differ from its defaults.
+        options: hyper-parameters of each agent that differ from its defaults.
         more: trainers beside the plain loops.
         executor: where agents are trained.
         parallel: agents at a time.
@@ -231,7 +243,7 @@ class Training:
     seeds: int
     steps: int
     episodes: int
-    options: Mapping[str, Mapping[str, Any]]
+    options: Options
     more: Mapping[str, Trainer]
     executor: Executor
     parallel: int
@@ -252,7 +264,7 @@ class Training:
                 seed=seed,
                 steps=self.steps,
                 episodes=self.episodes,
-                options=self.options.get(trainer, {}),
+                options=settings_of(trainer, self.options, more=self.more),
                 more=self.more,
             )
             for trainer in trainers

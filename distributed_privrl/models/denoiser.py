@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.models.layers import linear
+from distributed_privrl.models.layers import Waves, linear
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "silu": F.silu}
 
@@ -40,32 +40,6 @@ class FourierFeatures(nn.Module):
         value = noise_condition.unsqueeze(-1)
         phase = value * (2 * math.pi * self.frequencies)
         return torch.cat((value, phase.sin(), phase.cos()), dim=-1)
-
-
-class Waves(nn.Module):
-    """Maps numbers x to (x, sin 2 pi f x, cos 2 pi f x) at frequencies f = 1/4, 1/2, 1, 2, ...
-
-    Without them an MLP learns slowly what changes sharply with a column, such as a wall.
-
-    Args:
-        frequencies: number of them; 0 passes the numbers through.
-
-    Reference: Tancik et al., "Fourier features let networks learn high frequency functions in low
-    dimensional domains" (2020).
-    """
-
-    frequencies: Tensor
-
-    def __init__(self, frequencies: int) -> None:
-        super().__init__()
-        self.register_buffer("frequencies", 0.25 * 2.0 ** torch.arange(frequencies))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return ``(N, R (1 + 2 F))`` features of ``rows`` ``(N, R)``."""
-        if not len(self.frequencies):
-            return rows
-        phase = (rows.unsqueeze(-1) * (2 * math.pi * self.frequencies)).flatten(start_dim=1)
-        return torch.cat((rows, phase.sin(), phase.cos()), dim=-1)
 
 
 class ResidualMLPDenoiser(nn.Module):
@@ -108,8 +82,6 @@ class ResidualMLPDenoiser(nn.Module):
         for name, value in (("row_width", row_width), ("width", width), ("time_width", time_width)):
             check_positive(name, value)
         check_positive("depth", depth)
-        if column_frequencies < 0:
-            raise ConfigError(f"column_frequencies must be >= 0, got {column_frequencies}")
         if activation not in _ACTIVATIONS:
             raise ConfigError(f"activation must be relu or silu, got {activation!r}")
         self.row_width = row_width
@@ -117,7 +89,7 @@ class ResidualMLPDenoiser(nn.Module):
         self.normalise = normalise
         self._activation = _ACTIVATIONS[activation]
         self.waves = Waves(column_frequencies)
-        self.input = linear(row_width * (1 + 2 * column_frequencies), time_width, generator)
+        self.input = linear(self.waves.width(row_width), time_width, generator)
         self.time = nn.Sequential(
             FourierFeatures(fourier_features, generator=generator),
             linear(fourier_features + 1, time_width, generator),

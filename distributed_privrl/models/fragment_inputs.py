@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from distributed_privrl.core.checks import check_positive
-from distributed_privrl.models.layers import linear
+from distributed_privrl.models.layers import Waves, linear
 
 STEP_FEATURES = 64
 _END_BITS = 2
@@ -72,10 +72,15 @@ def step_features(step_condition: Tensor) -> Tensor:
     return sinusoids(step_condition, count=STEP_FEATURES, shortest=0.05, longest=4.0)
 
 
-def condition_features(condition: Tensor) -> Tensor:
-    """Return ``(N, S + 1)``: the condition ``(N, S)`` and whether it is a fragment's, not zeros."""
+def condition_features(condition: Tensor, waves: Waves) -> Tensor:
+    """Return ``(N, S (1 + 2 F) + 1)``: the condition's waves, and whether it is not all zeros.
+
+    Args:
+        condition: ``(N, S)``; zeros before an episode's first fragment.
+        waves: of its columns.
+    """
     linked = (condition != 0).any(dim=-1, keepdim=True)
-    return torch.cat((condition, linked.to(condition.dtype)), dim=-1)
+    return torch.cat((waves(condition), linked.to(condition.dtype)), dim=-1)
 
 
 def embedding(inputs: int, hidden: int, outputs: int, generator: torch.Generator) -> nn.Sequential:

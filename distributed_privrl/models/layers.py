@@ -1,10 +1,13 @@
-"""Linear layers and plain MLPs whose initial weights come from a given generator."""
+"""Linear layers and plain MLPs with weights from a given generator, and fixed waves."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from distributed_privrl.core.errors import ConfigError
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
@@ -34,3 +37,38 @@ def mlp(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     for inputs, outputs in itertools.pairwise(widths):
         layers += [linear(inputs, outputs, generator), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+class Waves(nn.Module):
+    """Maps numbers x to (x, sin 2 pi f x, cos 2 pi f x) at frequencies f = 1/4, 1/2, 1, 2, ...
+
+    Without them an MLP learns slowly what changes sharply with a column, such as a wall.
+
+    Args:
+        frequencies: number of them; 0 passes the numbers through.
+
+    Raises:
+        ConfigError: a negative number of frequencies.
+
+    Reference: Tancik et al., "Fourier features let networks learn high frequency functions in low
+    dimensional domains" (2020).
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, frequencies: int) -> None:
+        super().__init__()
+        if frequencies < 0:
+            raise ConfigError(f"column_frequencies must be >= 0, got {frequencies}")
+        self.register_buffer("frequencies", 0.25 * 2.0 ** torch.arange(frequencies))
+
+    def width(self, columns: int) -> int:
+        """Return the features of ``columns`` numbers."""
+        return columns * (1 + 2 * len(self.frequencies))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return ``(..., R (1 + 2 F))`` features of ``rows`` ``(..., R)``."""
+        if not len(self.frequencies):
+            return rows
+        phase = (rows.unsqueeze(-1) * (2 * math.pi * self.frequencies)).flatten(start_dim=-2)
+        return torch.cat((rows, phase.sin(), phase.cos()), dim=-1)

@@ -14,7 +14,7 @@ from distributed_privrl.models.fragment_inputs import (
     step_features,
     step_parts,
 )
-from distributed_privrl.models.layers import linear
+from distributed_privrl.models.layers import Waves, linear
 
 _PARTS = 5
 _PREFIX_TOKENS = 1 + _PARTS  # the diffusion step, and five tokens of the linking transition
@@ -41,6 +41,7 @@ class TrajectoryTransformer(nn.Module):
         width: width of a token (W).
         depth: number of blocks.
         heads: attention heads; must divide ``width``.
+        column_frequencies: sines and cosines of each number, beside the number; see `Waves`.
         generator: source of the initial weights.
 
     Raises:
@@ -60,6 +61,7 @@ class TrajectoryTransformer(nn.Module):
         width: int = 256,
         depth: int = 6,
         heads: int = 4,
+        column_frequencies: int = 0,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -73,8 +75,10 @@ class TrajectoryTransformer(nn.Module):
         self.horizon = horizon
         self.width = width
         self.time = embedding(STEP_FEATURES, width, width, generator)
-        self.condition = embedding(self.step_width + 1, width, _PARTS * width, generator)
-        self.embed = nn.ModuleList(embedding(p, width, width, generator) for p in self.parts)
+        self.waves = Waves(column_frequencies)
+        shown = [self.waves.width(part) for part in self.parts]
+        self.condition = embedding(sum(shown) + 1, width, _PARTS * width, generator)
+        self.embed = nn.ModuleList(embedding(p, width, width, generator) for p in shown)
         self.position = linear(_POSITION_FEATURES, width, generator)
         self.blocks = nn.ModuleList(_Block(width, heads, generator) for _ in range(depth))
         self.decode = nn.ModuleList(embedding(width, width, p, generator) for p in self.parts)
@@ -99,10 +103,11 @@ class TrajectoryTransformer(nn.Module):
         """Return the tokens ``(N, 6 + 5 H, W)``, ordered by part, then by step."""
         rows = len(noisy)
         parts = torch.split(noisy, self.parts, dim=-1)
+        linked = condition_features(condition, self.waves)
         tokens = (
             self.time(step_features(step_condition)).unsqueeze(1),
-            self.condition(condition_features(condition)).view(rows, _PARTS, self.width),
-            *(mlp(part) for mlp, part in zip(self.embed, parts, strict=True)),
+            self.condition(linked).view(rows, _PARTS, self.width),
+            *(mlp(self.waves(part)) for mlp, part in zip(self.embed, parts, strict=True)),
         )
         position: Tensor = self.position(self.positions.expand(rows, -1, -1))
         return torch.cat(tokens, dim=1) + position

@@ -14,7 +14,7 @@ from distributed_privrl.models.fragment_inputs import (
     step_features,
     step_parts,
 )
-from distributed_privrl.models.layers import linear
+from distributed_privrl.models.layers import Waves, linear
 
 _KERNEL = 3
 
@@ -36,6 +36,7 @@ class TrajectoryUNet(nn.Module):
         horizon: steps of a fragment (H).
         width: width of the finest level (W).
         depth: number of levels.
+        column_frequencies: sines and cosines of each number, beside the number; see `Waves`.
         generator: source of the initial weights.
 
     Raises:
@@ -53,6 +54,7 @@ class TrajectoryUNet(nn.Module):
         horizon: int,
         width: int = 64,
         depth: int = 3,
+        column_frequencies: int = 0,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -63,8 +65,10 @@ class TrajectoryUNet(nn.Module):
         widths = [width * 2**level for level in range(depth)]
         context = 2 * width
         self.time = embedding(STEP_FEATURES, context, context, generator)
-        self.condition = embedding(self.step_width + 1, context, context, generator)
-        self.input = linear(_KERNEL * self.step_width, width, generator)
+        self.waves = Waves(column_frequencies)
+        shown = self.waves.width(self.step_width)
+        self.condition = embedding(shown + 1, context, context, generator)
+        self.input = linear(_KERNEL * shown, width, generator)
         self.down = nn.ModuleList(_Residual(w, w, context, generator) for w in widths)
         self.coarsen = nn.ModuleList(
             linear(_KERNEL * fine, coarse, generator) for fine, coarse in itertools.pairwise(widths)
@@ -80,11 +84,11 @@ class TrajectoryUNet(nn.Module):
     ) -> Tensor:
         """Return the predicted noise ``(N, H, S)``; see `FragmentNetwork`."""
         padded = ~mask.bool().unsqueeze(-1)
-        context = F.silu(
-            self.time(step_features(step_condition)) + self.condition(condition_features(condition))
-        )
+        linked = condition_features(condition, self.waves)
+        context = F.silu(self.time(step_features(step_condition)) + self.condition(linked))
         real = [(~padded).to(noisy.dtype)]
-        hidden = self.input(_windows(noisy.masked_fill(padded, 0)))
+        shown = self.waves(noisy.masked_fill(padded, 0)) * real[0]
+        hidden = self.input(_windows(shown))
         levels = []
         for block, coarsen in itertools.zip_longest(self.down, self.coarsen):
             hidden = block(hidden, context, real[-1])

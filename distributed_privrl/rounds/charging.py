@@ -1,6 +1,8 @@
 """Charging a run's private rounds and its noisy count; the stages of its certificate."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.plan import Plan
 
 _COUNT_FAILURE = 1e-3
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 _SETTLE_ATTEMPTS = 3
 _SLACK = 1e-9
 
@@ -38,17 +41,31 @@ def declared_units(data: DataConfig) -> UnitCount:
     return UnitCount(value=data.units, source="declared")
 
 
-def check_budget(data: DataConfig, privacy: PrivacyConfig, context: RunContext) -> None:
-    """Refuse, before a count or bounds are drawn, a run whose rounds could not be paid after them.
+def check_budget(
+    data: DataConfig,
+    privacy: PrivacyConfig,
+    context: RunContext,
+    *,
+    also: Mapping[str, float] = _NOTHING,
+) -> None:
+    """Refuse, before anything is drawn, a run whose rounds could not be paid after what is drawn.
 
     A run that was charged already is left to the ledger.
+
+    Args:
+        data: says what a count and bounds cost.
+        privacy: what the run may cost in all.
+        context: ledger of the run.
+        also: epsilon of further releases before the rounds, by their names in the ledger.
 
     Raises:
         BudgetError: no budget is set, or less is left than ``privacy`` asks for.
         UnsafeError: unit, relation or data do not fit the account.
     """
-    mine = (context.run_id, f"{context.run_id}/count", f"{context.run_id}/bounds")
-    if not data.charged_epsilon or any(context.ledger.reserved(name) for name in mine):
+    names = ("count", "bounds", *also)
+    mine = (context.run_id, *(f"{context.run_id}/{name}" for name in names))
+    drawn_first = data.charged_epsilon + sum(also.values())
+    if not drawn_first or any(context.ledger.reserved(name) for name in mine):
         return
     relation, asked = Relation(privacy.relation), privacy.epsilon or 0.0
     account = context.ledger.account_for(

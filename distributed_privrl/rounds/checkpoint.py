@@ -12,7 +12,7 @@ from torch import Tensor
 from distributed_privrl.core.errors import StorageError, UnsafeError
 from distributed_privrl.core.files import atomic_path
 
-Stage = Literal["pretraining", "rounds"]
+Stage = Literal["pretraining", "rounds", "policy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,8 @@ class CheckpointState:
         round_index: rounds whose noisy steps the parameters hold.
         block_nonce: the reservation that ends at this checkpoint; empty before the first.
         block_drawn: noise vectors drawn from it.
-        stage: what the parameters are: ``pretraining`` (public) or ``rounds``.
+        stage: what the parameters are: ``pretraining`` (public), ``rounds``, or ``policy`` (trained
+            in a model of the rounds).
         noise_source: name of the source of every noise in them; empty without noise.
     """
 

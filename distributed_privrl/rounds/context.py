@@ -1,7 +1,7 @@
 """What a method is given to run with, and what it gives back."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +84,11 @@ class LearnedPolicy:
 
     Args:
         save: writes it to a safetensors file, atomically.
+        beside: what else is released with it: writers of files in the same folder, by name.
     """
 
     save: Callable[[Path], None]
+    beside: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
 Release = SyntheticTransitions | SyntheticTrajectories | LearnedPolicy

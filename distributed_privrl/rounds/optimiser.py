@@ -1,4 +1,4 @@
-"""The server's step: fused Adam on one flat vector, and the average of its iterates."""
+"""The server's step: Adam or SGD on one flat vector, fused, and the average of its iterates."""
 
 import math
 from typing import Literal
@@ -14,9 +14,12 @@ from distributed_privrl.rounds.parameters import read_only_tensor
 
 
 class OptimiserConfig(StrictModel):
-    """Adam and the exponential moving average of the parameters."""
+    """The step's rule and the exponential moving average of the parameters."""
 
-    learning_rate: PositiveFloat = Field(default=3e-4, description="Adam's step size")
+    rule: Literal["adam", "sgd"] = Field(
+        default="adam", description="sgd at learning_rate 1 moves by the noisy mean itself"
+    )
+    learning_rate: PositiveFloat = Field(default=3e-4, description="step size")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of Adam's first moment")
     beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of Adam's second moment")
     schedule: Literal["constant", "cosine"] = Field(
@@ -46,11 +49,13 @@ class ServerOptimiser:
         self._total_steps = max(1, total_steps)
         self._parameter = torch.nn.Parameter(vector, requires_grad=False)
         self._parameter.data = vector
-        self._adam = torch.optim.Adam(
-            [self._parameter],
-            lr=config.learning_rate,
-            betas=(config.beta1, config.beta2),
-            fused=True,
+        rate = config.learning_rate
+        self._rule: torch.optim.Optimizer = (
+            torch.optim.Adam(
+                [self._parameter], lr=rate, betas=(config.beta1, config.beta2), fused=True
+            )
+            if config.rule == "adam"
+            else torch.optim.SGD([self._parameter], lr=rate, fused=True)
         )
 
     def step(self, gradient: Tensor) -> None:
@@ -58,9 +63,9 @@ class ServerOptimiser:
         if self._config.schedule == "cosine":
             fraction = min(1.0, self.steps / self._total_steps)
             rate = 0.5 * self._config.learning_rate * (1 + math.cos(math.pi * fraction))
-            self._adam.param_groups[0]["lr"] = rate
+            self._rule.param_groups[0]["lr"] = rate
         self._parameter.grad = gradient
-        self._adam.step()
+        self._rule.step()
         self._parameter.grad = None
         self.steps += 1
         # Warm-up, so that early averages are not held back by the initial parameters.
@@ -69,11 +74,9 @@ class ServerOptimiser:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold."""
-        state = self._adam.state.get(self._parameter, {})
-        moments = {
-            name: state.get(name, torch.zeros_like(self.vector))
-            for name in ("exp_avg", "exp_avg_sq")
-        }
+        state = self._rule.state.get(self._parameter, {})
+        names = ("exp_avg", "exp_avg_sq") if self._config.rule == "adam" else ()
+        moments = {name: state.get(name, torch.zeros_like(self.vector)) for name in names}
         return {
             "parameters": self.vector,
             "ema": self.ema,
@@ -88,9 +91,9 @@ class ServerOptimiser:
         self.vector.copy_(tensors["parameters"])
         self.ema.copy_(tensors["ema"])
         self.steps = steps
-        if steps:
+        if steps and self._config.rule == "adam":
             device = self.vector.device
-            self._adam.state[self._parameter] = {
+            self._rule.state[self._parameter] = {
                 "step": torch.tensor(float(steps), device=device),
                 "exp_avg": tensors["exp_avg"].to(device, copy=True),
                 "exp_avg_sq": tensors["exp_avg_sq"].to(device, copy=True),

@@ -133,7 +133,7 @@ def test_squashed_gaussian_is_torch_s() -> None:
 def test_temperature_rises_while_entropy_is_below_its_target() -> None:
     log_temperature = torch.tensor(0.5, requires_grad=True)
     # Two numbers: the target entropy is -2, so log-probabilities above 2 are too sure.
-    loss = temperature_loss(log_temperature, torch.tensor([3.0, 1.0]), 2)
+    loss = temperature_loss(log_temperature, torch.tensor([3.0, 1.0]), -2)
     torch.testing.assert_close(loss, torch.tensor([-0.5, 0.5]))
     (slope,) = torch.autograd.grad(loss[0], log_temperature)
     assert slope < 0

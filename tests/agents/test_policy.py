@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -123,3 +125,39 @@ def test_a_file_that_is_no_policy_is_refused(tmp_path: Path, content: bytes) -> 
         Policy.load(path)
     with pytest.raises(StorageError, match="cannot read"):
         Policy.load(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("actions", [ACTIONS, Discrete(2, start=3)])
+@pytest.mark.parametrize("space", [OBSERVATIONS, Discrete(3, start=2)])
+def test_an_exported_policy_acts_the_same(tmp_path: Path, space: Space, actions: Space) -> None:
+    discrete = isinstance(space, Discrete)
+    normalisation = Normalisation(
+        mean=np.array([0.0, 0.5, -1.0], np.float32), spread=np.array([1.0, 2.0, 0.5], np.float32)
+    )
+    agent = Policy(
+        mlp((3, 8, 4 if actions is ACTIONS else 2), torch.Generator().manual_seed(0)),
+        None if actions is ACTIONS else mlp((3, 8, 2), torch.Generator().manual_seed(1)),
+        0.0 if actions is ACTIONS else 0.6,
+        normalisation=Normalisation.identity(3) if discrete else normalisation,
+        observation_space=space,
+        action_space=actions,
+    )
+    agent.export_torchscript(tmp_path / "policy.pt")
+    module = torch.jit.load(tmp_path / "policy.pt")
+    rows = np.random.default_rng(0).normal(scale=3, size=(50, 3)).astype(np.float32)
+    observations = np.array([2, 4, 3, 3, 2]) if discrete else rows
+    expected, found = agent.act(observations), module(torch.from_numpy(observations)).numpy()
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[:1], module(torch.from_numpy(observations[:1])))
+
+
+def test_an_exported_policy_needs_torch_alone(tmp_path: Path) -> None:
+    policy().export_torchscript(tmp_path / "policy.pt")
+    command = (
+        "import sys, torch; torch.jit.load(sys.argv[1])(torch.zeros(1, 3));"
+        "assert not any(name.startswith('distributed_privrl') for name in sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", command, str(tmp_path / "policy.pt")], check=True, cwd=tmp_path
+    )

@@ -1,21 +1,37 @@
 """The utility table at a tiny scale: every cell is there, kept, and made by the product."""
 
+import argparse
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import utility_maze2d
-from benchmarks.utility_cells import ABLATIONS, CPU, PAPER, QUICK, SCALES, Cell, run_config
-from benchmarks.utility_maze2d import run_cell, shares
+from benchmarks.utility_cells import TABLE_MAZES, Cell, Scale, run_config
+from benchmarks.utility_maze2d import run_cell
+from benchmarks.utility_rows import release_figures, share_in_walls, shares
+from benchmarks.utility_scales import CPU, QUICK, QUICK_J, TABLES
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments.mazes import MAZES
+from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments.registry import parse_config, plan_run
+
+N, J = TABLES["privorl_n"], TABLES["privorl_j"]
+AGENTS = {"iql": {"hidden": [8]}, "td3bc": {"hidden": [8]}}
+
+
+def with_quick(monkeypatch: pytest.MonkeyPatch, method: str, scale: Scale) -> None:
+    scales = {**TABLES[method].scales, "quick": scale}
+    monkeypatch.setitem(TABLES, method, replace(TABLES[method], scales=scales))  # type: ignore[arg-type]
 
 
 def test_the_table_is_made_kept_and_read_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SCALES, "quick", replace(QUICK, agents={"iql": {}, "td3bc": {}}))
+    with_quick(monkeypatch, "privorl_n", replace(QUICK, agents=AGENTS))
     command = ["--scale", "quick", "--mazes", "eval-umaze", "--epsilons", "5", "--parallel", "1"]
     command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path)]
     utility_maze2d.main(command)
@@ -31,8 +47,61 @@ def test_the_table_is_made_kept_and_read_again(
     assert real["marginal"] is None
     assert 0 < ours["marginal"] < 1
     assert ours["z"] > 0
+    assert ours["unit"] == "transition"
+    assert 0 <= ours["in walls"] <= 1
+    assert not any("TrajScore" in name for name in ours)
     run = tmp_path / "work" / "runs" / "eval-umaze-ours-5"
     assert json.loads((run / "certificate.json").read_text())["epsilon"] <= 5
+
+
+def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_quick(monkeypatch, "privorl_j", replace(QUICK_J, agents={"iql": AGENTS["iql"]}))
+    short = TrajectoryScoreConfig(window=2, width=8, steps=2, sample=16, permutations=2)
+    figures = functools.partial(release_figures, config=short)
+    monkeypatch.setattr(utility_maze2d, "release_figures", figures)
+    command = ["--method", "privorl_j", "--scale", "quick", "--mazes", "eval-umaze"]
+    command += ["--epsilons", "10", "--parallel", "1"]
+    utility_maze2d.main([*command, "--work", str(tmp_path / "work"), "--out", str(tmp_path)])
+    capsys.readouterr()
+    saved = json.loads((tmp_path / "utility_maze2d_j.json").read_text())
+    rows = {row["variant"]: row for row in saved["cells"]}
+    assert list(rows) == ["real", "ours", "privorl_j_unet", "privorl_n"]
+    assert set(saved["ratios"]) == {"eval-umaze_eps10_iql"}
+    for name, row in rows.items():
+        whole = name not in ("real", "privorl_n")
+        assert row["unit"] == (None if name == "real" else "trajectory" if whole else "transition")
+        assert (row["TrajScore (chance, real)"] is not None) == whole
+        assert (row["seams inside, between (a step)"] is not None) == whole
+        assert (row["in walls"] is None) == (name == "real")
+    store = DatasetStore(tmp_path / "work" / "datasets")
+    assert set(store.read_trajectories("maze/eval-umaze-v0").lengths) == {64}
+    assert store.info("synthetic/eval-umaze-ours-10-v0").total_trajectories == 20
+    certificate = tmp_path / "work" / "runs" / "eval-umaze-ours-10" / "certificate.json"
+    assert json.loads(certificate.read_text())["stages"][0]["unit"] == "trajectory"
+
+
+def test_horizons_are_rows_of_their_own_at_the_epsilon_that_is_asked_for() -> None:
+    asked = {"mazes": ["eval-umaze"], "epsilons": [], "ablations": [], "no_real": True}
+    options = argparse.Namespace(horizons=[8, 64], ablation_epsilon="none", **asked)
+    cells = list(utility_maze2d.cells_of(options, J))
+    assert [cell.name for cell in cells] == [
+        "eval-umaze-horizon_8-none",
+        "eval-umaze-horizon_64-none",
+    ]
+    assert cells[0].public == ("eval-medium", "eval-large")
+    config = run_config(cells[1], J, J.scales["cpu"], keep=Path("kept"))
+    assert (config["model"]["horizon"], config["privacy"]["epsilon"]) == (64, None)
+
+
+def test_states_in_walls_are_counted_by_the_public_map() -> None:
+    maze = MAZES["umaze"]
+    free = [maze.centre(*cell) for cell in maze.free_cells]
+    walls = [maze.centre(row, column) for row, column in np.argwhere(maze.cells)]
+    assert share_in_walls(np.array(free), maze) == 0
+    assert share_in_walls(np.array(walls), maze) == 1
+    assert share_in_walls(np.array([*free[:1], *walls[:3]]), maze) == 0.75
 
 
 def test_shares_are_of_the_mean_and_their_interval_holds_both_sides() -> None:
@@ -42,16 +111,26 @@ def test_shares_are_of_the_mean_and_their_interval_holds_both_sides() -> None:
     assert (found["low"], found["high"]) == (0.4, 0.6)
 
 
-@pytest.mark.parametrize("scale", sorted(SCALES))
-@pytest.mark.parametrize("variant", ["ours", *ABLATIONS])
+@pytest.mark.parametrize(
+    ("method", "scale", "variant"),
+    [
+        (method, scale, variant)
+        for method, table in TABLES.items()
+        for scale in table.scales
+        for variant in ("ours", *table.variants)
+    ],
+)
 def test_every_cell_has_a_valid_configuration_within_its_budget(
-    scale: str, variant: str, tmp_path: Path
+    method: str, scale: str, variant: str, tmp_path: Path
 ) -> None:
+    table = TABLES[method]
     cell = Cell(maze="umaze", variant=variant, epsilon=1.0)
     assert cell.public == ("medium", "large")
-    values = run_config(cell, SCALES[scale], keep=tmp_path)
+    values = run_config(cell, table, table.scales[scale], keep=tmp_path)
     config = parse_config(values, source="cell")
-    if scale == "cpu" and variant in ("ours", "rdp"):
+    assert config.method == table.method_of(variant)
+    assert config.data.unit == table.unit_of(variant)
+    if scale == "cpu" and variant in ("ours", "rdp", "privorl_n"):
         assert plan_run(config).epsilon(1) < 1.0
     assert config.output.dataset == cell.output
 
@@ -59,8 +138,16 @@ def test_every_cell_has_a_valid_configuration_within_its_budget(
 def test_overrides_reach_every_run_and_the_paper_s_cells_are_on_the_table(tmp_path: Path) -> None:
     scale = CPU.with_overrides(["training.rounds=7"])
     cell = Cell(maze="large", variant="ours", epsilon=None)
-    assert run_config(cell, scale, keep=tmp_path)["training"]["rounds"] == 7
-    assert {maze for maze, _ in PAPER} == set(utility_maze2d.TABLE_MAZES)
+    assert run_config(cell, N, scale, keep=tmp_path)["training"]["rounds"] == 7
+    for table in (N, J):
+        assert {maze for maze, _ in table.paper} == set(TABLE_MAZES)
+
+
+@pytest.mark.parametrize("rows", [["--ablations", "rdp"], ["--scale", "paper"]])
+def test_what_a_table_has_not_is_refused(rows: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        utility_maze2d.main(["--method", "privorl_j", "--work", str(tmp_path), *rows])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cell_that_is_kept_is_not_run_again(tmp_path: Path) -> None:
@@ -68,4 +155,4 @@ def test_a_cell_that_is_kept_is_not_run_again(tmp_path: Path) -> None:
     path = tmp_path / "cells" / f"{cell.name}.json"
     path.parent.mkdir()
     path.write_text('{"kept": true}')
-    assert run_cell(cell, QUICK, tmp_path) == {"kept": True}
+    assert run_cell(cell, N, QUICK, tmp_path) == {"kept": True}

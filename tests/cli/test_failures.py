@@ -99,6 +99,23 @@ def test_an_interrupt_anywhere_exits_with_130(workplace, monkeypatch):
     assert result.stderr == "interrupted: run the same command again\n"
 
 
+def test_numbers_that_overflow_say_nothing(workplace, monkeypatch):
+    from distributed_privrl.cli import app
+    from distributed_privrl.experiments import registry
+
+    original = registry.load_config
+
+    def warn(*args):
+        ours = f"{app.PACKAGE}/evaluation/autocorrelation.py"
+        warnings.warn_explicit("overflow encountered in subtract", RuntimeWarning, ours, 1)
+        return original(*args)
+
+    monkeypatch.setattr(registry, "load_config", warn)
+    result = workplace.privrl("plan", workplace.config)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+
+
 def test_own_warnings_are_one_line_and_others_are_silent(workplace, monkeypatch):
     from distributed_privrl.experiments import registry
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.fingerprint import inspect, share_rows
 from distributed_privrl.data.trajectories import Transitions
 from tests.data.conftest import DISCRETE_SPACES, SPACES, random_walk, walk
 
@@ -84,6 +84,18 @@ def test_rows_that_are_not_finite_are_allowed_in_the_sensitive_set_only(store):
     assert not inspect(store, "a-v0", public_ids=["b-v0"]).overlap
     with pytest.raises(ConfigError, match=r"public dataset 'a-v0'.*observation_1"):
         inspect(store, "b-v0", public_ids=["a-v0"])
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_rows_of_any_kind_are_shared_or_not(store, shared):
+    mine = random_walk(5, 10, seed=1).transitions("transition")
+    mine.observations[17, 1] = np.nan
+    theirs = random_walk(5, 10, seed=2).transitions("transition")
+    theirs.observations[3, 0] = np.inf
+    write(store, "a-v0", mine)
+    joined = [theirs, mine.select(slice(17, 17 + shared))]
+    write(store, "b-v0", Transitions.concatenate(joined))
+    assert share_rows(store, "a-v0", "b-v0") == share_rows(store, "b-v0", "a-v0") == bool(shared)
 
 
 def test_public_sets_of_other_spaces_are_refused(store):

@@ -110,6 +110,16 @@ def test_both_sides_of_public_rows_are_public(tmp_path: Path) -> None:
         assert [side.split_of for side in sides] == [() if expected else (name,)] * 2
 
 
+def test_a_declaration_does_not_wash_a_side(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path)
+    store.write_trajectories("own-v0", episodes(), **SPACES)
+    split(store, "own-v0", held_out_share=0.5, seed=0)
+    store.update_metadata("own-training-v0", {"declared_public": True})
+    for side in split(store, "own-training-v0", held_out_share=0.5, seed=1):
+        assert side.split_of == ("own-v0", "own-training-v0")
+        assert not side.declared_public
+
+
 def test_a_side_of_a_side_knows_both(tmp_path: Path) -> None:
     store = DatasetStore(tmp_path)
     store.write_trajectories("own-v0", episodes(), **SPACES)

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,10 @@ from distributed_privrl.evaluation.trainer import (
     Spaces,
     Trainer,
     find_trainer,
+    settings_of,
     train_and_evaluate,
 )
+from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
 PENDULUM = gymnasium.make("Pendulum-v1")
 SPACES = Spaces(observation=PENDULUM.observation_space, action=PENDULUM.action_space)  # type: ignore[arg-type]
@@ -41,6 +44,11 @@ class FakeTrainer:
     """Reports on time and acts with nothing."""
 
     name = "fake"
+    algorithm = TRAINERS["bc"].algorithm
+    released_rows_only = False
+
+    def with_settings(self, settings: Mapping[str, Any]) -> "FakeTrainer":
+        raise AssertionError("there are none to change")
 
     def train(
         self,
@@ -168,5 +176,19 @@ def test_options_change_a_plain_loop_and_unknown_ones_are_named() -> None:
     for options in ({"polyak": 3}, {"learning_rate": "fast"}, {"hidden": 64}):
         with pytest.raises(ConfigError):
             find_trainer("td3bc", options)
-    with pytest.raises(ConfigError, match="takes no options"):
-        find_trainer("fake", {"beta": 1}, more={"fake": FakeTrainer()})
+
+
+def test_an_agents_settings_hold_whoever_trains_it() -> None:
+    more: Mapping[str, Trainer] = dict(RLLIB_TRAINERS)
+    options = {"iql": {"beta": 10.0}, "td3bc": {"alpha": 1.0}}
+    assert settings_of("rllib_iql", options, more=more) is options["iql"]
+    assert settings_of("cql", options, more=more) == {}
+    loop, through_rllib = (
+        find_trainer(name, settings_of(name, options, more=more), more=more)
+        for name in ("iql", "rllib_iql")
+    )
+    assert loop.algorithm == through_rllib.algorithm
+    assert (loop.name, through_rllib.name) == ("iql", "rllib_iql")
+    assert through_rllib.released_rows_only
+    with pytest.raises(ConfigError, match="no option temperature"):
+        find_trainer("rllib_iql", {"temperature": 1}, more=more)

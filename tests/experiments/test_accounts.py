@@ -1,5 +1,6 @@
 """One account for the same data, and none for public rows."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,38 @@ def test_a_dataset_and_its_sides_share_one_account(clinic: Clinic, first: str, s
     with pytest.raises(UnsafeError, match=f"parts of the same data, and {first} has a budget"):
         clinic.budget(second)
     assert [account.dataset for account in clinic.ledger.accounts()] == [first]
+
+
+@pytest.mark.parametrize("gone", [(SIDES[0],), (SIDES[0], STAYS)])
+def test_a_side_that_was_deleted_still_counts(clinic: Clinic, gone: tuple[str, ...]) -> None:
+    clinic.budget(SIDES[0])
+    for dataset in gone:
+        shutil.rmtree(clinic.store.root / dataset)
+    for other in {STAYS, SIDES[1]} - set(gone):
+        with pytest.raises(UnsafeError, match=f"parts of the same data, and {SIDES[0]} has"):
+            clinic.budget(other)
+
+
+def test_a_side_of_a_side_that_was_deleted_still_counts(clinic: Clinic) -> None:
+    split(clinic.store, SIDES[0], held_out_share=0.5, seed=1)
+    inner = "clinic/stays-training-training-v0"
+    clinic.budget(inner)
+    for dataset in (inner, SIDES[0]):
+        shutil.rmtree(clinic.store.root / dataset)
+    for other in (STAYS, SIDES[1]):
+        with pytest.raises(UnsafeError, match=f"parts of the same data, and {inner} has"):
+            clinic.budget(other)
+
+
+def test_the_whole_of_a_side_with_a_budget_is_not_public(clinic: Clinic) -> None:
+    write(clinic.store, "clinic/others-v0", seed=5)
+    clinic.budget("clinic/others-v0")
+    clinic.budget(SIDES[0])
+    with pytest.raises(
+        UnsafeError, match=f"{STAYS} cannot be public: some of its rows .*{SIDES[0]}"
+    ):
+        clinic.run("clinic/others-v0", [STAYS])
+    assert clinic.ledger.entries() == []
 
 
 def test_a_run_refuses_what_has_two_accounts_already(clinic: Clinic) -> None:

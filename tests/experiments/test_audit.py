@@ -15,10 +15,10 @@ from gymnasium.spaces import Box
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError, VerificationError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.experiments import attacks
+from distributed_privrl.experiments import audit as audit_module
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.attacks import attacked_rows
 from distributed_privrl.experiments.audit import Audit, audit_configuration, audit_run, read_audit
@@ -255,6 +255,53 @@ def test_nothing_outside_private_depends_on_real_rows(
     }
 
 
+def _spoilt(count: int, bad: slice) -> Transitions:
+    """Return rows of which some are improper: not finite, and an action outside its space."""
+    found = rows(count, seed=8)
+    observations, actions = found.observations.copy(), found.actions.copy()
+    observations[bad], actions[bad] = np.nan, 17
+    return replace(found, observations=observations, actions=actions)
+
+
+@pytest.mark.parametrize(
+    ("side", "bad"), [(MEMBERS, slice(5, 6)), (OTHERS, slice(5, 6)), (OTHERS, slice(None))]
+)
+def test_improper_rows_neither_end_an_audit_nor_show(
+    world: World, audits: dict[str, Audit], tmp_path: Path, side: str, bad: slice
+) -> None:
+    store = DatasetStore(tmp_path / "datasets")
+    shutil.copytree(world.store.root, store.root)
+    shutil.rmtree(store.root / side)
+    write(store, side, _spoilt(40, bad))
+    said: list[tuple[Any, ...]] = []
+    world.audit(
+        "private",
+        tmp_path / "audit",
+        store=store,
+        insecure_key=2,
+        progress=lambda *facts: said.append(facts),
+    )
+    stages = ("canary round", "reading rows", "membership attack", "copying detector")
+    assert said == [(stage, done, 1) for stage in stages for done in (0, 1)]
+    canary = (world.folder / "private-audit" / "canary.json").read_bytes()
+    assert (tmp_path / "audit" / "canary.json").read_bytes() == canary
+    facts = read_audit(tmp_path / "audit")
+    failed = [str(facts[name]).startswith("failed: ") for name in ("membership", "copying")]
+    assert failed == [bad == slice(None)] * 2
+
+
+def test_canaries_are_done_before_a_real_row_is_read(
+    world: World, audits: dict[str, Audit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attacked_sides(*_: Any) -> Any:
+        assert (tmp_path / "audit" / "canary.json").is_file()
+        raise ValueError("reward 17 is odd")
+
+    monkeypatch.setattr(audit_module, "attacked_sides", attacked_sides)
+    world.audit("private", tmp_path / "audit", insecure_key=2)
+    assert read_audit(tmp_path / "audit")["copying"] == "failed: ValueError: reward 17 is odd"
+
+
 def test_an_audit_charges_nothing_and_leaves_the_run_alone(
     world: World, audits: dict[str, Audit], tmp_path: Path
 ) -> None:
@@ -458,8 +505,8 @@ def test_sides_of_different_size_neither_accuse_nor_excuse(
 
     def detected(released: str) -> Any:
         config = configuration(tmp_path, output__dataset=released)
-        sides = attacks.attacked_sides(config, store, OTHERS, silent)
-        return attacks.detect_copies(config, store, sides, silent)
+        sides = attacks.attacked_sides(config, store, OTHERS)
+        return attacks.detect_copies(config, store, sides)
 
     fresh, copied = detected("audit/fresh-v0"), detected("audit/copied-v0")
     assert fresh.expected_share == pytest.approx(training / (training + held_out), abs=0.05)

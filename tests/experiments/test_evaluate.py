@@ -2,7 +2,7 @@ import json
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.bc import BC
 from distributed_privrl.cli.progress import is_timed
 from distributed_privrl.collection import collect
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
@@ -51,6 +51,9 @@ class Trainer:
     released_rows_only: bool = False
     name: str = "fake"
     algorithm: Algorithm[Any, Any] = BC()  # noqa: RUF009
+
+    def with_settings(self, settings: Any) -> "Trainer":
+        return replace(self, algorithm=configured(self.algorithm, settings))
 
     def train(self, transitions: Any, spaces: Any, **options: Any) -> "Trainer":
         self.asked.append(len(self.asked))
@@ -307,6 +310,48 @@ def test_times_are_shown_where_rows_may_leave(store: DatasetStore, tmp_path: Pat
     options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}}
     _evaluate(store, tmp_path / "out", **options, progress=lambda stage, *_: told.append(stage))
     assert {is_timed(stage) for stage in told} == {True}
+
+
+def test_rows_that_cannot_be_shown_are_a_private_line(
+    store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def content_section(rows: Any, *_: Any, **__: Any) -> Section:
+        raise ValueError(f"the range [0, {rows['synthetic'].max()}] is too wide")
+
+    monkeypatch.setattr(module, "content_section", content_section)
+    figures = _evaluate(store, tmp_path / "out", synthetic="gym/own-v0", trainers=())
+    assert figures["kind"] == "private"
+    ((name, value),) = _report(tmp_path / "out" / "private")
+    assert name == "What is in the dataset"
+    assert value.startswith("failed: ValueError: the range [0, ")
+    with pytest.raises(ValueError, match="too wide"):
+        _evaluate(store, tmp_path / "shown", trainers=())
+
+
+@dataclass(frozen=True)
+class Replacing(Trainer):
+    """Puts other rows under the dataset's id once it has been trained."""
+
+    store: DatasetStore | None = None
+
+    def train(self, transitions: Any, spaces: Any, **options: Any) -> "Trainer":
+        assert self.store is not None
+        for path in self.store.files("gym/own-v0"):
+            shutil.copy(path, self.store.root / "gym/released-v0" / "data" / path.name)
+        return super().train(transitions, spaces, **options)
+
+
+def test_rows_replaced_between_two_agents_are_not_taken_for_released(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    shutil.rmtree(store.root / "gym/own-v0")
+    collect("cartpole-mixed", dataset="gym/own-v0", store=store, steps=600, seed=9)
+    trainer = Replacing(asked=[], store=store)
+    with pytest.raises(VerificationError, match="is not what the certificate names"):
+        _evaluate(store, tmp_path / "out", trainers=("fake",), more_trainers={"fake": trainer})
+    assert len(trainer.asked) == 1
+    assert not (tmp_path / "out" / "report.html").exists()
+    assert not (tmp_path / "out" / "evaluation.json").exists()
 
 
 def _with_bad_row(store: DatasetStore, name: str, column: str, value: Any) -> None:

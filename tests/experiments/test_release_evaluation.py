@@ -3,7 +3,7 @@
 import json
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from distributed_privrl.agents.iql import IQL
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.trainer import configured
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.agents import failures, reasons
 from distributed_privrl.experiments.release_evaluation import stored_trials
@@ -33,6 +34,9 @@ class Idle:
     released_rows_only: bool = False
     name: str = "idle"
     algorithm: Algorithm[Any, Any] = IQL()  # noqa: RUF009
+
+    def with_settings(self, settings: Any) -> "Idle":
+        return replace(self, algorithm=configured(self.algorithm, settings))
 
     def train(self, transitions: Any, spaces: Any, **options: Any) -> "Idle":
         self.asked.append(len(self.asked))
@@ -99,7 +103,7 @@ def test_a_resume_trains_what_failed_and_nothing_else(world: World) -> None:
     ("trainer", "changes", "named"),
     [
         (Idle(), {"evaluation": {"trainers": ["none"]}}, "unknown trainer 'none'"),
-        (Idle(), {"evaluation": {"options": {"idle": {"beta": 1}}}}, "takes no options"),
+        (Idle(), {"evaluation": {"options": {"idle": {"beta": 1}}}}, "write iql.key=value"),
         (Idle(), {"data__environment": None}, "needs data.environment"),
         (Idle(algorithm=DiscreteCQL()), {}, "must be a Discrete"),
     ],

@@ -33,7 +33,6 @@ from tests.gates.system import (
     coordinate_update,
     observe,
     observed,
-    table_shards,
 )
 from tests.rounds.harness import RUN_ID, UNITS
 
@@ -43,7 +42,7 @@ NOBODY = 1e-12
 def gate_noise_scale(system: System) -> None:
     """All-zero rounds are N(0, (z C)^2), z as charged, whatever the number of workers."""
     everything = []
-    null = table_shards(np.ones((UNITS, 5)), 2, valid=np.zeros(UNITS, bool))
+    null = system.units(np.ones((UNITS, 5)), 2, valid=np.zeros(UNITS, bool))
     for workers, sources, probability in (
         (1, None, NOBODY),
         (2, None, NOBODY),
@@ -83,7 +82,7 @@ def gate_poisson_sampling(system: System) -> None:
     runs = [
         system.run(
             workers=3,
-            sources=table_shards(rows, 3),
+            sources=system.units(rows, 3),
             declared_units=units,
             update=coordinate_update(units),
             sampling_probability=q,
@@ -145,11 +144,11 @@ def gate_charged_draws(system: System) -> None:
 
 def gate_orthogonal_canaries(system: System) -> None:
     """The trade-off that one round realises is that of the event it was charged as."""
-    canaries, z = 20_000, 0.1
+    canaries, z = system.canaries, 0.1
     rows = np.stack([np.arange(canaries), np.full(canaries, 1e3)], axis=1)
     run = system.run(
         workers=2,
-        sources=table_shards(rows, 2),
+        sources=system.units(rows, 2),
         declared_units=canaries,
         update=coordinate_update(canaries),
         sampling_probability=0.5,
@@ -176,7 +175,7 @@ def gate_public_denominator(system: System) -> None:
     rows = np.stack([np.zeros(units), np.full(units, 10.0)], axis=1)
     run = system.run(
         workers=2,
-        sources=table_shards(rows, 2),
+        sources=system.units(rows, 2),
         declared_units=declared,
         update=coordinate_update(4),
         sampling_probability=q,
@@ -223,7 +222,7 @@ def gate_bad_units(system: System) -> None:
             copies=2,
             declared_units=40,
             sampling_probability=1.0,
-            sources=table_shards(table, 2),
+            sources=system.units(table, 2),
         )
         with np.errstate(all="warn"):
             shown.append(_what_an_onlooker_sees(run))

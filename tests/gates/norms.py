@@ -13,7 +13,7 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.rounds.worker import StoredShard
+from distributed_privrl.rounds.worker import ShardSource
 from tests.gates.system import (
     CLIP_NORM,
     FitLoss,
@@ -21,7 +21,6 @@ from tests.gates.system import (
     PatternLoss,
     System,
     observe,
-    table_shards,
 )
 from tests.rounds.toy import ToyNetwork
 
@@ -69,11 +68,11 @@ def gate_norm_canaries(system: System) -> None:
     for path in PATHS:
         for dtype in (torch.float64, torch.float32):
             update = GateUpdate(loss=FitLoss(), dtype=dtype, per_unit_gradients=path)
-            without = clipped_sum(system, update, table_shards(others, 2))
+            without = clipped_sum(system, update, system.units(others, 2))
             for name, canary in CANARIES.items():
                 table = np.concatenate([others[:6], canary[None], others[6:]])
                 with np.errstate(over="ignore"):
-                    sources = table_shards(table, 2)
+                    sources = system.units(table, 2)
                 total = clipped_sum(system, update, sources, copies=2)
                 what = f"a {name} unit ({path}, {dtype})"
                 moved = assert_within(total - without, what)
@@ -92,7 +91,7 @@ def gate_large_norms(system: System) -> None:
             dtype=torch.float32,
             per_unit_gradients=path,
         )
-        total = clipped_sum(system, update, table_shards(rows, 1))
+        total = clipped_sum(system, update, system.units(rows, 1))
         moved = assert_within(total, f"a unit of {dimension} numbers ({path})")
         assert moved > 0.999
 
@@ -109,7 +108,7 @@ def gate_split_units(system: System) -> None:
         assert moved > 0.99, f"a unit of 4 trajectories is clipped to {moved:.3f} C"
 
 
-def _stored(system: System, name: str, value: float) -> tuple[StoredShard, ...]:
+def _stored(system: System, name: str, value: float) -> tuple[ShardSource, ...]:
     """Store 12 trajectories of which numbers 1, 4, 5 and 10 are patient 1's, all ``value``."""
     count, length = 12, 3
     patients = np.arange(count, dtype=np.uint64)
@@ -134,6 +133,6 @@ def _stored(system: System, name: str, value: float) -> tuple[StoredShard, ...]:
         action_space=spaces[1],
         unit_column="patient_id",
     )
-    encoder = TransitionEncoder(*spaces, Scaling(offset=np.zeros(7), scale=np.ones(7))).to_json()
+    encoder = TransitionEncoder(*spaces, Scaling(offset=np.zeros(7), scale=np.ones(7)))
     refs = shard_refs(store, name, count=3, unit="patient_id")
-    return tuple(StoredShard(ref=ref, encoder=encoder) for ref in refs)
+    return tuple(system.stored(ref, encoder) for ref in refs)

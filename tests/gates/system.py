@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from distributed_privrl.core.executor import WorkerGroup
-from distributed_privrl.data.shards import EncodedShard
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import LedgerEntry
 from distributed_privrl.privacy.noise import SecureNoise
@@ -21,7 +22,7 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoin
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.optimiser import ServerOptimiser
 from distributed_privrl.rounds.server import ServerSpec
-from distributed_privrl.rounds.worker import ShardSource, WorkerSpec
+from distributed_privrl.rounds.worker import ShardSource, StoredShard, WorkerSpec
 from tests.rounds.harness import RUN_ID, UNITS, ToyRun
 from tests.rounds.toy import ToyLoss, ToyNetwork
 
@@ -54,15 +55,6 @@ class TableShard:
             unit_ids=ids[mine],
             offsets=np.arange(mine.sum() + 1, dtype=np.int64),
         )
-
-
-def table_shards(
-    rows: NDArray[Any], count: int, valid: NDArray[np.bool_] | None = None
-) -> tuple[TableShard, ...]:
-    """Return every shard of a table."""
-    return tuple(
-        TableShard(rows=rows, valid=valid, index=index, count=count) for index in range(count)
-    )
 
 
 @dataclass(frozen=True)
@@ -149,6 +141,7 @@ class GateRun(ToyRun):
         sources: where the workers' units are, one a worker; None: the toy's.
         declared_units: the public number of units.
         draw_ahead: the server prepares noise while workers compute.
+        all_rows: every row of a unit takes part in its vector, not one drawn for each copy.
     """
 
     insecure_key: int | None = None
@@ -156,6 +149,7 @@ class GateRun(ToyRun):
     sources: Sequence[ShardSource] | None = None
     declared_units: int = UNITS
     draw_ahead: bool = False
+    all_rows: bool = False
 
     @property
     def mechanism(self) -> PrivateRound | None:
@@ -180,7 +174,8 @@ class GateRun(ToyRun):
             return specs
         assert len(self.sources) == self.workers
         return [
-            replace(spec, source=source) for spec, source in zip(specs, self.sources, strict=True)
+            replace(spec, source=source, all_rows=self.all_rows)
+            for spec, source in zip(specs, self.sources, strict=True)
         ]
 
     def server_spec(self, workers: WorkerGroup) -> ServerSpec:
@@ -257,15 +252,36 @@ def observe(run: GateRun) -> Observation:
 
 @dataclass(frozen=True)
 class System:
-    """Makes runs in folders of their own.
+    """Makes runs in folders of their own, and the units that they are given.
 
     Args:
         folder: for all of them.
+        canaries: how many orthogonal ones an attacker gets.
     """
 
     folder: Path
+    canaries: int = 20_000
 
     def run(self, **settings: Any) -> GateRun:
+        """Return a new run."""
         folder = self.folder / f"run-{len(list(self.folder.iterdir()))}"
         folder.mkdir()
         return GateRun(folder=folder, **settings)
+
+    def units(
+        self, rows: NDArray[Any], count: int, valid: NDArray[np.bool_] | None = None
+    ) -> tuple[ShardSource, ...]:
+        """Return ``count`` shards of units, the rows of a table; unit i's vector is that of row i.
+
+        Args:
+            rows: ``(U, D)``.
+            count: number of shards.
+            valid: ``(U,)``; None: all.
+        """
+        return tuple(
+            TableShard(rows=rows, valid=valid, index=index, count=count) for index in range(count)
+        )
+
+    def stored(self, ref: ShardRef, encoder: TransitionEncoder) -> ShardSource:
+        """Return the source of a stored dataset's shard."""
+        return StoredShard(ref=ref, encoder=encoder.to_json())

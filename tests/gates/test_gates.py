@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gates import gates, norms, quantiles, releases
+from tests.gates import gates, norms, quantiles, releases, trajectories
 from tests.gates.system import System
+from tests.gates.trajectories import TrajectorySystem
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
@@ -33,3 +34,27 @@ GATES = [
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.__name__)
 def test_the_gate_holds(gate: Callable[[System], None], tmp_path: Path) -> None:
     gate(System(tmp_path))
+
+
+TRAJECTORY_GATES = [
+    gates.gate_poisson_sampling,
+    gates.gate_charged_draws,
+    gates.gate_orthogonal_canaries,
+    gates.gate_public_denominator,
+    gates.gate_empty_batch,
+    gates.gate_bad_units,
+    norms.gate_norm_canaries,
+    norms.gate_large_norms,
+    norms.gate_split_units,
+    trajectories.gate_one_vector_a_unit,
+    trajectories.gate_overflowing_fragments,
+    trajectories.gate_episodes_apart,
+    trajectories.gate_canaries_of_the_model,
+]
+
+
+@pytest.mark.parametrize("gate", TRAJECTORY_GATES, ids=lambda gate: gate.__name__)
+def test_the_gate_holds_for_trajectories(
+    gate: Callable[[TrajectorySystem], None], tmp_path: Path
+) -> None:
+    gate(TrajectorySystem(tmp_path))

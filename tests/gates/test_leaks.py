@@ -15,6 +15,7 @@ from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import reports
 from distributed_privrl.experiments.demo import set_budget
@@ -22,6 +23,8 @@ from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import run
 from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
+from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
 from distributed_privrl.privacy import noise, sampling
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.certificate import Certificate, build_certificate
@@ -32,6 +35,7 @@ from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
 from tests.gates.leaks import Secrets, scan
+from tests.methods.walks import SPACES, wanderings
 
 SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
 ROUNDS, BATCH = 12, 64
@@ -56,6 +60,19 @@ CONFIG: dict[str, Any] = {
     },
     "output": {"dataset": RELEASED, "size": 300},
     "runtime": {"workers": 2, "executor": "local"},
+}
+TRAJECTORIES: dict[str, Any] = CONFIG | {
+    "method": "privorl_j",
+    "data": {
+        "sensitive": SENSITIVE,
+        "public": [PUBLIC],
+        "unit": "trajectory",
+        "units": 290,
+        "max_length": 20,
+    },
+    "model": {"width": 16, "depth": 1, "heads": 2, "horizon": 8},
+    "training": CONFIG["training"] | {"sampling": {"steps": 3, "chunk_trajectories": 64}},
+    "output": {"dataset": RELEASED, "size": 100},
 }
 
 
@@ -85,13 +102,25 @@ def rows_of(store: DatasetStore, config: Any, dataset: str) -> tuple[np.ndarray,
     return raw.astype(np.float32), public_encoder(config, store).encode(rows).rows
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    folder = tmp_path_factory.mktemp("leaks")
-    store = DatasetStore(folder / "datasets")
+def maze_store(root: Path) -> DatasetStore:
+    """Collect both mazes."""
+    store = DatasetStore(root)
     for recipe, dataset, seed in (("maze2d-umaze", SENSITIVE, 1), ("maze2d-medium", PUBLIC, 2)):
         collect(recipe, dataset=dataset, store=store, steps=3000, seed=seed, options={})
-    config = parse_config(CONFIG, source="the test's configuration")
+    return store
+
+
+def wandering_store(root: Path) -> DatasetStore:
+    """Write both sets of trajectories."""
+    store = DatasetStore(root)
+    for dataset, seed in ((SENSITIVE, 1), (PUBLIC, 2)):
+        store.write_trajectories(dataset, wanderings(300, seed), **SPACES)
+    return store
+
+
+def watched_run(folder: Path, values: dict[str, Any], store: DatasetStore) -> Finished:
+    """Run ``values`` and note down what must not be found in the run's folder."""
+    config = parse_config(values, source="the test's configuration")
     url = f"sqlite:///{folder / 'ledger.sqlite'}"
     set_budget(config, store, url)
     secrets = Secrets(rows=rows_of(store, config, SENSITIVE), public=rows_of(store, config, PUBLIC))
@@ -117,6 +146,25 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         servers=seen["servers"],
         said="\n".join(seen["said"]),
     )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("leaks")
+    return watched_run(folder, CONFIG, maze_store(folder / "datasets"))
+
+
+@pytest.fixture(scope="module")
+def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("leaks")
+    return watched_run(folder, TRAJECTORIES, wandering_store(folder / "datasets"))
+
+
+@pytest.fixture(params=["finished", "trajectories"])
+def either(request: pytest.FixtureRequest) -> Finished:
+    """Return the run of each method in turn."""
+    found: Finished = request.getfixturevalue(request.param)
+    return found
 
 
 def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]]) -> None:
@@ -149,38 +197,40 @@ def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]
     spy(ParameterServer, "__init__", lambda _, server, spec: seen["servers"].append(spec))
 
 
-def test_nothing_that_may_leave_holds_a_secret(finished: Finished) -> None:
-    assert len(finished.secrets.keys) >= 5
-    assert len(finished.secrets.positions) == len(finished.secrets.sums) == 2 * ROUNDS
-    scan(finished.folder, finished.secrets, said=finished.said)
+def test_nothing_that_may_leave_holds_a_secret(either: Finished) -> None:
+    assert len(either.secrets.keys) >= 5
+    assert len(either.secrets.positions) == len(either.secrets.sums) == 2 * ROUNDS
+    scan(either.folder, either.secrets, said=either.said)
 
 
-def test_no_released_row_is_a_sensitive_one(finished: Finished) -> None:
-    released, encoded = rows_of(finished.store, finished.config, RELEASED)
-    secrets = Secrets(rows=finished.secrets.rows, public=finished.secrets.public)
-    other = Secrets(rows=(released, encoded), public=finished.secrets.public)
+def test_no_released_row_is_a_sensitive_one(either: Finished) -> None:
+    released, encoded = rows_of(either.store, either.config, RELEASED)
+    secrets = Secrets(rows=either.secrets.rows, public=either.secrets.public)
+    other = Secrets(rows=(released, encoded), public=either.secrets.public)
     assert not np.isin(other.pairs, secrets.pairs).any()
-    assert len(released) == 300
+    assert len(released) >= 100
 
 
-def test_the_certificate_states_what_was_done(finished: Finished) -> None:
+def test_the_certificate_states_what_was_done(either: Finished) -> None:
     """Draws, deviation, clip norm, q and denominator of a whole run, against its papers."""
-    (entry,) = Ledger(finished.ledger_url).entries(SENSITIVE)
-    (stage,) = Certificate.model_validate_json(finished.certificate.read_text()).stages
+    (entry,) = Ledger(either.ledger_url).entries(SENSITIVE)
+    (stage,) = Certificate.model_validate_json(either.certificate.read_text()).stages
     (event,) = stage.events
-    assert len(finished.deviations) == ROUNDS == event.count == entry.reserved_rounds
+    units = either.config.data.units
+    assert isinstance(units, int)
+    assert len(either.deviations) == ROUNDS == event.count == entry.reserved_rounds
     assert entry.committed_rounds == entry.drawn_rounds == ROUNDS
     charged = event.noise_multiplier * stage.clip_norm
     assert (
-        finished.deviations
+        either.deviations
         == [pytest.approx(charged * (1 + SUM_SLACK + 2**-21), rel=2**-21)] * ROUNDS
     )
-    assert min(finished.deviations) > charged
-    for worker in finished.workers:
+    assert min(either.deviations) > charged
+    for worker in either.workers:
         assert worker.local_update.clip_norm == stage.clip_norm
-        assert worker.sampling_probability == event.sampling_probability == BATCH / 2900
-    assert [server.expected_units for server in finished.servers] == [pytest.approx(BATCH)]
-    assert len(finished.workers) == 2
+        assert worker.sampling_probability == event.sampling_probability == BATCH / units
+    assert [server.expected_units for server in either.servers] == [pytest.approx(BATCH)]
+    assert len(either.workers) == 2
 
 
 def test_the_report_that_may_leave_knows_no_sensitive_row(
@@ -260,6 +310,38 @@ def test_the_scan_sees_a_planted_leak(name: str, finished: Finished, tmp_path: P
     LEAKS[name](folder, finished.secrets)
     with pytest.raises(AssertionError):
         scan(folder, finished.secrets)
+
+
+FRAGMENT_LEAKS: dict[str, Callable[[Path, FragmentEncoder, Finished], Any]] = {
+    "fragment": lambda folder, encoder, run: np.save(
+        folder / "checkpoint" / "fragments.npy",
+        encoder.encode(run.store.read_trajectories(SENSITIVE)).rows[40:41],
+    ),
+    "linking steps": lambda folder, encoder, run: np.save(
+        folder / "checkpoint" / "synthetic" / "conditions.npy",
+        encoder.split(encoder.encode(run.store.read_trajectories(SENSITIVE)).rows)[0][50:60],
+    ),
+    "partial sum": lambda folder, _, run: np.save(
+        folder / "checkpoint" / "sum.npy", run.secrets.sums[-1]
+    ),
+    "trajectories that took part": lambda folder, _, run: add_text(
+        folder, str(run.secrets.positions[3].tolist())
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FRAGMENT_LEAKS)
+def test_the_scan_sees_a_planted_leak_of_fragments(
+    name: str, trajectories: Finished, tmp_path: Path
+) -> None:
+    folder, config = tmp_path / "run", trajectories.config
+    shutil.copytree(trajectories.folder, folder)
+    scan(folder, trajectories.secrets)
+    assert isinstance(config, PrivorlJConfig)
+    encoder = fragment_synthesizer(config, public_encoder(config, trajectories.store)).fragments
+    FRAGMENT_LEAKS[name](folder, encoder, trajectories)
+    with pytest.raises(AssertionError):
+        scan(folder, trajectories.secrets)
 
 
 def test_the_scan_sees_a_leak_in_what_was_said(finished: Finished) -> None:

@@ -30,9 +30,11 @@ from distributed_privrl.methods.privorl.sampling import (
     SamplerSpec,
     read_chunks,
 )
-from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
+from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
+from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.encoders import search_ranges
 from distributed_privrl.rounds.local_update import UnitBatch
 from tests.methods.tiny import PUBLIC, config, config_values, tiny_store
 
@@ -273,7 +275,7 @@ def test_bounds_that_were_found_scale_the_rows(store: DatasetStore, tmp_path: Pa
         "observation: {low: -50, high: 50}\naction: {low: -1, high: 1}\nreward: [0, 1]"
     )
     asked = config(data__public=[], data__bounds={"epsilon": 1.0, "search": str(search)})
-    ranges = search_ranges(asked, store)
+    ranges = search_ranges(asked.data, store, relation=Relation.REPLACE_WITH_NULL)
     assert ranges is not None
     assert ranges.high.tolist() == [50, 50, 50, 50, 1, 1, 1]
     with pytest.raises(ConfigError, match="find and charge them first"):
@@ -281,7 +283,7 @@ def test_bounds_that_were_found_scale_the_rows(store: DatasetStore, tmp_path: Pa
     half = replace(ranges, low=ranges.low / 2, high=ranges.high / 2)
     wide, narrow = (public_encoder(asked, store, found).scaling for found in (ranges, half))
     assert narrow.scale[0] == wide.scale[0] / 2
-    assert search_ranges(config(), store) is None
+    assert search_ranges(config().data, store, relation=Relation.REPLACE_WITH_NULL) is None
 
 
 def test_columns_without_bounds_are_refused(store: DatasetStore) -> None:

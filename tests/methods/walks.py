@@ -58,6 +58,22 @@ def walks(count: int, seed: int, *, limit: int = 24) -> Trajectories:
     )
 
 
+def wanderings(count: int, seed: int, *, longest: int = 20) -> Trajectories:
+    """Return trajectories of 3 or more steps in which nothing can be foreseen, only remembered."""
+    source = np.random.default_rng(seed)
+    lengths = source.integers(3, longest + 1, count)
+    steps = int(lengths.sum())
+    return Trajectories(
+        observations=source.uniform(-2, 2, (steps + count, 2)),
+        actions=source.uniform(-1, 1, (steps, 1)),
+        rewards=source.normal(size=steps),
+        terminated=np.zeros(steps, bool),
+        truncated=np.isin(np.arange(steps), np.cumsum(lengths) - 1),
+        offsets=offsets_of(lengths),
+        unit_ids=np.arange(count, dtype=np.uint64),
+    )
+
+
 def walk_store(root: Path, *, sensitive: int = 200, public: int = 200) -> DatasetStore:
     """Write both sets of walks into a new store."""
     store = DatasetStore(root)

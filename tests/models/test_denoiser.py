@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.models.denoiser import FourierFeatures, ResidualMLPDenoiser, Waves
+from distributed_privrl.models.denoiser import FourierFeatures, ResidualMLPDenoiser
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -87,15 +87,6 @@ def test_fourier_features_are_the_formula() -> None:
 def test_wrong_sizes_are_named(option: str, value: object) -> None:
     with pytest.raises(ConfigError, match=option):
         small(**{option: value})
-
-
-def test_waves_are_sines_and_cosines_of_each_number_at_doubling_frequencies() -> None:
-    rows = torch.tensor([[0.5, -1.0]])
-    found = Waves(2)(rows)
-    phase = torch.pi * torch.tensor([0.25, 0.5, -0.5, -1.0])
-    expected = torch.cat((rows[0], phase.sin(), phase.cos()))
-    torch.testing.assert_close(found[0], expected)
-    assert Waves(0)(rows) is rows
 
 
 def test_waves_widen_the_first_layer_alone_and_negative_numbers_of_them_are_refused() -> None:

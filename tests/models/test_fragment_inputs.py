@@ -8,6 +8,7 @@ from distributed_privrl.models.fragment_inputs import (
     sinusoids,
     step_features,
 )
+from distributed_privrl.models.layers import Waves
 
 
 def test_sinusoids_are_the_formula() -> None:
@@ -29,4 +30,6 @@ def test_neighbouring_diffusion_steps_differ() -> None:
 def test_condition_says_whether_there_is_one() -> None:
     condition = torch.tensor([[0.0, 0.0], [0.0, -0.5]])
     expected = torch.tensor([[0.0, 0.0, 0.0], [0.0, -0.5, 1.0]])
-    assert torch.equal(condition_features(condition), expected)
+    assert torch.equal(condition_features(condition, Waves(0)), expected)
+    shown = condition_features(condition, Waves(3))
+    assert torch.equal(shown, torch.cat((Waves(3)(condition), expected[:, -1:]), dim=1))

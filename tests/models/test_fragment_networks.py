@@ -1,5 +1,6 @@
 """What both networks of fragments promise: `TrajectoryTransformer` and `TrajectoryUNet`."""
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -31,7 +32,16 @@ def unet(**options: int) -> nn.Module:
     return TrajectoryUNet(4, 2, generator=generator(), **sizes)
 
 
-both = pytest.mark.parametrize("build", [transformer, unet])
+def with_waves(build: Build) -> Build:
+    return functools.partial(build, column_frequencies=3)
+
+
+networks = {"transformer": transformer, "unet": unet}
+both = pytest.mark.parametrize(
+    "build",
+    [*networks.values(), *map(with_waves, networks.values())],
+    ids=[*networks, *(f"{name} with waves" for name in networks)],
+)
 
 
 def fragments(rows: int = 4, seed: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -190,6 +200,32 @@ def test_networks_run_in_float64(build: Build) -> None:
 def test_wrong_sizes_are_named(build: Build, option: str) -> None:
     with pytest.raises(ConfigError, match=option):
         build(**{option: 0})
+
+
+@pytest.mark.parametrize("build", networks.values(), ids=networks)
+def test_waves_of_columns_enter_by_the_first_layers_alone(build: Build) -> None:
+    plain, shown = (dict(build(column_frequencies=f).named_parameters()) for f in (0, 3))
+    wider = {name for name in plain if plain[name].shape != shown[name].shape}
+    firsts = {
+        "transformer": {f"embed.{part}.0.weight" for part in range(5)},
+        "unet": {"input.weight"},
+    }
+    assert wider in [names | {"condition.0.weight"} for names in firsts.values()]
+    for name in wider:
+        without = 1 if name.startswith("condition") else 0  # whether there is a condition
+        assert shown[name].shape[1] - without == 7 * (plain[name].shape[1] - without)
+
+
+def test_waves_of_the_noisy_steps_have_the_slowest_one_s_period() -> None:
+    network = transformer(column_frequencies=3)
+    noisy, share, condition, mask = fragments()
+    with torch.no_grad():
+        for part, layers in zip(network.parts, network.embed, strict=True):  # type: ignore[arg-type]
+            layers[0].weight[:, :part] = 0  # the number itself
+    before = network(noisy, share, condition, mask)
+    same, other = (network(noisy + shift, share, condition, mask) for shift in (4.0, 1.0))
+    torch.testing.assert_close(same, before, rtol=1e-3, atol=1e-4)
+    assert (other - before).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("network", [TrajectoryTransformer, TrajectoryUNet])

@@ -1,7 +1,9 @@
+import pytest
 import torch
 from torch import nn
 
-from distributed_privrl.models.layers import linear, mlp
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.models.layers import Waves, linear, mlp
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -29,3 +31,17 @@ def test_mlp_has_nonlinearities_between_layers_only() -> None:
     kinds = [type(layer) for layer in network]
     assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
     assert network(torch.zeros(7, 4)).shape == (7, 2)
+
+
+def test_waves_are_sines_and_cosines_of_each_number_at_doubling_frequencies() -> None:
+    rows = torch.tensor([[0.5, -1.0]])
+    found = Waves(2)(rows)
+    phase = torch.pi * torch.tensor([0.25, 0.5, -0.5, -1.0])
+    expected = torch.cat((rows[0], phase.sin(), phase.cos()))
+    torch.testing.assert_close(found[0], expected)
+    assert Waves(0)(rows) is rows
+    fragments = torch.stack((rows, 2 * rows), dim=1)
+    torch.testing.assert_close(Waves(2)(fragments)[:, 0], found)
+    assert Waves(2)(fragments).shape == (1, 2, Waves(2).width(2))
+    with pytest.raises(ConfigError, match="column_frequencies must be >= 0, got -1"):
+        Waves(-1)

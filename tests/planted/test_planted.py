@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.gates import gates, norms, quantiles, releases
+from tests.gates import gates, norms, quantiles, releases, trajectories
 from tests.gates.system import System
-from tests.planted import quantile_bugs, release_bugs, round_bugs, unit_bugs
+from tests.gates.trajectories import TrajectorySystem
+from tests.planted import fragment_bugs, quantile_bugs, release_bugs, round_bugs, unit_bugs
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 
@@ -222,10 +224,152 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[System], None], str]] = {
 }
 
 
+TRAJECTORY_CASES: dict[str, tuple[round_bugs.Plant, Callable[[TrajectorySystem], None], str]] = {
+    "each fragment clipped": (
+        unit_bugs.clip_each_copy,
+        norms.gate_norm_canaries,
+        r"a huge unit .* moves the sum by [0-9]{2}",
+    ),
+    "each fragment clipped, in the model": (
+        unit_bugs.clip_each_copy,
+        trajectories.gate_canaries_of_the_model,
+        r"a huge unit of 1 fragments \(TransformerConfig\) moves the sum",
+    ),
+    "clip x 1.2": (
+        unit_bugs.wrong_clip_norm(1.2),
+        norms.gate_norm_canaries,
+        "moves the sum by 1.19999",
+    ),
+    "clip x 1.2, in the model": (
+        unit_bugs.wrong_clip_norm(1.2),
+        trajectories.gate_canaries_of_the_model,
+        "moves the sum by 1.19999",
+    ),
+    "each layer clipped": (
+        unit_bugs.clip_each_layer,
+        trajectories.gate_canaries_of_the_model,
+        "moves the sum by",
+    ),
+    "sum clipped": (unit_bugs.clip_the_sum, norms.gate_norm_canaries, "moves the sum"),
+    "NaN update": (
+        unit_bugs.bad_units_kept,
+        trajectories.gate_overflowing_fragments,
+        "overflowing one of 1 fragments .* moves the sum by nan",
+    ),
+    "NaN drops its batch": (
+        unit_bugs.bad_units_drop_the_batch,
+        trajectories.gate_overflowing_fragments,
+        "overflowing one of",
+    ),
+    "episodes are units": (
+        unit_bugs.trajectories_are_units,
+        norms.gate_split_units,
+        "a unit of 4 trajectories .* moves the sum",
+    ),
+    "fragments are units": (
+        unit_bugs.rows_are_units,
+        gates.gate_poisson_sampling,
+        "a unit took part more than once",
+    ),
+    "fragments are units, as canaries": (
+        unit_bugs.rows_are_units,
+        norms.gate_norm_canaries,
+        "a huge unit .* moves the sum by [0-9]{2}",
+    ),
+    "coins by fragment": (
+        fragment_bugs.coins_of_fragments,
+        gates.gate_poisson_sampling,
+        "inclusion of a unit",
+    ),
+    "coins by fragment, to an attacker": (
+        fragment_bugs.coins_of_fragments,
+        gates.gate_orthogonal_canaries,
+        "canaries that took part",
+    ),
+    "fixed batches": (
+        round_bugs.fixed_batches,
+        gates.gate_poisson_sampling,
+        "inclusion|batch size",
+    ),
+    "sum of fragments": (
+        fragment_bugs.sum_of_fragments,
+        trajectories.gate_one_vector_a_unit,
+        "a unit of 10 fragments is [0-9.]+ times",
+    ),
+    "one fragment of a unit": (
+        fragment_bugs.one_fragment_drawn,
+        trajectories.gate_one_vector_a_unit,
+        "fragments is [0-9.]+ times what it must be",
+    ),
+    "order of fragments": (
+        fragment_bugs.later_fragments_count_less,
+        trajectories.gate_one_vector_a_unit,
+        "fragments is [0-9.]+ times what it must be",
+    ),
+    "a unit over shards": (
+        fragment_bugs.units_over_shards,
+        trajectories.gate_one_vector_a_unit,
+        "fragments lie in 2 shards",
+    ),
+    "denominator by fragments": (
+        fragment_bugs.counted_fragments,
+        gates.gate_public_denominator,
+        "batch size",
+    ),
+    "fragments across episodes": (
+        fragment_bugs.fragments_across_episodes,
+        trajectories.gate_episodes_apart,
+        "a unit has no fragments|fragments change when episode",
+    ),
+    "links across episodes": (
+        fragment_bugs.links_across_episodes,
+        trajectories.gate_episodes_apart,
+        "fragments change when episode 0 is gone",
+    ),
+    "padding across episodes": (
+        fragment_bugs.padding_across_episodes,
+        trajectories.gate_episodes_apart,
+        "fragments change when episode",
+    ),
+    "scaled by everybody": (
+        fragment_bugs.scaled_by_the_longest,
+        trajectories.gate_episodes_apart,
+        "fragments change when episode",
+    ),
+    "noise twice, charged once": (
+        round_bugs.noise_twice,
+        gates.gate_charged_draws,
+        "a draw is not covered",
+    ),
+    "uncharged draw": (
+        round_bugs.uncharged_draw,
+        gates.gate_charged_draws,
+        "a draw is not covered",
+    ),
+    "empty rounds left out": (round_bugs.empty_rounds_left_out, gates.gate_empty_batch, "left out"),
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_gate_sees_the_bug(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, gate, what_it_says = CASES[name]
+    _must_fail(System(tmp_path), *CASES[name], monkeypatch)
+
+
+@pytest.mark.parametrize("name", TRAJECTORY_CASES)
+def test_the_gate_sees_the_bug_in_trajectories(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _must_fail(TrajectorySystem(tmp_path), *TRAJECTORY_CASES[name], monkeypatch)
+
+
+def _must_fail(
+    system: Any,
+    plant: round_bugs.Plant,
+    gate: Callable[[Any], None],
+    what_it_says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as patch:
         plant(patch)
         with pytest.raises(AssertionError, match=what_it_says):
-            gate(System(tmp_path))
+            gate(system)

@@ -1,8 +1,11 @@
-"""The trained denoiser under a membership attack: the loss of each row, at several noise levels.
+"""The trained model under a membership attack: the loss of each row, at several noise levels.
 
 Reference: Matsumoto, Miura, Yanai, "Membership inference attacks against diffusion models" (2023),
 the white-box loss attack; paper 000, section IX-D.
 """
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,33 +15,44 @@ from distributed_privrl.core.config import NoisyBounds
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import FragmentEncoder
+from distributed_privrl.data.packing import ends_of, join_rows
+from distributed_privrl.data.shards import group_by_unit
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.config import DenoiserConfig, PrivorlNConfig
-from distributed_privrl.methods.privorl.network import build_denoiser
+from distributed_privrl.methods.privorl.config import PrivorlConfig, PrivorlNConfig
+from distributed_privrl.methods.privorl.network import RowSynthesizer, Synthesizer
 from distributed_privrl.methods.privorl.run import TRAINED
-from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
+from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import count_units
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.encoders import search_ranges
 from distributed_privrl.rounds.parameters import FlatParameters
 
 NOISE_QUANTILES = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
 """Standard normal values whose noise levels are tried: where training draws most of its own."""
 DRAWS = 8
-_BATCH_ROWS = 4096
+_BATCH_NUMBERS = 2**16
+
+Learned = Callable[[Transitions], tuple[NDArray[np.float32], NDArray[np.int64]]]
+"""From transitions to the rows that the model learns from ``(M, D)``, and where the loss of each
+stands among the transitions' ``(M,)``."""
 
 
-class DenoiserAttack:
-    """Losses of the denoiser that the release was sampled from (the moving average).
+class DiffusionAttack:
+    """Losses of the model that the release was sampled from (the moving average).
 
     The noise of a draw is the same for every row, so that rows differ by themselves alone.
 
     Args:
-        config: of the denoiser.
-        encoder: the run's.
+        synthesizer: of the run.
+        learned: encodes transitions as the run's workers do.
         parameters: flat ``(P,)``.
+        levels: what the noise levels of `NOISE_QUANTILES` are called.
         rounds: that they were trained for.
         seed: the run's public seed.
         draws: noise vectors a level.
@@ -48,61 +62,58 @@ class DenoiserAttack:
 
     def __init__(
         self,
-        config: DenoiserConfig,
-        encoder: TransitionEncoder,
+        synthesizer: Synthesizer,
+        learned: Learned,
         parameters: torch.Tensor,
         *,
+        levels: Sequence[str],
         rounds: int,
         seed: int,
         draws: int = DRAWS,
     ) -> None:
-        self._encoder = encoder
-        self._diffusion = config.diffusion()
-        self._network = build_denoiser(config, row_width=encoder.width, seed=seed)
+        self._learned, self._row_loss = learned, synthesizer.row_loss
+        self._network = synthesizer.build(seed)
         FlatParameters(self._network).load(parameters)
-        self._levels = self._diffusion.training_sigma(torch.tensor(NOISE_QUANTILES))
         generator = torch.Generator().manual_seed(Streams(seed).integer("attack"))
-        shape = (len(self._levels), draws, encoder.width)
+        shape = (len(NOISE_QUANTILES), draws, self._row_loss.draw_count - 1)
         self._noise = torch.randn(shape, generator=generator)
-        self._rounds = rounds
+        self._levels, self._rounds = tuple(levels), rounds
+        self._batch_rows = max(1, _BATCH_NUMBERS // synthesizer.row_width)
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The noise levels."""
-        return tuple(f"noise level {level:.3g}" for level in self._levels.tolist())
+        return self._levels
 
     @property
     def rounds(self) -> int:
-        """How many rounds the denoiser was trained on sensitive rows."""
+        """How many rounds the model was trained on sensitive rows."""
         return self._rounds
 
     def losses(self, transitions: Transitions) -> NDArray[np.float64]:
-        """Return the mean loss of each row at each noise level; see `LossAttack.losses`."""
-        encoded = self._encoder.encode(transitions)
+        """Return the mean loss at each noise level; see `LossAttack.losses`."""
+        rows, positions = self._learned(transitions)
         losses = np.full((len(transitions), len(self._levels)), np.nan)
-        positions = np.flatnonzero(encoded.valid)
-        for start in range(0, len(positions), _BATCH_ROWS):
-            part = positions[start : start + _BATCH_ROWS]
-            losses[part] = self._mean_losses(torch.from_numpy(encoded.rows[part]))
+        for start in range(0, len(rows), self._batch_rows):
+            part = slice(start, start + self._batch_rows)
+            losses[positions[part]] = self._mean_losses(torch.from_numpy(rows[part]))
         return losses
 
     def _mean_losses(self, rows: torch.Tensor) -> NDArray[np.float64]:
         means = []
         with torch.inference_mode():
-            for level, noises in zip(self._levels, self._noise, strict=True):
-                sigma = level.expand(len(rows))
+            for quantile, noises in zip(NOISE_QUANTILES, self._noise, strict=True):
                 total = torch.zeros(len(rows), dtype=torch.float64)
                 for noise in noises:
-                    total += self._diffusion.loss(
-                        self._network, rows, sigma, noise.expand_as(rows)
-                    ).double()
+                    draws = torch.cat((torch.tensor([quantile]), noise)).expand(len(rows), -1)
+                    total += self._row_loss(self._network, rows, draws).double()
                 means.append(total / len(noises))
         columns: NDArray[np.float64] = torch.stack(means, dim=1).numpy()
         return columns
 
 
-def open_attack(config: PrivorlNConfig, context: RunContext) -> DenoiserAttack:
-    """Return the attack on a finished run.
+def open_attack(config: PrivorlNConfig, context: RunContext) -> DiffusionAttack:
+    """Return the attack on a finished run of PrivORL-n: each transition has a loss.
 
     Args:
         config: of the run.
@@ -114,21 +125,100 @@ def open_attack(config: PrivorlNConfig, context: RunContext) -> DenoiserAttack:
 
     Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
     """
+    encoder = _encoder(config, context)
+    sigmas = config.model.diffusion().training_sigma(torch.tensor(NOISE_QUANTILES))
+    return _opened(
+        config,
+        context,
+        RowSynthesizer(model=config.model, row_width=encoder.width),
+        partial(_proper_rows, encoder),
+        [f"noise level {sigma:.3g}" for sigma in sigmas.tolist()],
+    )
+
+
+def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> DiffusionAttack:
+    """Return the attack on a finished run of PrivORL-j: each fragment has a loss.
+
+    Args:
+        config: of the run.
+        context: as in `open_attack`.
+
+    Raises:
+        ConfigError: the ledger does not know what the run released before its rounds.
+        StorageError: the checkpoint cannot be read.
+
+    Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
+    """
+    synthesizer = fragment_synthesizer(config, _encoder(config, context))
+    ddpm = config.model.ddpm()
+    steps = ddpm.training_timestep(torch.tensor(NOISE_QUANTILES))
+    most = config.training.max_fragments_per_unit
+    return _opened(
+        config,
+        context,
+        synthesizer,
+        partial(first_fragments, synthesizer.fragments, most),
+        [f"diffusion step {step} of {ddpm.steps}" for step in steps.tolist()],
+    )
+
+
+def _opened(
+    config: PrivorlConfig,
+    context: RunContext,
+    synthesizer: Synthesizer,
+    learned: Learned,
+    levels: Sequence[str],
+) -> DiffusionAttack:
     tensors, state = load_checkpoint(
         context.folder / TRAINED, run_id=context.run_id, stage="rounds"
     )
-    return DenoiserAttack(
-        config.model,
-        _encoder(config, context),
+    return DiffusionAttack(
+        synthesizer,
+        learned,
         tensors["ema"],
+        levels=levels,
         rounds=state.round_index,
         seed=config.seed,
     )
 
 
-def _encoder(config: PrivorlNConfig, context: RunContext) -> TransitionEncoder:
+def _proper_rows(
+    encoder: TransitionEncoder, transitions: Transitions
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    encoded = encoder.encode(transitions)
+    return encoded.rows[encoded.valid], np.flatnonzero(encoded.valid)
+
+
+def first_fragments(
+    encoder: FragmentEncoder, most: int, transitions: Transitions
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the fragments that a worker would train on, and a place for the loss of each.
+
+    A trajectory ends where a step says so or the unit changes. The loss of a unit's k-th fragment
+    stands at its k-th transition, so that a mean over those with a loss is one over fragments.
+
+    Args:
+        encoder: cuts and encodes trajectories.
+        most: public cap on the fragments of a unit.
+        transitions: of whole units, in dataset order, cut as the worker cuts them.
+
+    Returns:
+        the proper fragments ``(M, W)``, and positions ``(M,)`` among the transitions.
+    """
+    units = transitions.unit_ids
+    ends = ends_of(transitions) | np.append(units[1:] != units[:-1], True)
+    trajectories = join_rows(transitions, np.diff(np.flatnonzero(ends) + 1, prepend=0))
+    encoded = encoder.encode(trajectories)
+    shard = group_by_unit(encoded.rows, encoded.valid, encoded.unit_ids, max_rows_per_unit=most)
+    order = np.argsort(units, kind="stable")
+    starts = np.searchsorted(units[order], shard.unit_ids) - shard.offsets[:-1]
+    places = order[np.repeat(starts, np.diff(shard.offsets)) + np.arange(len(shard.rows))]
+    return shard.rows[shard.valid], places[shard.valid]
+
+
+def _encoder(config: PrivorlConfig, context: RunContext) -> TransitionEncoder:
     """Return the run's encoder; bounds that it found with noise come from the ledger."""
-    ranges = search_ranges(config, context.store)
+    ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
     if ranges is None or not isinstance(config.data.bounds, NoisyBounds):
         return public_encoder(config, context.store)
     names = ["bounds"] if isinstance(config.data.units, int) else ["count", "bounds"]

@@ -18,7 +18,7 @@ from distributed_privrl.rounds.plan import RoundsConfig
 
 
 class CodingConfig(StrictModel):
-    """How a transition's columns are coded for a model of continuous numbers."""
+    """How a transition's columns are coded for, and shown to, a model of continuous numbers."""
 
     next_observation: Literal["absolute", "difference"] = Field(
         default="difference", description="code s' as it is, or as s' - s"
@@ -32,6 +32,9 @@ class CodingConfig(StrictModel):
         default=0.2,
         description="code an action at its bound beyond it by this share of half its range",
     )
+    column_frequencies: Annotated[int, Field(ge=0)] = Field(
+        default=4, description="sines and cosines of each column that the network is shown"
+    )
 
 
 class DenoiserConfig(CodingConfig):
@@ -41,9 +44,6 @@ class DenoiserConfig(CodingConfig):
     depth: PositiveInt = Field(default=5, description="number of residual blocks")
     time_width: PositiveInt = Field(default=128, description="width of the noise level's embedding")
     fourier_features: PositiveInt = Field(default=16, description="of the noise level")
-    column_frequencies: Annotated[int, Field(ge=0)] = Field(
-        default=4, description="sines and cosines of each column that the network is shown"
-    )
     activation: Literal["relu", "silu"] = Field(default="silu", description="nonlinearity")
     normalise: bool = Field(
         default=True, description="LayerNorm without parameters before each nonlinearity"

@@ -87,7 +87,10 @@ class FragmentSynthesizer:
         """
         model, transitions = self.model, self.fragments.transitions
         widths = part_width(transitions.observation_space), part_width(transitions.action_space)
-        sizes = {"horizon": model.horizon, "width": model.width, "depth": model.depth}
+        sizes = {
+            name: getattr(model, name)
+            for name in ("horizon", "width", "depth", "column_frequencies")
+        }
         generator = initial_weights(seed)
         if isinstance(model, UNetConfig):
             return TrajectoryUNet(*widths, **sizes, generator=generator)

@@ -22,7 +22,7 @@ from distributed_privrl.methods.privorl.pretraining import (
     pretraining_key,
 )
 from distributed_privrl.methods.privorl.sampling import ChunkDrawer, Sampler, SamplerSpec
-from distributed_privrl.methods.privorl.scaling import public_encoder, search_ranges
+from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import (
@@ -34,6 +34,7 @@ from distributed_privrl.rounds.charging import (
 )
 from distributed_privrl.rounds.context import MethodResult, Release, RunContext
 from distributed_privrl.rounds.devices import check_device, device_of
+from distributed_privrl.rounds.encoders import search_ranges
 from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.training import run_rounds
@@ -125,7 +126,7 @@ def run_privorl(
     """
     _check(config)
     check_device(config.runtime, context.executor)
-    ranges = search_ranges(config, context.store)
+    ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
     parts = parts_of(public_encoder(config, context.store, ranges))
     check_budget(config.data, config.privacy, context)
     relation = Relation(config.privacy.relation)

@@ -115,15 +115,22 @@ def _longest(config: TrajectoriesConfig) -> int:
     return config.longest
 
 
+def fragment_synthesizer(
+    config: TrajectoriesConfig, transitions: TransitionEncoder
+) -> FragmentSynthesizer:
+    """Return the run's model of fragments, whose steps ``transitions`` encodes."""
+    encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=_longest(config))
+    return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
+
+
 def _parts(config: TrajectoriesConfig, transitions: TransitionEncoder) -> Parts:
-    longest = _longest(config)
-    encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=longest)
-    synthesizer = FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
+    synthesizer = fragment_synthesizer(config, transitions)
+    encoder = synthesizer.fragments
     drawer = TrajectoryDrawer(
         synthesizer=synthesizer,
         config=config.training.sampling,
         trajectories=config.output.size,
-        max_length=longest,
+        max_length=_longest(config),
     )
 
     def decoded(folder: Path) -> Iterator[Trajectories]:
@@ -137,7 +144,7 @@ def _parts(config: TrajectoriesConfig, transitions: TransitionEncoder) -> Parts:
 
     return Parts(
         rows=FragmentRows(
-            encoder=encoder.to_json(),
+            encoder=synthesizer.encoder,
             max_fragments_per_unit=config.training.max_fragments_per_unit,
         ),
         synthesizer=synthesizer,

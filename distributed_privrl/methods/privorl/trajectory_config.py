@@ -23,6 +23,9 @@ class FragmentModelConfig(CodingConfig):
     next_observation: Literal["absolute", "difference"] = Field(
         default="absolute", description="code s' as it is, or as s' - s"
     )
+    column_frequencies: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="sines and cosines of each column that the network is shown"
+    )
     horizon: Literal[8, 16, 32, 64, 128] = Field(default=32, description="steps of a fragment (H)")
     width: PositiveInt = Field(default=64, description="width of a token, or of the finest level")
     diffusion_steps: Annotated[int, Field(ge=2)] = Field(

@@ -30,11 +30,12 @@ NAMES = {
 }
 
 
-def study(config: Config, progress: Progress) -> list[dict[str, Any]]:
+def study(config: Config, folder: Path, progress: Progress) -> list[dict[str, Any]]:
     """Return the simulated cells that ``evaluation`` asks for; none in an unknown environment.
 
     Args:
         config: of the run.
+        folder: of the policy, which these simulations do not need.
         progress: told where it is.
     """
     problem = _problem(config)

@@ -7,14 +7,20 @@ import logging
 import math
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.evaluation.trainer import ALGORITHMS, OnEvaluation, Spaces, Trainer
+from distributed_privrl.evaluation.trainer import (
+    ALGORITHMS,
+    OnEvaluation,
+    Spaces,
+    Trainer,
+    configured,
+)
 from distributed_privrl.experiments.clearance import proof_of
 from distributed_privrl.runtime.rllib.bridge import write_bridge
 from distributed_privrl.runtime.session import connect
@@ -43,6 +49,10 @@ class RLlibTrainer:
     def name(self) -> str:
         """What a configuration calls it."""
         return PREFIX + self.algorithm.name
+
+    def with_settings(self, settings: Mapping[str, Any]) -> "RLlibTrainer":
+        """Return the trainer with some hyper-parameters changed; see `Trainer.with_settings`."""
+        return replace(self, algorithm=configured(self.algorithm, settings))
 
     def train(
         self,

@@ -1,0 +1,165 @@
+"""The rows of the utility table: figures of a release, shares of what real data give, notes."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.harness import Result
+from benchmarks.utility_cells import Scale, Table
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.metadata import SEAM_KEY
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments.mazes import MAZES, Maze
+from distributed_privrl.evaluation.fidelity import fidelity
+from distributed_privrl.evaluation.returns import bootstrap_interval
+from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
+from distributed_privrl.experiments.comparison import score_trajectories
+from distributed_privrl.experiments.reports import sampled_rows
+
+_OF_TRAJECTORIES = ("seams inside, between (a step)", "TrajScore (chance, real)")
+"""Columns that only trajectories have."""
+
+_SEAMS = ("inside", "at_seams", "of_a_step")
+
+
+def release_figures(
+    store: DatasetStore,
+    *,
+    real: str,
+    synthetic: str,
+    public: str,
+    maze: str,
+    config: TrajectoryScoreConfig | None = None,
+) -> dict[str, Any]:
+    """Return how like the real rows a release is; simulated rows, so that it may be shown.
+
+    Args:
+        store: datasets.
+        real: id of the recorded rows.
+        synthetic: id of the release.
+        public: id of the rows that TrajScore's autoencoder is trained on.
+        maze: of the real rows.
+        config: of TrajScore.
+    """
+    ours, theirs = sampled_rows(store, synthetic), sampled_rows(store, real)
+    scores = fidelity(theirs, ours)
+    score = score_trajectories(store, real=real, synthetic=synthetic, public=public, config=config)
+    info = store.info(synthetic)
+    return {
+        "marginal": scores.marginal,
+        "correlation": scores.correlation,
+        "in_walls": share_in_walls(ours[:, :2], MAZES[maze]),
+        "trajectory_score": None if isinstance(score, str) else dataclasses.asdict(score),
+        "seams": info.metadata.get(SEAM_KEY),
+    }
+
+
+def share_in_walls(positions: NDArray[np.floating[Any]], maze: Maze) -> float:
+    """Return the share of positions ``(N, 2)`` in cells of the map that are walls.
+
+    Example:
+        >>> share_in_walls(np.array([[-1.0, 1.0], [0.0, 0.0]]), MAZES["umaze"])
+        0.5
+    """
+    return float(np.mean([maze.cells[maze.cell(x, y)] for x, y in positions.tolist()]))
+
+
+def shares(row: Mapping[str, Any], real: Mapping[str, Any], trainer: str) -> dict[str, float]:
+    """Return the share of the real-data figure, and its bootstrap interval over both seeds."""
+    ours, theirs = np.asarray(row[trainer]), np.asarray(real[trainer])
+    generator = Streams(0).numpy(f"bootstrap/{row['cell']}/{trainer}")
+    draws = [generator.integers(len(part), size=(10_000, len(part))) for part in (ours, theirs)]
+    below = theirs[draws[1]].mean(axis=1)
+    ratios = ours[draws[0]].mean(axis=1) / np.where(below > 0, below, np.nan)
+    low, high = np.nanquantile(ratios, [0.025, 0.975])
+    return {"share": float(ours.mean() / theirs.mean()), "low": float(low), "high": float(high)}
+
+
+def lines_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale) -> list[dict[str, Any]]:
+    """Return the table's lines, shares of the real figure beside the paper's."""
+    real = {row["maze"]: row for row in rows if row["variant"] == "real"}
+    shown = []
+    for row in rows:
+        line = _figures(row)
+        for trainer in scale.agents:
+            mean = float(np.mean(row[trainer])) if row[trainer] else None
+            low, high = (
+                bootstrap_interval(row[trainer], generator=Streams(0).numpy("bootstrap"))
+                if row[trainer]
+                else (np.nan, np.nan)
+            )
+            line[trainer] = mean
+            line[f"{trainer} 95 %"] = f"{low:.0f} .. {high:.0f}"
+            share = None
+            if row["maze"] in real and row["variant"] != "real" and row[trainer]:
+                share = shares(row, real[row["maze"]], trainer)
+            line[f"{trainer} share"] = None if share is None else share["share"]
+            line[f"{trainer} share 95 %"] = (
+                None if share is None else f"{share['low']:.2f} .. {share['high']:.2f}"
+            )
+        line["paper, iql share"] = (
+            table.paper.get((row["maze"], row["epsilon"])) if row["variant"] == "ours" else None
+        )
+        line["cpu min"] = round((row["release_cpu_s"] + row["agents_cpu_s"]) / 60, 1)
+        shown.append(line)
+    empty = {name for name in _OF_TRAJECTORIES if all(line[name] is None for line in shown)}
+    return [{key: value for key, value in line.items() if key not in empty} for line in shown]
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a line says of the release itself."""
+    seams, score = row.get("seams"), row.get("trajectory_score")
+    if seams is not None:
+        errors = ["-" if seams[name] is None else f"{seams[name]:.3f}" for name in _SEAMS]
+        seams = f"{errors[0]}, {errors[1]} ({errors[2]})"
+    if score is not None:
+        score = f"{score['score']:.3f} ({score['chance_high']:.3f}, {score['ceiling']:.3f})"
+    return {
+        "maze": row["maze"],
+        "variant": row["variant"],
+        "unit": row.get("unit"),
+        "epsilon": row["epsilon"],
+        "delta": row.get("delta"),
+        "z": row.get("noise_multiplier"),
+        "marginal": row.get("marginal"),
+        "correlation": row.get("correlation"),
+        "in walls": row.get("in_walls"),
+        **dict(zip(_OF_TRAJECTORIES, (seams, score), strict=True)),
+    }
+
+
+def result_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale, wanted: int) -> Result:
+    """Return the table and its ratios."""
+    shown = lines_of(rows, table, scale)
+    ratios = {
+        f"{line['maze']}_eps{line['epsilon']:g}_{trainer}": line[f"{trainer} share"]
+        for line in shown
+        if line["variant"] == "ours" and line["epsilon"] is not None
+        for trainer in scale.agents
+    }
+    notes = [
+        f"{scale.steps:,} transitions a maze{_episodes(scale)}; {scale.synthetic:,} synthetic rows;"
+        f" {scale.seeds} agent seeds, one generator a cell;"
+        f" {len(rows)} of {wanted} cells are done.",
+        f"Ours is {table.method}, its unit the {table.unit_of('ours')}. 'In walls' is the share of"
+        " synthetic states inside a wall, where no real one is.",
+        "Figures are normalised returns (0 the random policy, 100 the planner), the mean of the"
+        " last evaluations; shares are of the same agents on the real rows, with bootstrap"
+        " intervals over agent seeds of both sides.",
+        f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
+        f"Generator: {json.dumps(scale.overrides)}; changes: {', '.join(scale.changes) or 'none'}.",
+        f"One cell again: `python -m benchmarks.utility_maze2d --method {table.method} --scale cpu"
+        " --mazes MAZE --epsilons EPSILON --ablations --work NEW_FOLDER`.",
+    ]
+    return Result(cells=shown, ratios=ratios, notes=notes, facts={"cells": len(rows)})
+
+
+def _episodes(scale: Scale) -> str:
+    length = scale.episode_steps
+    if length is None:
+        return ""
+    return f" in {scale.steps // length:,} episodes of {length} steps"

@@ -1,0 +1,201 @@
+"""The utility tables of both methods: the settings of each scale, the rows beside ours."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.utility_cells import TABLE_MAZES, Scale, Table
+
+PAPER_N: Mapping[tuple[str, float | None], float] = {
+    ("umaze", 10.0): 0.99,
+    ("umaze", 1.0): 0.85,
+    ("medium", 10.0): 0.97,
+    ("medium", 1.0): 0.79,
+    ("large", 10.0): 0.94,
+    ("large", 1.0): 0.59,
+}
+"""Share of the real-data return that IQL reaches in paper 000, tables III and VIII."""
+
+PAPER_J: Mapping[tuple[str, float | None], float] = {
+    ("umaze", 10.0): 0.70,
+    ("umaze", 1.0): 0.59,
+    ("medium", 10.0): 0.71,
+    ("medium", 1.0): 0.25,
+    ("large", 10.0): 0.44,
+    ("large", 1.0): 0.12,
+}
+"""The same of PrivORL-j, table II."""
+
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "no pre-training": {"training": {"pretraining": {"steps": 0}}},
+    "no curiosity": {"training": {"pretraining": {"curiosity_rate": 0.0}}},
+    "curiosity": {"training": {"pretraining": {"curiosity_rate": 0.3}}},
+    "curiosity in fine-tuning": {"training": {"curiosity_rate": 0.3}},
+    "pre-training only": {"training": {"rounds": 1}},
+    "rdp": {"privacy": {"accountant": "rdp"}},
+    "no frequencies": {"model": {"column_frequencies": 0}},
+    "plain coding": {"model": {"reward_levels": [], "action_margin": 0.0}},
+}
+
+HORIZONS = (8, 16, 32, 64)
+
+VARIANTS_J: Mapping[str, Mapping[str, Any]] = {
+    "privorl_j_unet": {"method": "privorl_j_unet"},
+    "privorl_n": {"method": "privorl_n"},
+    "frequencies": {"model": {"column_frequencies": 4}},
+    "pre-training only": {"training": {"rounds": 1}},
+    **{f"horizon {horizon}": {"model": {"horizon": horizon}} for horizon in HORIZONS},
+}
+"""Other rows of PrivORL-j's table; with another method its own overrides apply."""
+
+
+_FAST_IQL = {
+    "hidden": [128, 128],
+    "learning_rate": 3e-4,
+    "polyak": 0.05,
+    "discount": 0.98,
+    "beta": 10.0,
+    "expectile": 0.9,
+}
+_FAST_TD3BC = {"hidden": [128, 128], "learning_rate": 1e-3, "polyak": 0.05, "discount": 0.97}
+
+_N_CPU = {
+    "model": {"width": 256, "depth": 5, "column_frequencies": 4},
+    "training": {
+        "rounds": 2000,
+        "expected_batch_size": 4096,
+        "clip_norm": 1.0,
+        "block_rounds": 50,
+        "spare": 50,
+        "optimiser": {"learning_rate": 1e-3, "schedule": "cosine"},
+        "pretraining": {"steps": 5000, "batch_size": 1024, "curiosity_rate": 0.0},
+        "sampling": {"steps": 32, "churn": 0.0},
+    },
+}
+_N_QUICK = {
+    "model": {"width": 32, "depth": 1},
+    "training": {
+        "rounds": 20,
+        "expected_batch_size": 256,
+        "pretraining": {"steps": 20, "batch_size": 64, "curiosity_rate": 0.0},
+        "sampling": {"steps": 4, "churn": 0.0},
+    },
+}
+_N_PAPER = {
+    "model": {"width": 1024, "depth": 6},
+    "training": {
+        "rounds": 10_000,
+        "expected_batch_size": 4096,
+        "optimiser": {"learning_rate": 3e-4},
+        "pretraining": {"steps": 50_000, "curiosity_rate": 0.3},
+        "sampling": {"steps": 128},
+    },
+    "runtime": {"gpus_per_worker": 1},
+}
+
+CPU = Scale(
+    steps=1_000_000,
+    synthetic=200_000,
+    delta=1e-7,
+    overrides={"privorl_n": _N_CPU},
+    agents={"iql": _FAST_IQL, "td3bc": _FAST_TD3BC},
+    agent_steps=10_000,
+    episodes=20,
+)
+QUICK = replace(
+    CPU,
+    steps=4000,
+    synthetic=2000,
+    delta=1e-5,
+    overrides={"privorl_n": _N_QUICK},
+    agent_steps=20,
+    episodes=2,
+    seeds=2,
+)
+PAPER_SCALE = replace(
+    CPU,
+    synthetic=1_000_000,
+    overrides={"privorl_n": _N_PAPER},
+    agents={"iql": {}, "td3bc": {}},
+    agent_steps=500_000,
+    episodes=100,
+    seeds=5,
+)
+
+_EPISODE_STEPS = 64
+_J_TRAINING_CPU: Mapping[str, Any] = {
+    "rounds": 100,
+    "expected_batch_size": 512,
+    "max_fragments_per_unit": 8,
+    "clip_norm": 1.0,
+    "block_rounds": 10,
+    "spare": 10,
+    "optimiser": {"learning_rate": 5e-4, "schedule": "cosine", "ema_decay": 0.95},
+    "pretraining": {"steps": 6000, "batch_size": 64, "curiosity_rate": 0.0},
+    "sampling": {"steps": 20},
+}
+_J_TRAINING_QUICK: Mapping[str, Any] = {
+    "rounds": 4,
+    "expected_batch_size": 12,
+    "max_fragments_per_unit": 8,
+    "pretraining": {"steps": 4, "batch_size": 16, "curiosity_rate": 0.0},
+    "sampling": {"steps": 2},
+}
+CPU_J = replace(
+    CPU,
+    steps=20_000 * _EPISODE_STEPS,
+    episode_steps=_EPISODE_STEPS,
+    delta=1e-6,
+    overrides={
+        "privorl_j": {
+            "model": {"width": 64, "depth": 2, "horizon": 16},
+            "training": _J_TRAINING_CPU,
+        },
+        "privorl_j_unet": {
+            "model": {"width": 32, "depth": 3, "horizon": 32},
+            "training": _J_TRAINING_CPU,
+        },
+        "privorl_n": {**_N_CPU, "privacy": {"delta": 5e-8}},  # a transition is one of 1.28 million
+    },
+)
+QUICK_J = replace(
+    QUICK,
+    steps=60 * _EPISODE_STEPS,
+    synthetic=20 * _EPISODE_STEPS,
+    episode_steps=_EPISODE_STEPS,
+    overrides={
+        "privorl_j": {
+            "model": {"width": 8, "depth": 1, "heads": 2, "horizon": 32},
+            "training": _J_TRAINING_QUICK,
+        },
+        "privorl_j_unet": {
+            "model": {"width": 4, "depth": 2, "horizon": 32},
+            "training": _J_TRAINING_QUICK,
+        },
+        "privorl_n": _N_QUICK,
+    },
+)
+
+
+TABLES: Mapping[str, Table] = {
+    "privorl_n": Table(
+        name="utility_maze2d",
+        method="privorl_n",
+        scales={"cpu": CPU, "quick": QUICK, "paper": PAPER_SCALE},
+        variants=ABLATIONS,
+        paper=PAPER_N,
+        mazes=TABLE_MAZES,
+        epsilons=("1", "10", "0.3", "none"),
+    ),
+    "privorl_j": Table(
+        name="utility_maze2d_j",
+        method="privorl_j",
+        scales={"cpu": CPU_J, "quick": QUICK_J},
+        variants=VARIANTS_J,
+        paper=PAPER_J,
+        mazes=TABLE_MAZES[:1],
+        epsilons=("10", "1"),
+        rows=("privorl_j_unet", "privorl_n"),
+        rows_epsilon="10",
+    ),
+}

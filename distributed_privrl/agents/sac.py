@@ -1,0 +1,342 @@
+"""SAC: soft actor-critic with automatic temperature, in anything that steps in batches.
+
+Reference: Haarnoja et al., "Soft actor-critic algorithms and applications" (2018), algorithm 1;
+paper 001, algorithm 4 (inside a pessimistic model).
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+from torch import Tensor
+
+from distributed_privrl.agents.algorithm import Batch, Sizes
+from distributed_privrl.agents.edac import (
+    EDAC,
+    LOG_STD_RANGE,
+    EDACConfig,
+    EDACLosses,
+    EDACNetworks,
+    edac_losses,
+)
+from distributed_privrl.agents.normalisation import Normalisation
+from distributed_privrl.agents.policy import ActionScale, Policy
+from distributed_privrl.agents.replay import ReplayBuffer, sampled_rows
+from distributed_privrl.agents.squashed_gaussian import squashed_gaussian
+from distributed_privrl.agents.training import as_batch, make_optimiser, update
+from distributed_privrl.core.checks import check_positive, check_probability
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.random import Streams
+
+
+class BatchEnvironment(Protocol):
+    """Something that steps many rows at once; methods depend on their arguments alone."""
+
+    def reset(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return start observations ``(count, O)``, float32, in raw units."""
+        ...
+
+    def step(
+        self, observations: Tensor, actions: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what follows ``actions``.
+
+        Args:
+            observations: (M, O), raw.
+            actions: (M, A), raw, inside their bounds.
+            generator: whatever chance the environment has comes from it.
+
+        Returns:
+            next observations (M, O), rewards (M,) and terminated (M,) bool.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SacConfig(EDACConfig):
+    """Hyper-parameters.
+
+    Args:
+        hidden: widths of the hidden layers of every network.
+        batch_size: rows of a batch (N).
+        learning_rate: of Adam: actor, critics and temperature.
+        discount: of future rewards.
+        polyak: step of the target critics towards the critics.
+        critics: how many (E); the lowest counts.
+        eta: weight of the diversity of the critics' slopes; 0: plain SAC.
+        target_entropy: of the actor; None: -A.
+        environments: rows that the environment steps at once (M).
+        horizon: steps after which a row starts anew, without being terminal.
+        gradient_steps: gradient steps for each step of the environment's M rows.
+        warmup: rows taken by uniform actions before the first gradient step.
+        capacity: rows that the replay buffer keeps.
+        real_share: share of a batch drawn from fixed rows instead, where there are any.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    critics: int = 2
+    eta: float = 0.0
+    target_entropy: float | None = None
+    environments: int = 64
+    horizon: int = 200
+    gradient_steps: int = 1
+    warmup: int = 5_000
+    capacity: int = 1_000_000
+    real_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probability("real_share", self.real_share, zero_allowed=True)
+        if self.target_entropy is not None and not np.isfinite(self.target_entropy):
+            raise ConfigError(f"target_entropy must be finite, got {self.target_entropy!r}")
+        if max(self.warmup, self.environments) > self.capacity:
+            raise ConfigError(
+                f"capacity={self.capacity} must be at least warmup={self.warmup} and"
+                f" environments={self.environments}"
+            )
+
+
+@dataclass(frozen=True)
+class SAC(EDAC):
+    """Soft actor-critic: EDAC with two critics and no diversity.
+
+    Args:
+        config: hyper-parameters.
+    """
+
+    config: SacConfig = field(default_factory=SacConfig)
+    name: ClassVar[str] = "sac"
+
+    def losses(self, networks: EDACNetworks, batch: Batch, *, step: int) -> EDACLosses:
+        """Return all three losses; see `Algorithm.losses`."""
+        return edac_losses(networks, batch, self.config, target_entropy=self.config.target_entropy)
+
+
+class SacProgress(NamedTuple):
+    """How it goes."""
+
+    steps: int
+    """Gradient steps so far."""
+    episode_return: float
+    """Mean return of the episodes that ended since the last report; nan if none did."""
+    temperature: float
+    """Weight of the entropy."""
+
+
+class SacTrainer:
+    """Soft actor-critic in an environment that steps in batches, resumable at any step.
+
+    Observations and actions of the environment are raw; networks see normalised observations and
+    actions in [-1, 1]. Rows start at different ages, so that episodes do not end all at once.
+
+    Args:
+        config: hyper-parameters.
+        environment: where to act.
+        observation_width: O.
+        action_low: (A,) lower bounds.
+        action_high: (A,) upper bounds.
+        streams: public random streams; the same streams give the same policy.
+        normalisation: of the observations, from public facts; None: as they are.
+        real_rows: ``(N, R)`` packed as by `training.packed_rows` under the same normalisation;
+            ``real_share`` of each batch comes from them. The policy then depends on them.
+
+    Raises:
+        ConfigError: bounds, rows or normalisation do not fit together.
+    """
+
+    def __init__(
+        self,
+        config: SacConfig,
+        environment: BatchEnvironment,
+        *,
+        observation_width: int,
+        action_low: NDArray[np.floating],
+        action_high: NDArray[np.floating],
+        streams: Streams,
+        normalisation: Normalisation | None = None,
+        real_rows: Tensor | None = None,
+    ) -> None:
+        self._config, self._environment = config, environment
+        check_positive("observation_width", observation_width)
+        self._sizes = Sizes(observation_width, len(action_low))
+        self._normalisation = normalisation or Normalisation.identity(observation_width)
+        self._action_space = Box(np.float32(action_low), np.float32(action_high))
+        scale = ActionScale.of(self._action_space)
+        self._low, self._high = torch.from_numpy(scale.low), torch.from_numpy(scale.high)
+        self._mean = torch.from_numpy(self._normalisation.mean)
+        self._spread = torch.from_numpy(self._normalisation.spread)
+        width = 2 * observation_width + len(action_low) + 2
+        self._real_rows = _checked_rows(real_rows, width)
+        self._generators = {
+            name: torch.Generator().manual_seed(streams.integer(name))
+            for name in ("initial weights", "environment", "exploration", "batches", "noise")
+        }
+        self._algorithm = SAC(config)
+        self.networks = self._algorithm.networks(self._sizes, self._generators["initial weights"])
+        self._optimiser = make_optimiser(self._algorithm, self.networks)
+        self._buffer = ReplayBuffer(config.capacity, width)
+        self.steps = 0
+        """Gradient steps so far."""
+        rows = config.environments
+        self._observations = environment.reset(rows, self._generators["environment"])
+        self._ages = torch.arange(rows) * config.horizon // rows
+        self._returns = torch.where(self._ages > 0, torch.nan, 0.0)
+        self._ended: list[Tensor] = []
+
+    def advance(self, steps: int) -> SacProgress:
+        """Take ``steps`` gradient steps, and the environment's steps that belong to them."""
+        for _ in range(steps):
+            if self.steps % self._config.gradient_steps == 0:
+                self._collect()
+            while self._buffer.size < self._config.warmup:
+                self._collect()
+            self.steps += 1
+            update(
+                self._algorithm,
+                self.networks,
+                self._optimiser,
+                self._batch(),
+                step=self.steps,
+                steps=self.steps,
+            )
+        ended = torch.cat([torch.empty(0), *self._ended])
+        self._ended.clear()
+        temperature = float(self.networks.log_temperature.detach().exp())
+        return SacProgress(self.steps, float(ended[ended.isfinite()].mean()), temperature)
+
+    def policy(self) -> Policy:
+        """Return the deterministic policy; it shares its weights and goes on learning."""
+        return Policy(
+            self.networks.actor,
+            normalisation=self._normalisation,
+            observation_space=Box(-np.inf, np.inf, (self._sizes.observation,)),
+            action_space=self._action_space,
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Return copies of everything that `restore` needs, the replay buffer included."""
+        tensors = {f"networks.{k}": v.clone() for k, v in self.networks.state_dict().items()}
+        for index, moments in self._optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{index}.{k}": v.clone() for k, v in moments.items()}
+        tensors |= {f"buffer.{k}": v for k, v in self._buffer.state().items()}
+        tensors |= {f"generator.{k}": v.get_state() for k, v in self._generators.items()}
+        return tensors | {
+            "observations": self._observations.clone(),
+            "ages": self._ages.clone(),
+            "returns": self._returns.clone(),
+            "steps": torch.tensor(self.steps),
+        }
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Continue from ``state`` of a trainer with the same configuration and environment.
+
+        Raises:
+            ConfigError: it is not of such a trainer.
+        """
+        try:
+            self._restore(state)
+        except (KeyError, RuntimeError) as error:
+            raise ConfigError(f"state is not of this trainer: {error}") from error
+
+    def _restore(self, state: dict[str, Tensor]) -> None:
+        self.networks.load_state_dict(_part(state, "networks."))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in _part(state, "optimiser.").items():
+            index, _, key = name.partition(".")
+            moments.setdefault(int(index), {})[key] = value.clone()
+        groups = self._optimiser.state_dict()["param_groups"]
+        self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        self._buffer.restore(_part(state, "buffer."))
+        for name, generator in self._generators.items():
+            generator.set_state(state[f"generator.{name}"])
+        self._observations, self._ages, self._returns = (
+            state[name].clone() for name in ("observations", "ages", "returns")
+        )
+        self.steps = int(state["steps"])
+        self._ended.clear()
+
+    @torch.no_grad()
+    def _collect(self) -> None:
+        """Step every row once, keep what happened, and start anew those that ended."""
+        source = self._generators["environment"]
+        before, shown = self._observations, self._normalised(self._observations)
+        unit = self._explore(shown)
+        raw = _from_unit(unit, self._low, self._high)
+        after, rewards, terminated = self._environment.step(before, raw, source)
+        columns = (shown, unit, self._normalised(after), rewards[:, None], ~terminated[:, None])
+        self._buffer.add(torch.cat(columns, dim=1))
+        self._returns += rewards
+        self._ages += 1
+        over = (terminated | (self._ages >= self._config.horizon)).nonzero().squeeze(1)
+        self._observations = after
+        if len(over):
+            self._ended.append(self._returns[over])
+            fresh = self._environment.reset(len(over), source)
+            self._observations = after.index_copy(0, over, fresh)
+            self._ages[over], self._returns[over] = 0, 0.0
+
+    def _explore(self, shown: Tensor) -> Tensor:
+        """Return actions ``(M, A)`` in [-1, 1]: uniform in the warm-up, then the actor's."""
+        source, shape = self._generators["exploration"], (len(shown), self._sizes.action)
+        if self._buffer.size < self._config.warmup:
+            return 2 * torch.rand(shape, generator=source) - 1
+        noise = torch.randn(shape, generator=source)
+        return self.networks.distribution(shown).sample(noise)[0]
+
+    def _batch(self) -> Batch:
+        count, source = self._config.batch_size, self._generators["batches"]
+        real = 0 if self._real_rows is None else round(self._config.real_share * count)
+        rows = self._buffer.sample(count - real, source)
+        if self._real_rows is not None and real:
+            rows = torch.cat((rows, sampled_rows(self._real_rows, real, source)))
+        width = self._algorithm.noise_width(self._sizes)
+        noise = torch.randn(count, width, generator=self._generators["noise"])
+        return as_batch(rows, self._sizes, noise)
+
+    def _normalised(self, observations: Tensor) -> Tensor:
+        return (observations - self._mean) / self._spread
+
+
+@torch.no_grad()
+def sample_actions(policy: Policy, observations: Tensor, generator: torch.Generator) -> Tensor:
+    """Return actions ``(M, A)`` drawn from the distributions that a policy of SAC acts by.
+
+    Args:
+        policy: from `SacTrainer.policy`, or loaded: its network holds the deviations as well.
+        observations: (M, O), raw.
+        generator: source of the draws.
+
+    Raises:
+        ConfigError: the network has no deviations.
+    """
+    scale = ActionScale.of(policy.action_space)
+    mean, spread = (
+        torch.from_numpy(side) for side in (policy.normalisation.mean, policy.normalisation.spread)
+    )
+    output = policy.network((observations - mean) / spread)
+    if output.shape[1] != 2 * len(scale.low):
+        raise ConfigError("policy has no standard deviations to sample by: train it by SAC")
+    noise = torch.randn(len(output), len(scale.low), generator=generator)
+    unit, _ = squashed_gaussian(output, log_std_range=LOG_STD_RANGE).sample(noise)
+    return _from_unit(unit, torch.from_numpy(scale.low), torch.from_numpy(scale.high))
+
+
+def _from_unit(unit: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    raw = low + (unit + 1) / 2 * (high - low)
+    return torch.minimum(torch.maximum(raw, low), high)
+
+
+def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def _checked_rows(rows: Tensor | None, width: int) -> Tensor | None:
+    if rows is not None and (rows.dim() != 2 or rows.shape[1] != width or not len(rows)):
+        raise ConfigError(f"real_rows must be (N, {width}) with N > 0, got {tuple(rows.shape)}")
+    return rows

@@ -1,0 +1,78 @@
+"""Environments as pure functions of many states at once, equal to the registered ones."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Step(NamedTuple):
+    """What M states and actions lead to."""
+
+    states: NDArray[np.float64]
+    """(M, S)."""
+    rewards: NDArray[np.float64]
+    """(M,)."""
+    terminated: NDArray[np.bool_]
+    """(M,): the state has no future."""
+
+
+class Simulator(Protocol):
+    """A registered environment's motion, rewards and starts, without its clock.
+
+    A state holds all that decides the future, in float64; an observation is what the environment
+    shows of it.
+    """
+
+    @property
+    def environment(self) -> str:
+        """The Gymnasium id."""
+        ...
+
+    def reset(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Return first states ``(M, S)``, drawn as the environment draws them.
+
+        Args:
+            count: M.
+            generator: source of the draws.
+        """
+        ...
+
+    def observe(self, states: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return what the environment shows ``(M, O)`` of ``states`` ``(M, S)``."""
+        ...
+
+    def states_of(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """Return states ``(M, S)`` that show ``observations`` ``(M, O)``, and move as seen there.
+
+        What an observation leaves out (full turns, a position that nothing depends on) is taken
+        as zero, and what it clips as the clipped value.
+        """
+        ...
+
+    def step(self, states: NDArray[np.float64], actions: NDArray[np.float32]) -> Step:
+        """Return what ``actions`` ``(M, A)``, in the environment's units, lead to."""
+        ...
+
+
+def simulator_of(environment: str) -> Simulator:
+    """Return the simulator of a registered environment.
+
+    Args:
+        environment: Gymnasium id: Pendulum-v1, one of our cart-poles, or one of MuJoCo's whose
+            observation is all positions but the first and all velocities.
+
+    Raises:
+        ConfigError: the environment has no simulator.
+        MissingExtraError: mujoco is not installed, and the environment needs it.
+    """
+    from distributed_privrl.environments.cartpole import CARTPOLES
+    from distributed_privrl.environments.pendulum import PENDULUM, Pendulum
+
+    if environment == PENDULUM:
+        return Pendulum()
+    if environment in CARTPOLES:
+        return CARTPOLES[environment]
+    from distributed_privrl.environments.locomotion import Locomotion
+
+    return Locomotion(environment)

@@ -1,0 +1,1 @@
+"""PriMORL: a policy learned inside a private ensemble of dynamics models (paper 001)."""

@@ -1,0 +1,179 @@
+"""Configuration of PriMORL."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from distributed_privrl.core.config import (
+    EvaluationConfig,
+    PolicyOutputConfig,
+    PositiveFloat,
+    PositiveInt,
+    RunConfig,
+    StrictModel,
+)
+from distributed_privrl.methods.primorl.start_states import NoisyStarts
+from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.plan import RoundsConfig
+
+
+class DynamicsConfig(StrictModel):
+    """The ensemble of Gaussian models of the next state and the reward (paper 001, section 4.2)."""
+
+    members: PositiveInt = Field(default=3, description="models of the ensemble (N)")
+    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
+        default=(64, 64), description="widths of each model's hidden layers"
+    )
+    difference_share: PositiveFloat = Field(
+        default=0.1,
+        description="about how much of an observation's range one step moves; scales what the"
+        " models predict, and is public",
+    )
+
+
+class LocalTrainingConfig(StrictModel):
+    """What one trajectory does to the ensemble (paper 001, algorithm 2, lines 7 to 15)."""
+
+    epochs: PositiveInt = Field(default=1, description="passes over the trajectory (E)")
+    batch_size: PositiveInt = Field(default=50, description="steps of the trajectory a batch (B)")
+    learning_rate: PositiveFloat = Field(default=1e-2, description="of plain gradient descent")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="decoupled, inside the local steps"
+    )
+    clipping: Literal["concatenated", "flat", "per_layer"] = Field(
+        default="concatenated",
+        description="the whole ensemble's vector at C, each model's at C / sqrt(N), or each layer's"
+        " at C / sqrt(N L): the sensitivity is C each time",
+    )
+    projection: Literal["end", "batch"] = Field(
+        default="end", description="clip after the last batch, or after each (the paper)"
+    )
+    shuffle: bool = Field(
+        default=False, description="draw the order of the steps instead of the recorded one"
+    )
+
+
+class PolicyTrainingConfig(StrictModel):
+    """SAC inside the pessimistic model (paper 001, algorithm 4)."""
+
+    steps: PositiveInt = Field(default=10_000, description="gradient steps")
+    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
+        default=(256, 256), description="widths of the hidden layers of actor and critics"
+    )
+    batch_size: PositiveInt = Field(default=256, description="rows a gradient step")
+    learning_rate: PositiveFloat = Field(default=3e-4, description="of actor, critics, temperature")
+    discount: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.99, description="of future rewards"
+    )
+    polyak: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.005, description="step of the target critics"
+    )
+    target_entropy: float | None = Field(
+        default=None, description="that the temperature holds (default: -A; paper: -3)"
+    )
+    rollouts: PositiveInt = Field(default=64, description="rollouts of the model in parallel")
+    horizon: PositiveInt = Field(default=200, description="steps of a rollout (H)")
+    gradient_steps: PositiveInt = Field(
+        default=1, description="gradient steps for each step of all rollouts"
+    )
+    penalty: Literal["max_pairwise_difference", "max_aleatoric", "none"] = Field(
+        default="max_pairwise_difference", description="uncertainty that lowers the reward (u)"
+    )
+    penalty_weight: Annotated[float, Field(ge=0)] = Field(
+        default=0.5, description="by how much (lambda)"
+    )
+    starts: PositiveInt | NoisyStarts = Field(
+        default=1000,
+        description="where rollouts begin: so many resets of data.environment, or {epsilon: E}: a"
+        " Gaussian of first observations, found with noise",
+    )
+    checkpoint_steps: PositiveInt = Field(
+        default=2000, description="gradient steps between checkpoints that a resume goes on from"
+    )
+
+
+class PrimorlTraining(RoundsConfig):
+    """Private rounds over trajectories, then a policy."""
+
+    rounds: PositiveInt = Field(default=350, description="private rounds (T)")
+    expected_batch_size: PositiveInt = Field(
+        default=600, description="units that take part in a round on average (q x units)"
+    )
+    clip_norm: PositiveFloat = Field(
+        default=0.3, description="L2 bound of a unit's change of the ensemble (C)"
+    )
+    clip: bool = Field(
+        default=True, description="false: no clipping, for runs without privacy alone (NO CLIP)"
+    )
+    noise_multiplicity: Literal[1] = Field(default=1, description="of no use here")
+    optimiser: OptimiserConfig = OptimiserConfig(
+        learning_rate=3e-3, schedule="cosine", ema_decay=0.95
+    )
+    local: LocalTrainingConfig = LocalTrainingConfig()
+    policy: PolicyTrainingConfig = PolicyTrainingConfig()
+
+
+class PolicyEvaluationConfig(EvaluationConfig):
+    """How the policy is tried in ``data.environment``, a public simulator."""
+
+    episodes: Annotated[int, Field(ge=0)] = Field(
+        default=20, description="episodes of each evaluation; 0: none"
+    )
+    every: PositiveInt = Field(
+        default=2000, description="gradient steps of the policy between evaluations"
+    )
+    horizon: PositiveInt = Field(
+        default=50, description="steps over which the model's error is measured there"
+    )
+
+
+class EnsembleOutputConfig(PolicyOutputConfig):
+    """What the run releases: the policy in two forms, and the ensemble."""
+
+    torchscript: Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.pt$")] = Field(
+        default="policy.pt", description="file of the policy as TorchScript"
+    )
+    ensemble: Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.safetensors$")] = Field(
+        default="ensemble.safetensors", description="file of the dynamics models"
+    )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files that are released, the policy first."""
+        return (self.policy, self.torchscript, self.ensemble)
+
+
+class PrimorlConfig(RunConfig):
+    """PriMORL: a policy from a private ensemble of dynamics models."""
+
+    method: Literal["primorl"] = "primorl"
+    model: DynamicsConfig = DynamicsConfig()
+    training: PrimorlTraining = PrimorlTraining()
+    output: EnsembleOutputConfig = EnsembleOutputConfig()
+    evaluation: PolicyEvaluationConfig = PolicyEvaluationConfig()
+
+
+class MopoPolicyConfig(PolicyTrainingConfig):
+    """SAC inside the model, with recorded rows in every batch."""
+
+    real_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.05, description="share of a batch that is recorded rows"
+    )
+
+
+class MopoTraining(PrimorlTraining):
+    """Minibatches of all rows, then a policy; without privacy."""
+
+    rounds: PositiveInt = Field(default=10_000, description="gradient steps of the ensemble")
+    expected_batch_size: PositiveInt = Field(default=256, description="rows a member and step")
+    optimiser: OptimiserConfig = OptimiserConfig(
+        learning_rate=1e-3, schedule="cosine", ema_decay=0.99
+    )
+    policy: MopoPolicyConfig = MopoPolicyConfig()
+
+
+class MopoConfig(PrimorlConfig):
+    """MOPO, the reference without privacy: its policy goes to ``private/``."""
+
+    method: Literal["mopo"] = "mopo"  # type: ignore[assignment]
+    training: MopoTraining = MopoTraining()

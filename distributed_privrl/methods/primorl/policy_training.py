@@ -1,0 +1,194 @@
+"""SAC inside the pessimistic model, in an actor of its own, resumable.
+
+Reference: paper 001, algorithm 4.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distributed_privrl.agents.normalisation import Normalisation
+from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.sac import SacConfig, SacTrainer
+from distributed_privrl.agents.training import packed_rows
+from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.evaluation.returns import evaluate_policy
+from distributed_privrl.methods.primorl.config import (
+    MopoPolicyConfig,
+    PolicyEvaluationConfig,
+    PolicyTrainingConfig,
+)
+from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
+from distributed_privrl.methods.primorl.model_environment import ModelEnvironment, PessimisticModel
+from distributed_privrl.methods.primorl.mopo import proper_rows
+from distributed_privrl.methods.primorl.start_states import StartStates
+from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.worker import ShardSource
+
+CURVE = "policy_curve.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTrainerSpec:
+    """What a policy's training is built from: the ensemble that was released, and public facts.
+
+    Args:
+        run_id: the run's name in the ledger.
+        ensemble: checkpoint of the private rounds.
+        facts: what is public about the ensemble.
+        starts: where rollouts begin.
+        folder: where training is kept.
+        config: of SAC and of the pessimism.
+        evaluation: how the policy is tried along the way.
+        environment: Gymnasium id of a public simulator to try it in; None: nowhere.
+        seed: the run's public seed.
+        real: recorded rows that take part in every batch, of a run without privacy alone.
+    """
+
+    run_id: str
+    ensemble: Path
+    facts: EnsembleFacts
+    starts: StartStates
+    folder: Path
+    config: PolicyTrainingConfig
+    evaluation: PolicyEvaluationConfig
+    environment: str | None
+    seed: int
+    real: ShardSource | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the trainer's state is kept."""
+        return self.folder / "policy_training.safetensors"
+
+    @property
+    def curve(self) -> Path:
+        """Where the returns along the way are kept."""
+        return self.folder / CURVE
+
+    def trainer(self) -> SacTrainer:
+        """Return a fresh trainer in the pessimistic model."""
+        config, encoder = self.config, self.facts.encoder
+        tensors, _ = load_checkpoint(self.ensemble, run_id=self.run_id, stage="rounds")
+        model = PessimisticModel(
+            ensemble=self.facts.load(tensors["ema"]),
+            facts=self.facts.model_facts,
+            penalty=config.penalty,
+            penalty_weight=config.penalty_weight,
+        )
+        settings = SacConfig(
+            hidden=config.hidden,
+            batch_size=config.batch_size,
+            learning_rate=config.learning_rate,
+            discount=config.discount,
+            polyak=config.polyak,
+            target_entropy=config.target_entropy,
+            environments=config.rollouts,
+            horizon=config.horizon,
+            gradient_steps=config.gradient_steps,
+            real_share=config.real_share if isinstance(config, MopoPolicyConfig) else 0.0,
+        )
+        normalisation = observation_normalisation(encoder)
+        return SacTrainer(
+            settings,
+            ModelEnvironment(model=model, start_states=self.starts),
+            observation_width=model.facts.observation_width,
+            action_low=model.facts.actions.low.numpy(),
+            action_high=model.facts.actions.high.numpy(),
+            streams=Streams(self.seed).child("policy"),
+            normalisation=normalisation,
+            real_rows=None if self.real is None else self._real_rows(normalisation),
+        )
+
+    def _real_rows(self, normalisation: Normalisation) -> Tensor:
+        """Return recorded rows as the trainer's batches hold them. Private."""
+        encoder = self.facts.encoder
+        return packed_rows(
+            encoder.decode(proper_rows(self.real)),
+            observation_space=encoder.observation_space,
+            action_space=encoder.action_space,
+            normalisation=normalisation,
+        )
+
+
+def observation_normalisation(encoder: TransitionEncoder) -> Normalisation:
+    """Return the normalisation of observations that the encoder's public scaling means."""
+    columns = encoder.layout.blocks["observation"]
+    scaling = encoder.scaling
+    return Normalisation(
+        mean=scaling.offset[columns].astype("float32"),
+        spread=scaling.scale[columns].astype("float32"),
+    )
+
+
+class PolicyTrainer:
+    """Trains the policy.
+
+    Privacy: reads the released ensemble, public start states and a public simulator: no event.
+    """
+
+    def __init__(self, spec: PolicyTrainerSpec) -> None:
+        torch.set_num_threads(1)
+        self._spec = spec
+        self._trainer = spec.trainer()
+        self._curve: list[dict[str, Any]] = []
+        if spec.checkpoint.exists():
+            tensors, state = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="policy")
+            self._trainer.restore(tensors)
+            self._curve = [
+                point for point in self._stored_curve() if point["step"] <= state.round_index
+            ]
+
+    def _stored_curve(self) -> list[dict[str, Any]]:
+        if not self._spec.curve.exists():
+            return []
+        with storage_errors(f"read {self._spec.curve}"):
+            return list(json.loads(self._spec.curve.read_text()))
+
+    def progress(self) -> int:
+        """Return the gradient steps done."""
+        return self._trainer.steps
+
+    def advance(self, steps: int) -> int:
+        """Take up to ``steps`` gradient steps and return how many are done in all."""
+        spec, total = self._spec, self._spec.config.steps
+        for _ in range(min(steps, total - self._trainer.steps)):
+            self._trainer.advance(1)
+            done = self._trainer.steps
+            if done % spec.evaluation.every == 0 or done == total:
+                self._evaluate(done)
+            if done % spec.config.checkpoint_steps == 0 or done == total:
+                self._save(done)
+        return self._trainer.steps
+
+    def _evaluate(self, done: int) -> None:
+        spec = self._spec
+        if spec.environment is None or not spec.evaluation.episodes:
+            return
+        returns = evaluate_policy(
+            self._trainer.policy(),
+            spec.environment,
+            episodes=spec.evaluation.episodes,
+            seed=Streams(spec.seed).child("policy").integer("evaluation"),
+        )
+        self._curve.append({"step": done, "returns": list(returns.per_episode)})
+
+    def _save(self, done: int) -> None:
+        spec = self._spec
+        write_atomically(spec.curve, json.dumps(self._curve), mode=0o600)
+        state = CheckpointState(run_id=spec.run_id, round_index=done, stage="policy")
+        save_checkpoint(spec.checkpoint, self._trainer.state(), state)
+
+
+def trained_policy(spec: PolicyTrainerSpec) -> Policy:
+    """Return the policy in the last checkpoint."""
+    trainer = spec.trainer()
+    tensors, _ = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="policy")
+    trainer.restore(tensors)
+    return trainer.policy()

@@ -1,0 +1,340 @@
+"""A run of PriMORL, step by step: bounds, private rounds over trajectories, a policy in the model.
+
+Reference: paper 001, algorithms 2 and 4.
+"""
+
+from pathlib import Path
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.spaces import environment_spaces, same_form
+from distributed_privrl.data.trajectories import TRANSITION
+from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
+from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
+from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrainer, check_mopo
+from distributed_privrl.methods.primorl.policy_training import (
+    PolicyTrainer,
+    PolicyTrainerSpec,
+    trained_policy,
+)
+from distributed_privrl.methods.primorl.start_states import (
+    NoisyStarts,
+    StartStates,
+    environment_starts,
+    release_start_states,
+)
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.rounds.bounding import find_bounds
+from distributed_privrl.rounds.charging import (
+    check_budget,
+    count_units,
+    declared_units,
+    open_charge,
+    settle_charge,
+)
+from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, RunContext
+from distributed_privrl.rounds.encoders import search_ranges
+from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.training import run_rounds
+from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+
+INITIAL = "initial.safetensors"
+TRAINED = "rounds.safetensors"
+STEPS_A_CALL = 50
+
+
+def charged_before(config: PrimorlConfig) -> dict[str, float]:
+    """Return the epsilon of what is released before the rounds, beside a count and bounds."""
+    starts = config.training.policy.starts
+    return {"starts": starts.epsilon} if isinstance(starts, NoisyStarts) else {}
+
+
+def plan_primorl(config: PrimorlConfig, units: UnitCount | None = None) -> RoundPlan:
+    """Return the plan of the rounds, for what is left of epsilon; opens no data.
+
+    Args:
+        config: of the run.
+        units: how many there are; None: as declared.
+
+    Raises:
+        ConfigError: the unit is a transition, settings do not fit together, or the number of units
+            is not declared.
+        UnsafeError: delta is not below 1/units.
+    """
+    _check(config)
+    return make_plan(
+        config.privacy,
+        config.training,
+        unit=config.data.unit,
+        units=declared_units(config.data) if units is None else units,
+        spent=config.data.charged_epsilon + sum(charged_before(config).values()),
+    )
+
+
+def _check(config: PrimorlConfig) -> None:
+    training, data = config.training, config.data
+    if isinstance(config, MopoConfig):
+        check_mopo(config)
+    if data.unit == TRANSITION:
+        raise ConfigError(
+            "data.unit=transition: primorl protects whole trajectories; set data.unit to"
+            " trajectory or to the unit's column"
+        )
+    starts = training.policy.starts
+    if not isinstance(starts, NoisyStarts) and data.environment is None:
+        raise ConfigError(
+            "rollouts of the model begin where data.environment resets to: name a Gymnasium id, or"
+            " set training.policy.starts to {epsilon: E} to find a start distribution with noise"
+        )
+    charged = data.charged_epsilon + sum(charged_before(config).values())
+    if config.privacy.epsilon is not None:
+        if not training.clip:
+            raise ConfigError(
+                "training.clip=false bounds no unit's change: it is for runs without privacy"
+                " (privacy.epsilon null)"
+            )
+        left_for_rounds(config.privacy.epsilon, charged)
+    elif charged:
+        raise ConfigError(
+            "data.units must be a number, data.bounds public and training.policy.starts a number"
+            " when privacy.epsilon is null"
+        )
+
+
+def run_primorl(config: PrimorlConfig, context: RunContext) -> MethodResult:
+    """Run PriMORL and return its policy and its ensemble.
+
+    Raises:
+        ConfigError: configuration and datasets do not fit together.
+        BudgetError: the ledger refuses; nothing has been drawn.
+
+    Privacy: unit ``data.unit`` (a trajectory, or whoever shares a column's value), relation
+    ``privacy.relation``; scaling from public facts, or from quantiles found with noise (event
+    ``pure_dp``); start states from a public simulator, or a Gaussian found with noise (event
+    ``laplace``); the number of units declared or counted with noise; beyond that, sensitive rows
+    touch the ensemble through private rounds alone (event ``poisson_gaussian``). The policy is
+    trained in the ensemble: post-processing. Without ``privacy.epsilon`` nothing is protected, and
+    the certificate says ``non_private``.
+    """
+    _check(config)
+    data, relation = config.data, Relation(config.privacy.relation)
+    if context.store.info(data.sensitive).kind == "transitions":
+        raise ConfigError(
+            f"{data.sensitive} holds independent transitions: primorl needs whole trajectories"
+        )
+    _check_simulator(config, context)
+    ranges = search_ranges(data, context.store, relation=relation)
+    EnsembleFacts.of(config.model, data, context.store, ranges)
+    check_budget(data, config.privacy, context, also=charged_before(config))
+    units, count_stage = count_units(data, context, relation=relation)
+    plan = plan_primorl(config, units)
+    stages = [] if count_stage is None else [count_stage]
+    found = None
+    if ranges is not None:
+        found, stage = find_bounds(data, context, ranges, relation=relation, units=units)
+        stages.append(stage)
+    facts = EnsembleFacts.of(config.model, data, context.store, found)
+    starts, start_stages = _starts(config, context, facts, relation=relation, units=units)
+    stages += start_stages
+    entries = [f"{context.run_id}/{stage.name}" for stage in stages]
+    open_charge(data, context, plan)
+    _initialise(config, context, facts)
+    if isinstance(config, MopoConfig):
+        _train_on_minibatches(config, context, facts)
+    else:
+        _train_ensemble(config, context, facts, plan)
+    spare_rounds = 0
+    if plan.mechanism is not None:
+        stage, spare_rounds = settle_charge("ensemble", data, context, plan)
+        stages.append(stage)
+        entries.append(context.run_id)
+    spec = _policy_spec(config, context, facts, starts)
+    _train_policy(spec, context)
+    return MethodResult(
+        stages=tuple(stages),
+        spare_rounds=spare_rounds,
+        ledger_entries=tuple(entries),
+        release=_release(config, context, spec),
+    )
+
+
+def _check_simulator(config: PrimorlConfig, context: RunContext) -> None:
+    """Check that the simulator has the dataset's spaces, before anything is charged."""
+    if config.data.environment is None:
+        return
+    info = context.store.info(config.data.sensitive)
+    observations, actions, made = environment_spaces(config.data.environment)
+    made.close()  # type: ignore[no-untyped-call]
+    for name, mine, theirs in (
+        ("observation", info.observation_space, observations),
+        ("action", info.action_space, actions),
+    ):
+        if not same_form(mine, theirs):
+            raise ConfigError(
+                f"data.environment={config.data.environment} has {name}s {theirs},"
+                f" {config.data.sensitive} has {mine}"
+            )
+
+
+def _starts(
+    config: PrimorlConfig,
+    context: RunContext,
+    facts: EnsembleFacts,
+    *,
+    relation: Relation,
+    units: UnitCount,
+) -> tuple[StartStates, list[Stage]]:
+    """Return where rollouts begin, and what that cost."""
+    asked = config.training.policy.starts
+    if isinstance(asked, NoisyStarts):
+        starts, stage = release_start_states(
+            asked,
+            config.data,
+            context,
+            encoder=facts.encoder,
+            bounds=facts.bounds,
+            relation=relation,
+            units=units,
+        )
+        return starts, [stage]
+    environment = str(config.data.environment)
+    streams = Streams(config.seed).child("starts")
+    return environment_starts(environment, count=asked, streams=streams), []
+
+
+def _initialise(config: PrimorlConfig, context: RunContext, facts: EnsembleFacts) -> None:
+    """Write the parameters that the rounds start from, the same for the same public seed."""
+    path = context.folder / INITIAL
+    if path.exists():
+        return
+    tensors = {"parameters": FlatParameters(facts.build(config.seed)).vector}
+    state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
+    save_checkpoint(path, tensors, state)
+
+
+def _train_ensemble(
+    config: PrimorlConfig, context: RunContext, facts: EnsembleFacts, plan: RoundPlan
+) -> None:
+    """Algorithm 2: private rounds over the sensitive units."""
+    training = config.training
+    update = facts.update(training.local, training.clip_norm if training.clip else None)
+    refs = shard_refs(
+        context.store,
+        config.data.sensitive,
+        count=config.runtime.workers,
+        unit=config.data.unit,
+        max_rows_per_unit=config.data.max_length,
+    )
+    specs = [
+        WorkerSpec(
+            source=StoredShard(ref=ref, encoder=facts.encoder_json),
+            local_update=update,
+            sampling_probability=plan.sampling_probability,
+            all_rows=True,
+            insecure_key=context.insecure_key,
+        )
+        for ref in refs
+    ]
+    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
+    server = context.executor.start(
+        ParameterServer,
+        [
+            ServerSpec(
+                run_id=context.run_id,
+                workers=workers,
+                initial=context.folder / INITIAL,
+                checkpoint=context.folder / TRAINED,
+                mechanism=plan.mechanism,
+                expected_units=plan.expected_units,
+                rounds=training.rounds,
+                max_rounds=plan.max_rounds,
+                block_rounds=training.block,
+                optimiser=training.optimiser,
+                ledger=context.ledger if plan.mechanism is not None else None,
+                insecure_key=context.insecure_key,
+            )
+        ],
+        service=True,
+    )
+    run_rounds(server, plan, progress=context.progress)
+    server.close()
+    workers.close()
+
+
+def _train_on_minibatches(config: MopoConfig, context: RunContext, facts: EnsembleFacts) -> None:
+    training = config.training
+    spec = MinibatchSpec(
+        run_id=context.run_id,
+        source=_all_rows(config, context, facts),
+        facts=facts,
+        initial=context.folder / INITIAL,
+        checkpoint=context.folder / TRAINED,
+        steps=training.rounds,
+        batch_size=training.expected_batch_size,
+        optimiser=training.optimiser,
+        seed=config.seed,
+    )
+    group = context.executor.start(MinibatchTrainer, [spec], repeat_lost_calls=True)
+    done = group.call("progress")[0]
+    while done < spec.steps:
+        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
+        context.progress("models without privacy", done, spec.steps)
+    group.close()
+
+
+def _all_rows(config: PrimorlConfig, context: RunContext, facts: EnsembleFacts) -> StoredShard:
+    (ref,) = shard_refs(
+        context.store,
+        config.data.sensitive,
+        count=1,
+        unit=config.data.unit,
+        max_rows_per_unit=config.data.max_length,
+    )
+    return StoredShard(ref=ref, encoder=facts.encoder_json)
+
+
+def _policy_spec(
+    config: PrimorlConfig, context: RunContext, facts: EnsembleFacts, starts: StartStates
+) -> PolicyTrainerSpec:
+    return PolicyTrainerSpec(
+        run_id=context.run_id,
+        ensemble=context.folder / TRAINED,
+        facts=facts,
+        starts=starts,
+        folder=context.folder,
+        config=config.training.policy,
+        evaluation=config.evaluation,
+        environment=config.data.environment,
+        seed=config.seed,
+        real=_all_rows(config, context, facts) if isinstance(config, MopoConfig) else None,
+    )
+
+
+def _train_policy(spec: PolicyTrainerSpec, context: RunContext) -> None:
+    """Algorithm 4: SAC inside the pessimistic model."""
+    group = context.executor.start(PolicyTrainer, [spec], repeat_lost_calls=True)
+    total = spec.config.steps
+    done = group.call("progress")[0]
+    while done < total:
+        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
+        context.progress("policy in the model", done, total)
+    group.close()
+
+
+def _release(config: PrimorlConfig, context: RunContext, spec: PolicyTrainerSpec) -> LearnedPolicy:
+    def save_ensemble(path: Path) -> None:
+        tensors, _ = load_checkpoint(spec.ensemble, run_id=context.run_id, stage="rounds")
+        spec.facts.save(tensors["ema"], path)
+
+    return LearnedPolicy(
+        save=lambda path: trained_policy(spec).save(path),
+        beside={
+            config.output.torchscript: lambda path: trained_policy(spec).export_torchscript(path),
+            config.output.ensemble: save_ensemble,
+        },
+    )

@@ -1,0 +1,310 @@
+"""Where rollouts of the model begin: the environment's resets, or a released Gaussian.
+
+Never private rows: a rollout from a recorded start would show it.
+
+Reference: paper 001, algorithm 4 (start states from the environment); PRIVACY.md section 5.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.config import DataConfig, PositiveFloat, StrictModel
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.spaces import environment_spaces
+from distributed_privrl.privacy.calibration import calibrate_laplace
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.mechanisms import LaplaceRelease
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.rounds.context import RunContext
+
+_FIXED_POINT = 2.0**26
+"""Moments are summed as whole multiples of one over this: exactly, up to 10^8 units."""
+_RESET_SEEDS = 2**31
+
+
+class NoisyStarts(StrictModel):
+    """No simulator is public: fit a Gaussian to noisy moments of the first observations."""
+
+    epsilon: PositiveFloat = Field(description="epsilon spent on both moments")
+    clip_norm: PositiveFloat | None = Field(
+        default=None,
+        description="L2 bound of a unit's standardised first observation (default: the root of"
+        " their number); a small one means little noise where all start near the middle",
+    )
+
+
+class StartStates(Protocol):
+    """Gives rollouts their first observations."""
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return ``(count, O)``, raw, float32."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PooledStarts:
+    """A pool of public start observations.
+
+    Args:
+        pool: (P, O), raw, float32.
+
+    Raises:
+        ConfigError: the pool is empty.
+    """
+
+    pool: Tensor
+
+    def __post_init__(self) -> None:
+        if self.pool.dim() != 2 or not len(self.pool):
+            raise ConfigError(f"pool must be (P, O) with P > 0, got {tuple(self.pool.shape)}")
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return ``(count, O)`` of the pool, drawn with replacement."""
+        return self.pool[torch.randint(len(self.pool), (count,), generator=generator)]
+
+
+def environment_starts(environment: str, *, count: int, streams: Streams) -> PooledStarts:
+    """Return the first observations of ``count`` resets of a registered environment.
+
+    Args:
+        environment: Gymnasium id of a public simulator.
+        count: resets (P).
+        streams: public random streams; they seed the resets.
+
+    Raises:
+        ConfigError: the environment is not registered, or cannot be made.
+    """
+    check_positive("count", count)
+    made = environment_spaces(environment)[2]
+    first = streams.integer("resets")
+    pool = [
+        gymnasium.spaces.flatten(
+            made.observation_space, made.reset(seed=(first + index) % _RESET_SEEDS)[0]
+        )
+        for index in range(count)
+    ]
+    made.close()  # type: ignore[no-untyped-call]
+    return PooledStarts(torch.from_numpy(np.array(pool)).float())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianStarts:
+    """A Gaussian, its draws clipped to public bounds.
+
+    Args:
+        mean: (O,), raw.
+        root: (O, O), a square root of the covariance: root @ root.T.
+        low: (O,), bounds.
+        high: (O,).
+    """
+
+    mean: Tensor
+    root: Tensor
+    low: Tensor
+    high: Tensor
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return ``(count, O)`` draws."""
+        noise = torch.randn(count, len(self.mean), generator=generator)
+        drawn = self.mean + noise @ self.root.T
+        return torch.minimum(torch.maximum(drawn, self.low), self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentsRelease:
+    """Noisy first and second moments of one vector a unit, x ``(O,)``, clipped to norm R.
+
+    What is summed is (x / R, x_i x_j / R^2 for i <= j), so both parts have a like share of noise.
+
+    Args:
+        width: O.
+        clip_norm: R, in L2.
+        epsilon: what the release costs.
+        relation: of the run.
+
+    Raises:
+        ConfigError: a value is out of range.
+
+    Privacy:
+        Unit: whoever contributes x. Relation: ``relation``. Sensitivity: sqrt(O) + (O + 1) / 2 in
+        L1, for |x|_1 <= sqrt(O) R and sum_(i<=j) |x_i x_j| = (|x|_1^2 + |x|_2^2) / 2; twice that
+        if one unit is replaced by another. Event: ``laplace``, pure.
+    """
+
+    width: int
+    clip_norm: float
+    epsilon: float
+    relation: Relation
+
+    def __post_init__(self) -> None:
+        for name in ("width", "clip_norm", "epsilon"):
+            check_positive(name, getattr(self, name))
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one unit moves `totals`, in L1."""
+        one = math.sqrt(self.width) + (self.width + 1) / 2
+        return 2 * one if self.relation is Relation.REPLACE_ONE else one
+
+    def mechanism(self, unit: str) -> LaplaceRelease:
+        """Return the release of `totals` with the least noise.
+
+        Args:
+            unit: what one person contributes.
+        """
+        budget = PrivacyBudget(epsilon=self.epsilon, delta=0.0, unit=unit, relation=self.relation)
+        return calibrate_laplace(budget=budget, sensitivity=self.sensitivity)
+
+    def totals(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sums over units ``(O + O (O + 1) / 2,)``. Private: for `mechanism` alone.
+
+        Args:
+            vectors: (U, O), standardised; a row that is not finite counts as zero.
+        """
+        finite = np.isfinite(vectors).all(axis=1, keepdims=True)
+        rows = np.where(finite, vectors, 0.0) / self.clip_norm
+        # Scaled down first, so that squares of huge numbers stay finite.
+        largest = np.maximum(1.0, np.abs(rows).max(axis=1, keepdims=True, initial=0.0))
+        rows = rows / largest
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = rows * np.minimum(largest, 1 / np.maximum(norms, 1e-300))
+        upper = np.triu_indices(self.width)
+        parts = np.concatenate([rows, rows[:, upper[0]] * rows[:, upper[1]]], axis=1)
+        # Cut towards zero after a hair off every number: no rounding reaches the sensitivity.
+        fixed = np.trunc(parts * (1 - 1e-12) * _FIXED_POINT).astype(np.int64)
+        totals: NDArray[np.float64] = fixed.sum(axis=0) / _FIXED_POINT
+        return totals
+
+    def moments(
+        self, totals: NDArray[np.float64], units: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean ``(O,)`` and a root of the covariance ``(O, O)`` from noisy ``totals``.
+
+        Noise can make a covariance of no distribution: its negative eigenvalues become zero.
+
+        Args:
+            totals: as `totals` has them.
+            units: the public number of them.
+        """
+        first, second = np.split(totals / units, [self.width])
+        mean = first * self.clip_norm
+        square = np.zeros((self.width, self.width))
+        square[np.triu_indices(self.width)] = second * self.clip_norm**2
+        square = square + np.triu(square, 1).T
+        values, vectors = np.linalg.eigh(square - np.outer(mean, mean))
+        return mean, vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def release_start_states(
+    asked: NoisyStarts,
+    data: DataConfig,
+    context: RunContext,
+    *,
+    encoder: TransitionEncoder,
+    bounds: Bounds,
+    relation: Relation,
+    units: UnitCount,
+) -> tuple[GaussianStarts, Stage]:
+    """Return a Gaussian of start observations, found with noise and charged.
+
+    Args:
+        asked: at what cost.
+        data: the sensitive dataset and its unit.
+        context: ledger, store and noise of the run.
+        encoder: its public offsets and scales standardise; Box observations.
+        bounds: public; draws are clipped to them.
+        relation: of the run.
+        units: how many there are; the fixed denominator.
+
+    Returns:
+        The start states and the certificate's stage.
+
+    Raises:
+        ConfigError: the dataset has no trajectories of this unit.
+        BudgetError: the release does not fit into the budget.
+
+    Privacy: unit ``data.unit``, relation as given. A unit's vector is the mean of the first
+    observations of its trajectories, those that are not finite left out, silently; without any it
+    is zero. Sensitivity: that of `MomentsRelease`. Event: ``laplace``, charged under the nonce
+    ``<run>/starts``, so that a resume draws no second time. Exact moments stay in this process and
+    are written nowhere; mean and covariance are post-processing.
+    """
+    columns = encoder.layout.blocks["observation"]
+    offset, scale = encoder.scaling.offset[columns], encoder.scaling.scale[columns]
+    release = MomentsRelease(
+        width=len(offset),
+        clip_norm=asked.clip_norm or math.sqrt(len(offset)),
+        epsilon=asked.epsilon,
+        relation=relation,
+    )
+    mechanism = release.mechanism(data.unit)
+
+    def draw() -> list[float]:
+        vectors = (_first_observations(data, context, len(offset)) - offset) / scale
+        totals = release.totals(vectors)
+        return [float(v) for v in mechanism.release(totals, context.noise_source())]
+
+    answer, entry = context.ledger.release_once(
+        nonce=f"{context.run_id}/starts",
+        dataset=data.sensitive,
+        fingerprint=context.fingerprint,
+        unit=data.unit,
+        relation=relation,
+        epsilon=asked.epsilon,
+        delta=0.0,
+        event=mechanism.event.model_dump(),
+        draw=draw,
+    )
+    totals = np.array(answer, np.float64)
+    if totals.shape != (release.width * (release.width + 3) // 2,):
+        raise ConfigError(f"the ledger's answer for {entry.id} is not of {release.width} columns")
+    mean, root = release.moments(totals, units.value)
+    starts = GaussianStarts(
+        mean=torch.from_numpy(mean * scale + offset).float(),
+        root=torch.from_numpy(root * scale[:, None]).float(),
+        low=torch.from_numpy(bounds.low[columns]).float(),
+        high=torch.from_numpy(bounds.high[columns]).float(),
+    )
+    return starts, _stage(data, mechanism, relation, units)
+
+
+def _first_observations(data: DataConfig, context: RunContext, width: int) -> NDArray[np.float64]:
+    """Return ``(U, O)``, a unit's mean in each row. Private: for `MomentsRelease` alone."""
+    sums: dict[int, NDArray[np.float64]] = {}
+    counts: dict[int, int] = {}
+    for chunk in context.store.iter_trajectories(data.sensitive, unit=data.unit):
+        first = chunk.observations[chunk.offsets[:-1] + np.arange(len(chunk))].astype(np.float64)
+        finite = np.isfinite(first).all(axis=1)
+        for unit, row in zip(chunk.unit_ids[finite].tolist(), first[finite], strict=True):
+            sums[unit] = sums[unit] + row if unit in sums else row
+            counts[unit] = counts.get(unit, 0) + 1
+    found = [sums[unit] / counts[unit] for unit in sums]
+    return np.stack(found) if found else np.zeros((0, width))
+
+
+def _stage(
+    data: DataConfig, mechanism: LaplaceRelease, relation: Relation, units: UnitCount
+) -> Stage:
+    return Stage(
+        name="starts",
+        dataset=data.sensitive,
+        unit=data.unit,
+        relation=relation,
+        units=units.value,
+        units_source=units.source,
+        accountant="pure",
+        delta=0.0,
+        events=(mechanism.event,),
+    )

@@ -1,0 +1,137 @@
+"""DP-FedAvg: a unit's vector is where its own local training ends, seen from where it started.
+
+Reference: paper 001, algorithm 2; McMahan et al. 2018, arXiv:1710.06963.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.rounds.ensemble_clipping import ClipStrategy, EnsembleClip
+from distributed_privrl.rounds.local_update import UnitBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedConfig:
+    """Local training on one unit's rows, and how its result is clipped.
+
+    Args:
+        batch_size: rows of a local batch (B).
+        epochs: local epochs over a unit's rows (E).
+        learning_rate: of the local steps.
+        weight_decay: a step keeps 1 - learning_rate x weight_decay of a parameter.
+        projection: clip after every local batch (algorithm 2, line 13), or after the last alone.
+        strategy: clip the whole ensemble, each member, or each layer of each member.
+        shuffle: take a unit's rows in an order of its own instead of as recorded.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    batch_size: int = 16
+    epochs: int = 1
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    projection: Literal["batch", "end"] = "batch"
+    strategy: ClipStrategy = "concatenated"
+    shuffle: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "learning_rate"):
+            check_positive(name, getattr(self, name))
+        if not 0 <= self.learning_rate * self.weight_decay < 1:
+            raise ConfigError(
+                f"learning_rate x weight_decay must lie in [0, 1), got {self.learning_rate:g} x"
+                f" {self.weight_decay:g}"
+            )
+        if self.projection not in ("batch", "end"):
+            raise ConfigError(f"projection must be batch or end, got {self.projection!r}")
+
+    @property
+    def kept(self) -> float:
+        """What weight decay leaves of a parameter in one step."""
+        return 1 - self.learning_rate * self.weight_decay
+
+
+class LocalTrainer(Protocol):
+    """Trains on one unit after the other, each from the same start; no unit sees another."""
+
+    @property
+    def draw_count(self) -> int:
+        """Standard normals that a row needs."""
+        ...
+
+    def differences(
+        self, parameters: NDArray[np.floating], batch: UnitBatch
+    ) -> Iterator[NDArray[np.floating]]:
+        """Yield start - end of consecutive units' training, ``(u, P)``, at most the next yield.
+
+        A unit without a valid row ends where it started; what is not finite is left so.
+
+        Args:
+            parameters: flat ``(P,)``, where each unit starts.
+            batch: the units.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FederatedUpdate:
+    """Sums the units' clipped local training; see `LocalUpdate`.
+
+    The sum is of start - end: a direction to descend along, as a gradient is. A server with plain
+    SGD at rate 1 moves by the mean of end - start, as in the paper.
+
+    Args:
+        trainer: trains on each unit.
+        clip: bounds what it returns.
+    """
+
+    trainer: LocalTrainer
+    clip: EnsembleClip
+
+    @property
+    def dimension(self) -> int:
+        """Length of a unit's vector."""
+        return self.clip.layout.dimension
+
+    def clipped_sum(
+        self, parameters: NDArray[np.floating], batch: UnitBatch
+    ) -> NDArray[np.floating]:
+        """Return the sum over units of their clipped vectors, ``(P,)`` float64.
+
+        Privacy: one vector a unit, L2 norm <= clip norm over all its rows, batches, epochs, members
+        and layers, whatever ``projection`` says; null for a unit whose training is not finite. The
+        sum is float64, so that of the rounding that the sensitivity pays for (`SUM_SLACK`) units x
+        2^-52 are used.
+        """
+        if parameters.shape != (self.dimension,):
+            raise ConfigError(
+                f"parameters must be of shape ({self.dimension},), got {parameters.shape}"
+            )
+        total = np.zeros(self.dimension)
+        for vectors in self.trainer.differences(parameters, batch):
+            self.clip.add_clipped(vectors, total)
+        return total
+
+
+def row_order(batch: UnitBatch, config: FederatedConfig, *, draws_used: int) -> NDArray[np.int64]:
+    """Return in which order each epoch takes a unit's rows, ``(U or 1, E, K)``.
+
+    Args:
+        batch: the units; those of their draws that come after the first ``draws_used`` sort their
+            rows, one draw an epoch.
+        config: says whether rows are shuffled.
+        draws_used: draws of a row that belong to its loss.
+    """
+    row = np.arange(batch.rows.shape[1])
+    if not config.shuffle:
+        return np.tile(row, (1, config.epochs, 1))
+    keys = batch.draws[:, :, draws_used : draws_used + config.epochs]
+    own = row < batch.row_counts[:, None]
+    return np.argsort(np.where(own[:, :, None], keys, np.inf).transpose(0, 2, 1), kind="stable")

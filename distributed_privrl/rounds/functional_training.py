@@ -1,0 +1,114 @@
+"""Local training of any module on many units in lock-step, each with parameters of its own."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from distributed_privrl.rounds.ensemble_clipping import EnsembleClip, scale
+from distributed_privrl.rounds.federated import FederatedConfig, row_order
+from distributed_privrl.rounds.local_update import RowLoss, UnitBatch
+from distributed_privrl.rounds.parameters import FlatParameters
+
+
+class _Losses(nn.Module):
+    """A row loss as a module, so that its parameters can be given."""
+
+    def __init__(self, module: nn.Module, row_loss: RowLoss) -> None:
+        super().__init__()
+        self.module = module
+        self._row_loss = row_loss
+
+    def forward(self, rows: Tensor, draws: Tensor) -> Tensor:
+        return self._row_loss(self.module, rows, draws)
+
+
+@dataclass
+class FunctionalTrainer:
+    """Steps many units at once, by `torch.func`; see `LocalTrainer`.
+
+    The path of modules without a kernel, and the oracle of kernels in tests.
+
+    Args:
+        module: the network; its parameters are re-pointed to one flat vector.
+        row_loss: loss of each row; rows must not meet in it.
+        config: of the local training.
+        clip: between batches, where the configuration asks for it.
+        units_at_once: memory grows with them.
+    """
+
+    module: nn.Module
+    row_loss: RowLoss
+    config: FederatedConfig
+    clip: EnsembleClip
+    units_at_once: int = 64
+    _flat: FlatParameters = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._flat = FlatParameters(self.module)
+        self._losses = _Losses(self.module, self.row_loss)
+        self._shapes = {name: p.shape for name, p in self.module.named_parameters()}
+        self._gradients = vmap(grad(self._mean_loss), randomness="error")
+
+    @property
+    def draw_count(self) -> int:
+        """The loss's normals, and one an epoch that sorts the rows."""
+        return self.row_loss.draw_count + self.config.epochs * self.config.shuffle
+
+    def differences(
+        self, parameters: NDArray[np.floating], batch: UnitBatch
+    ) -> Iterator[NDArray[np.floating]]:
+        """Yield start - end of consecutive units' training; see `LocalTrainer.differences`."""
+        self._flat.load(parameters)
+        for start in range(0, len(batch), self.units_at_once):
+            yield self._train(batch.part(start, start + self.units_at_once))
+
+    def _train(self, batch: UnitBatch) -> NDArray[np.floating]:
+        config, device = self.config, self._flat.vector.device
+        start = self._flat.vector.detach()
+        theta = start.repeat(len(batch), 1)
+        own = np.arange(batch.rows.shape[1]) < batch.row_counts[:, None]
+        valid = batch.valid & own
+        rows = np.where(valid[:, :, None], batch.rows, np.float32(0))
+        order = np.broadcast_to(
+            row_order(batch, config, draws_used=self.row_loss.draw_count),
+            (len(batch), config.epochs, rows.shape[1]),
+        )
+        loss_draws = batch.draws[:, :, : self.row_loss.draw_count]
+        begins = range(0, int(batch.row_counts.max(initial=0)), config.batch_size)
+        steps = list(itertools.product(range(config.epochs), begins))
+        for number, (epoch, begin) in enumerate(steps):
+            chosen = order[:, epoch, begin : begin + config.batch_size, None]
+            part_rows, part_draws, part_valid = (
+                torch.from_numpy(np.take_along_axis(values, chosen, axis=1)).to(device, start.dtype)
+                for values in (rows, loss_draws, valid[:, :, None])
+            )
+            mask = part_valid[:, :, 0]
+            gradients = self._gradients(theta, part_rows, part_draws, mask)
+            stepped = theta * config.kept - config.learning_rate * gradients
+            theta = torch.where(mask.any(dim=1, keepdim=True), stepped, theta)
+            if config.projection == "batch" and number + 1 < len(steps):
+                theta = start + self._clipped(theta - start)
+        return (start - theta).cpu().numpy()
+
+    def _clipped(self, moved: Tensor) -> Tensor:
+        """Return what a batch has moved, ``(U, P)``, back within the bound."""
+        values = moved.cpu().numpy()
+        scale(values, self.clip.segments, self.clip.factors(self.clip.norms(values)))
+        return torch.from_numpy(values).to(moved.device)
+
+    def _mean_loss(self, vector: Tensor, rows: Tensor, draws: Tensor, mask: Tensor) -> Tensor:
+        """Return the mean loss of one unit's valid rows, zero without any."""
+        parameters = {
+            f"module.{name}": vector[self._flat.slices[name]].view(shape)
+            for name, shape in self._shapes.items()
+            if name in self._flat.slices
+        }
+        losses = functional_call(self._losses, parameters, (rows, draws))
+        mean: Tensor = (losses * mask).sum() / mask.sum().clamp(min=1)
+        return mean

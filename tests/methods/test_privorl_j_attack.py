@@ -1,0 +1,236 @@
+"""The membership attack on PrivORL-j: a member is a trajectory, its loss a mean over fragments."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.fragments import load_fragments
+from distributed_privrl.data.shards import ShardRef
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import registry
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.attacks import attacked_rows
+from distributed_privrl.experiments.audit import Audit, audit_run
+from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.methods.privorl.attack import (
+    DRAWS,
+    NOISE_QUANTILES,
+    DiffusionAttack,
+    first_fragments,
+    open_trajectory_attack,
+)
+from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
+from tests.methods.walks import (
+    PUBLIC,
+    SENSITIVE,
+    SPACES,
+    config,
+    synthesizer_of,
+    walk_store,
+    wanderings,
+)
+
+MEMBERS, OTHERS = "audit/members-v0", "audit/others-v0"
+EPISODES, LONGEST, ROUNDS = 24, 20, 200
+BOUNDS = """
+observation: {low: -1.8, high: 1.8}
+action: {low: -1, high: 1}
+reward: [-1.8, 1.8]
+"""
+
+
+def configuration(folder: Path, *, epsilon: float | None, output: str) -> PrivorlJConfig:
+    values: dict[str, Any] = {
+        "method": "privorl_j",
+        "data": {
+            "sensitive": MEMBERS,
+            "unit": "trajectory",
+            "units": EPISODES,
+            "max_length": LONGEST,
+            "bounds": str(folder / "bounds.yaml"),
+        },
+        "privacy": {"epsilon": epsilon, "delta": 1e-3},
+        "model": {"width": 32, "depth": 1, "heads": 2, "horizon": 8},
+        "training": {
+            "rounds": ROUNDS,
+            "expected_batch_size": EPISODES,
+            "noise_multiplicity": 2,
+            "micro_batch_rows": 128,
+            "optimiser": {"learning_rate": 3e-3, "ema_decay": 0.98},
+            "pretraining": {"steps": 0},
+            "sampling": {"steps": 4, "chunk_trajectories": 64},
+        },
+        "output": {"dataset": output, "size": 60},
+        "runtime": {"workers": 1, "executor": "local"},
+    }
+    parsed = parse_config(values, source="test")
+    assert isinstance(parsed, PrivorlJConfig)
+    return parsed
+
+
+@dataclass(frozen=True)
+class World:
+    """24 trajectories, 24 held out, a model without privacy and one with epsilon 1."""
+
+    folder: Path
+    store: DatasetStore
+
+    @property
+    def ledger(self) -> str:
+        return f"sqlite:///{self.folder / 'ledger.sqlite'}"
+
+    def train(self, name: str, epsilon: float | None) -> None:
+        chosen = configuration(self.folder, epsilon=epsilon, output=f"audit/{name}-v0")
+        set_budget(chosen, self.store, self.ledger)
+        program.run(
+            chosen,
+            LocalExecutor(),
+            out=self.folder / name,
+            ledger_url=self.ledger,
+            store=self.store,
+            insecure_key=1,  # a test key: what is found repeats
+        )
+
+    def audit(self, name: str) -> Audit:
+        return audit_run(
+            self.folder / name,
+            out=self.folder / f"{name}-audit",
+            held_out=OTHERS,
+            store=self.store,
+            ledger_url=self.ledger,
+            insecure_key=2,
+        )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "bounds.yaml").write_text(BOUNDS)
+    made = World(folder, DatasetStore(folder / "datasets"))
+    for dataset, seed in ((MEMBERS, 1), (OTHERS, 2)):
+        made.store.write_trajectories(dataset, wanderings(EPISODES, seed), **SPACES)
+    method = replace(registry.method_named("privorl_j"), attack=open_trajectory_attack)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "write_reports", lambda *_: None)
+        patch.setitem(registry.METHODS, "privorl_j", lambda: method)  # type: ignore[arg-type]
+        made.train("open", None)
+        made.train("private", 1.0)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def audits(world: World) -> dict[str, Audit]:
+    return {name: world.audit(name) for name in ("open", "private")}
+
+
+def test_the_attack_fires_on_a_model_that_memorises(audits: dict[str, Audit]) -> None:
+    attacked = audits["open"].membership
+    assert attacked is not None
+    assert not isinstance(attacked, str), attacked
+    assert attacked.figures.fires()
+    assert attacked.figures.area.value > 0.9
+    assert (attacked.figures.members, attacked.figures.non_members) == (EPISODES, EPISODES)
+    assert len(attacked.areas) == len(NOISE_QUANTILES)
+    assert "diffusion step 101 of 200" in attacked.areas
+
+
+def test_it_does_not_fire_on_a_private_one_trained_as_long(audits: dict[str, Audit]) -> None:
+    attacked = audits["private"].membership
+    assert attacked is not None
+    assert not isinstance(attacked, str), attacked
+    assert attacked.rounds == ROUNDS
+    assert not attacked.figures.fires()
+    assert 0.2 < attacked.figures.area.value < 0.8
+
+
+def test_the_canary_round_is_of_what_was_charged(world: World, audits: dict[str, Audit]) -> None:
+    canary = audits["private"].canary
+    assert not isinstance(canary, str)
+    (stage,) = json.loads((world.folder / "private" / "certificate.json").read_text())["stages"]
+    assert stage["unit"] == "trajectory"
+    (event,) = stage["events"]
+    assert canary.mu.chance == pytest.approx(1 / event["noise_multiplier"])
+    assert canary.sampled.chance == event["sampling_probability"]
+    assert str(audits["open"].canary).startswith("not applicable")
+
+
+def test_what_was_found_stays_in_private(world: World, audits: dict[str, Audit]) -> None:
+    for name in audits:
+        folder = world.folder / f"{name}-audit"
+        assert {path.name for path in folder.iterdir()} <= {"canary.json", "private"}
+        facts = json.loads((folder / "private" / "audit.json").read_text())
+        assert facts["membership"]["members"] == EPISODES
+        assert facts["membership"]["fires"] is (name == "open")
+
+
+@pytest.mark.parametrize(("unit", "most"), [("trajectory", 2), ("walker", 3), ("walker", 100)])
+def test_the_fragments_are_those_that_workers_train_on(
+    tmp_path: Path, unit: str, most: int
+) -> None:
+    """A bad step, a cap on steps and one on fragments, trajectories of a person far apart."""
+    store = walk_store(tmp_path / "walks")
+    episodes = wanderings(30, 5)
+    episodes.observations[40, 0] = np.nan
+    column = replace(episodes, unit_ids=np.arange(30, dtype=np.uint64) % 7)
+    store.write_trajectories("test/walkers-v0", column, unit_column="walker", **SPACES)
+    encoder = synthesizer_of(config(), store).fragments
+    ref = ShardRef(
+        root=str(store.root),
+        dataset="test/walkers-v0",
+        index=0,
+        count=1,
+        unit=unit,
+        max_rows_per_unit=15,
+    )
+    trained = load_fragments(ref, encoder, most)
+    looked_at = attacked_rows(
+        store,
+        "test/walkers-v0",
+        unit=unit,
+        limit=10_000,
+        max_length=15,
+        generator=np.random.default_rng(0),
+    )
+    rows, places = first_fragments(encoder, most, looked_at.transitions)
+    assert 0 < (~trained.valid).sum() < 3
+    np.testing.assert_array_equal(rows, trained.rows[trained.valid])
+    owners = np.repeat(trained.unit_ids, np.diff(trained.offsets))[trained.valid]
+    np.testing.assert_array_equal(looked_at.groups[places], owners)
+    assert len(np.unique(places)) == len(places)
+
+
+def test_a_loss_is_that_of_training_at_the_named_step(tmp_path: Path) -> None:
+    store = walk_store(tmp_path / "walks", sensitive=6)
+    settings = config()
+    synthesizer = synthesizer_of(settings, store)
+    network = synthesizer.build(3)
+    parameters = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+    attack = DiffusionAttack(
+        synthesizer,
+        lambda transitions: first_fragments(synthesizer.fragments, 3, transitions),
+        parameters,
+        levels=[str(quantile) for quantile in NOISE_QUANTILES],
+        rounds=9,
+        seed=0,
+    )
+    transitions = store.read_transitions(SENSITIVE, unit="trajectory")
+    losses = attack.losses(transitions)
+    rows, places = first_fragments(synthesizer.fragments, 3, transitions)
+    assert np.isfinite(losses).all(axis=1).nonzero()[0].tolist() == sorted(places.tolist())
+    quantile, noises = NOISE_QUANTILES[2], attack._noise[2]
+    assert noises.shape == (DRAWS, synthesizer.row_loss.draw_count - 1)
+    by_hand = []
+    for noise in noises:
+        draws = torch.cat((torch.tensor([quantile]), noise)).expand(len(rows), -1)
+        loss = synthesizer.row_loss(network, torch.from_numpy(rows), draws)
+        by_hand.append(loss.detach().double().numpy())
+    np.testing.assert_allclose(losses[places, 2], np.mean(by_hand, axis=0), rtol=1e-4)
+    assert PUBLIC in store.ids()

@@ -1,0 +1,156 @@
+"""Bugs in units of many fragments: how episodes are cut, whose fragments are whose, what counts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from distributed_privrl.data import shards
+from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
+from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.rounds.book_keeping import BookKeeping
+from distributed_privrl.rounds.server import ParameterServer
+from distributed_privrl.rounds.unit_rows import UnitRows
+from distributed_privrl.rounds.worker import LocalUpdateWorker
+
+
+def coins_of_fragments(patch: pytest.MonkeyPatch) -> None:
+    """Every fragment has a coin; a unit takes part, clipped once, if one of its coins says so."""
+
+    def clipped_sum(self: LocalUpdateWorker, parameters: Any, round_index: int) -> Any:
+        ids = np.arange(len(self._shard.rows), dtype=np.uint64)
+        chosen = self._sampler.draw(ids, self._spec.sampling_probability, round_index)
+        units = np.unique(np.searchsorted(self._shard.offsets, chosen, side="right") - 1)
+        return self._update.clipped_sum(parameters, self._batch(units, round_index))
+
+    patch.setattr(LocalUpdateWorker, "clipped_sum", clipped_sum)
+
+
+def sum_of_fragments(patch: pytest.MonkeyPatch) -> None:
+    """A unit's vector is the sum over its fragments, not their mean."""
+    right = BookKeeping._forward
+
+    def summed(self: BookKeeping, row_losses: Any, units: UnitRows, rows: slice) -> Any:
+        losses = right(self, row_losses, units, rows)
+        return losses * units.spread(torch.from_numpy(units.counts).to(losses))
+
+    patch.setattr(BookKeeping, "_forward", summed)
+
+
+def one_fragment_drawn(patch: pytest.MonkeyPatch) -> None:
+    """One fragment of a unit takes part in its place, as one transition does."""
+    right = LocalUpdateWorker.__init__
+    patch.setattr(
+        LocalUpdateWorker,
+        "__init__",
+        lambda self, spec: right(self, replace(spec, all_rows=False)),
+    )
+
+
+def later_fragments_count_less(patch: pytest.MonkeyPatch) -> None:
+    """Fragments are weighed by their place: what a unit adds depends on their order."""
+    right = BookKeeping._forward
+
+    def weighed(self: BookKeeping, row_losses: Any, units: UnitRows, rows: slice) -> Any:
+        losses = right(self, row_losses, units, rows)
+        shares = [0.5 ** np.arange(1, count + 1) for count in units.counts]
+        weights = [count * own / own.sum() for count, own in zip(units.counts, shares, strict=True)]
+        return losses * torch.from_numpy(np.concatenate(weights)).to(losses)
+
+    patch.setattr(BookKeeping, "_forward", weighed)
+
+
+def units_over_shards(patch: pytest.MonkeyPatch) -> None:
+    """Episodes are dealt out by their position: a person's lie in several shards."""
+    patch.setattr(
+        shards, "_keep", lambda ref: lambda ids: np.arange(len(ids)) % ref.count == ref.index
+    )
+
+
+def counted_fragments(patch: pytest.MonkeyPatch) -> None:
+    """The denominator is q x fragments, counted in the data."""
+    right = ParameterServer.__init__
+
+    def count(self: ParameterServer, spec: Any) -> None:
+        fragments = sum(len(worker._shard.rows) for worker in spec.workers._workers)
+        q = spec.mechanism.sampling_probability
+        right(self, replace(spec, expected_units=q * fragments))
+
+    patch.setattr(ParameterServer, "__init__", count)
+
+
+def _cut(
+    patch: pytest.MonkeyPatch,
+    change: Callable[[FragmentEncoder, Trajectories, EncodedFragments], EncodedFragments],
+) -> None:
+    right = FragmentEncoder.encode
+
+    def encode(self: FragmentEncoder, trajectories: Trajectories) -> EncodedFragments:
+        return change(self, trajectories, right(self, trajectories))
+
+    patch.setattr(FragmentEncoder, "encode", encode)
+
+
+def fragments_across_episodes(patch: pytest.MonkeyPatch) -> None:
+    """All steps are cut as if they were one episode; a fragment is its first step's unit's."""
+    right = FragmentEncoder.encode
+
+    def encode(self: FragmentEncoder, trajectories: Trajectories) -> EncodedFragments:
+        count, steps = len(trajectories), len(trajectories.rewards)
+        last = trajectories.offsets[1:] + np.arange(count)
+        kept = np.setdiff1d(np.arange(steps + count), last[:-1])
+        whole = right(
+            self,
+            replace(
+                trajectories,
+                observations=trajectories.observations[kept],
+                offsets=offsets_of([steps]),
+                unit_ids=trajectories.unit_ids[:1],
+            ),
+        )
+        owner = np.repeat(np.arange(count), trajectories.lengths)[:: self.horizon]
+        return replace(whole, unit_ids=trajectories.unit_ids[owner])
+
+    patch.setattr(FragmentEncoder, "encode", encode)
+
+
+def links_across_episodes(patch: pytest.MonkeyPatch) -> None:
+    """The condition of an episode's first fragment is the end of the episode before it."""
+
+    def change(
+        self: FragmentEncoder, trajectories: Trajectories, encoded: EncodedFragments
+    ) -> EncodedFragments:
+        condition, steps, _ = self.split(encoded.rows)
+        first = np.flatnonzero(~condition.any(axis=1))[1:]
+        condition[first] = steps[first - 1, -1]
+        return encoded
+
+    _cut(patch, change)
+
+
+def padding_across_episodes(patch: pytest.MonkeyPatch) -> None:
+    """What pads an episode's last fragment is the beginning of the next one."""
+
+    def change(
+        self: FragmentEncoder, trajectories: Trajectories, encoded: EncodedFragments
+    ) -> EncodedFragments:
+        _, steps, _ = self.split(encoded.rows)
+        padded = np.flatnonzero(~steps[:-1, -1, :-2].any(axis=1))
+        steps[padded, -1] = steps[padded + 1, 0]
+        return encoded
+
+    _cut(patch, change)
+
+
+def scaled_by_the_longest(patch: pytest.MonkeyPatch) -> None:
+    """Rows are divided by the largest number of the shard: a statistic of everybody."""
+
+    def change(
+        self: FragmentEncoder, trajectories: Trajectories, encoded: EncodedFragments
+    ) -> EncodedFragments:
+        return replace(encoded, rows=encoded.rows / np.abs(encoded.rows).max(initial=1e-9))
+
+    _cut(patch, change)

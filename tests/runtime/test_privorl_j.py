@@ -1,0 +1,82 @@
+"""PrivORL-j on Ray: what is trained and drawn is what one process trains and draws."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from distributed_privrl.methods.privorl.run import TRAINED
+from distributed_privrl.methods.privorl.sampling import read_chunks
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from tests.methods.walks import SENSITIVE, config, walk_store
+
+Made = tuple[dict[str, Any], NDArray[np.float32], int]
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return walk_store(tmp_path_factory.mktemp("walks"))
+
+
+def made(folder: Path, master: DatasetStore, executor: Executor, workers: int) -> Made:
+    """Run on copies of everything; return parameters, drawn steps and rounds that were charged."""
+    store = DatasetStore(folder / "datasets")
+    shutil.copytree(master.root, store.root)
+    url = f"sqlite:///{folder / 'ledger.sqlite'}"
+    Ledger(url).set_budget(
+        dataset=SENSITIVE,
+        fingerprint=inspect(store, SENSITIVE).fingerprint,
+        budget=PrivacyBudget(epsilon=8.0, delta=1e-4, unit="trajectory"),
+    )
+    result = program.run(
+        config(runtime={"workers": workers, "executor": "local"}),
+        executor,
+        out=folder / "run",
+        ledger_url=url,
+        store=store,
+        insecure_key=3,
+    )
+    checkpoint = result.directory.checkpoint
+    tensors, _ = load_checkpoint(
+        checkpoint / TRAINED, run_id=result.directory.run_id, stage="rounds"
+    )
+    steps = np.concatenate(list(read_chunks(checkpoint / "synthetic", 3)))
+    (entry,) = Ledger(url).entries(SENSITIVE)
+    return {name: value.numpy() for name, value in tensors.items()}, steps, entry.drawn_rounds
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ray_trains_and_draws_what_the_local_executor_does(
+    workers: int,
+    master: DatasetStore,
+    tmp_path: Path,
+    ray_executor: Executor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    local, steps, rounds = made(tmp_path / "local", master, LocalExecutor(), workers)
+    remote, others, charged = made(tmp_path / "ray", master, ray_executor, workers)
+    assert rounds == charged == 4
+    assert local.keys() == remote.keys()
+    for name, value in local.items():
+        np.testing.assert_allclose(remote[name], value, atol=1e-6, err_msg=name)
+    assert np.abs(local["parameters"] - local["ema"]).max() > 0
+    np.testing.assert_allclose(others, steps, atol=1e-4)
+
+
+def test_the_number_of_workers_changes_nothing(
+    master: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    one, _, _ = made(tmp_path / "one", master, LocalExecutor(), 1)
+    two, _, _ = made(tmp_path / "two", master, LocalExecutor(), 2)
+    np.testing.assert_allclose(two["parameters"], one["parameters"], atol=1e-6)
