@@ -8,21 +8,34 @@ import argparse
 import datetime
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 SEED = 0
 RESULTS = Path(__file__).parent / "results"
 _PACKAGES = ("torch", "numpy", "numba", "opacus", "dp-accounting", "ray", "cryptography")
+
+
+class Named(Protocol):
+    """A cell of a table."""
+
+    @property
+    def name(self) -> str:
+        """What its files and its line are called."""
+        ...
+
+
+Cell = TypeVar("Cell", bound=Named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +165,43 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def run_cells(
+    cells: Sequence[Cell], run: Callable[[Cell], dict[str, Any]], *, parallel: int
+) -> Iterator[dict[str, Any]]:
+    """Yield what ``run`` makes of each cell, in order, and print it as it ends.
+
+    Args:
+        cells: each has a ``name``.
+        run: picklable unless ``parallel`` is 1.
+        parallel: processes, one thread each; 1: this one.
+    """
+    if parallel == 1:
+        rows: Iterator[dict[str, Any]] = map(run, cells)
+        yield from (_told(cell, row) for cell, row in zip(cells, rows, strict=True))
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(parallel, maxtasksperchild=1) as pool:
+        rows = pool.imap(run, cells)
+        yield from (_told(cell, row) for cell, row in zip(cells, rows, strict=True))
+
+
+def _told(cell: Cell, row: dict[str, Any]) -> dict[str, Any]:
+    print(f"{cell.name}: {json.dumps(row)}", flush=True)
+    return row
+
+
+def heartbeat(path: Path) -> Callable[..., None]:
+    """Return a progress that keeps the last line in ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def show(stage: str, done: int, total: int, note: str = "") -> None:
+        path.write_text(f"{stage} {done}/{total} {note}\n")
+
+    return show
 
 
 def machine() -> dict[str, Any]:

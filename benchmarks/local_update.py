@@ -140,7 +140,7 @@ class PlainLoop:
         network, count = self._network, len(columns.targets)
         with torch.no_grad():
             for parameter, values in zip(network.parameters(), start, strict=True):
-                parameter.copy_(values.T)
+                parameter.copy_(values.t())
         optimiser = torch.optim.SGD(
             network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
@@ -153,7 +153,7 @@ class PlainLoop:
             optimiser.zero_grad()
             gaussian_nll(mean, bent, wanted).mean().backward()
             optimiser.step()
-        return [parameter.detach().clone().T for parameter in network.parameters()]
+        return [parameter.detach().clone().t() for parameter in network.parameters()]
 
 
 class Round:
@@ -200,7 +200,7 @@ def run(quick: bool) -> Result:
         alternatives[BOUND] = lambda a=left, b=right, c=out: torch.mm(a, b, out=c)
         timings = harness.interleave(
             {what: Alternative(run=go) for what, go in alternatives.items()},
-            turns=2 if quick else 7,
+            turns=2 if quick else 5,
         )
         rate = 2 * MATRIX**3 / timings[BOUND].cpu_median
         seconds = _per_trajectory(timings, workload, rate)

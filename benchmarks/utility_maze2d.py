@@ -15,11 +15,9 @@ import argparse
 import dataclasses
 import functools
 import json
-import multiprocessing
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +122,7 @@ def _release(
         ledger_url=ledger,
         store=store,
         resume=out.exists(),
-        progress=_heartbeat(work / "logs" / cell.name),
+        progress=harness.heartbeat(work / "logs" / cell.name),
     )
     certificate = result.certificate
     event: Any = certificate.stages[0].events[0] if certificate.stages else None
@@ -143,15 +141,6 @@ def _release(
     }
     write_atomically(kept, json.dumps(found))
     return found
-
-
-def _heartbeat(path: Path) -> Any:
-    path.parent.mkdir(parents=True, exist_ok=True)
-
-    def show(stage: str, done: int, total: int, note: str = "") -> None:
-        path.write_text(f"{stage} {done}/{total} {note}\n")
-
-    return show
 
 
 def _agents(
@@ -247,32 +236,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run = functools.partial(
         run_cell, table=table, scale=scale, work=work, releases_only=options.releases
     )
-    rows = list(_all_rows(wanted, run, options.parallel))
+    rows = list(harness.run_cells(wanted, run, parallel=options.parallel))
     result = result_of(rows, table, scale, len(wanted))
     harness.publish(
         table.name, result, about, folder=options.out or (harness.RESULTS if options.save else None)
     )
-
-
-def _all_rows(
-    wanted: Sequence[Cell], run: Callable[[Cell], dict[str, Any]], parallel: int
-) -> Iterator[dict[str, Any]]:
-    for cell, row in zip(wanted, _rows(wanted, run, parallel), strict=True):
-        print(f"{cell.name}: {json.dumps(row)}", flush=True)
-        yield row
-
-
-def _rows(
-    wanted: Sequence[Cell], run: Callable[[Cell], dict[str, Any]], parallel: int
-) -> Iterator[dict[str, Any]]:
-    if parallel == 1:
-        yield from map(run, wanted)
-        return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(parallel, maxtasksperchild=1) as pool:
-        yield from pool.imap(run, wanted)
 
 
 if __name__ == "__main__":

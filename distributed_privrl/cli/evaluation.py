@@ -99,11 +99,18 @@ def evaluate(
     ] = None,
     executor: Annotated[
         Literal["ray", "local"],
-        typer.Option(help="local: no Ray, one agent after the other in this process"),
+        typer.Option(
+            help="local: one agent after the other in this process, without Ray; rllib_ agents"
+            " start it all the same"
+        ),
     ] = "ray",
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="go on in DIR: train what is missing, and what failed"),
+        typer.Option(
+            "--resume",
+            help="go on in DIR: train what is missing, and what failed; reports show the --trainers"
+            " of this command",
+        ),
     ] = False,
     ledger: LedgerUrl = None,
 ) -> None:
@@ -116,11 +123,16 @@ def evaluate(
     names = tuple(name.strip() for name in trainers.split(",") if name.strip())
     if not names:
         raise ConfigError(f"--trainers={trainers!r} is empty: give e.g. iql, or none")
+    for option in options or []:
+        key, equals, _ = option.partition("=")
+        if not equals or "." not in key.strip("."):
+            raise ConfigError(f"-o {option} must look like AGENT.KEY=VALUE, e.g. iql.beta=3")
 
     from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.config import RuntimeConfig, with_overrides
     from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.directory import holds_something
     from distributed_privrl.experiments.evaluate import evaluate_datasets
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
@@ -155,7 +167,7 @@ def evaluate(
                 progress=progress,
             )
     except KeyboardInterrupt:
-        line = go_on_line(context.obj)
+        line = go_on_line(context.obj, resume=holds_something(out))
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
     _show(figures, synthetic=synthetic, reference=reference, out=out)
     if names and all(figures.get(name) == "failed" for name in names):
@@ -175,18 +187,20 @@ def _started(runtime: "RuntimeConfig") -> "Executor":
         raise ConfigError(f"Ray does not start ({reason}): give --executor local") from error
 
 
-def go_on_line(words: Sequence[str]) -> str:
+def go_on_line(words: Sequence[str], *, resume: bool = True) -> str:
     """Return the command line that goes on with an evaluation; a ledger's password is left out.
 
     Args:
         words: the command line as it was given, without the program.
+        resume: whether there is something to go on with.
 
     Example:
         >>> go_on_line(["evaluate", "--synthetic", "a-v0", "--out", "my runs"])
         "privrl evaluate --synthetic a-v0 --out 'my runs' --resume"
     """
     kept = ["LEDGER" if "://" in word and "@" in word else word for word in words]
-    return shlex.join(["privrl", *(word for word in kept if word != "--resume"), "--resume"])
+    words = [word for word in kept if word != "--resume"]
+    return shlex.join(["privrl", *words, *(["--resume"] if resume else [])])
 
 
 def _show(figures: dict[str, Any], *, synthetic: str, reference: str | None, out: Path) -> None:
@@ -229,7 +243,7 @@ def report(
     ],
     ledger: LedgerUrl = None,
 ) -> None:
-    """Write the reports of a finished run anew."""
+    """Write the reports of a finished run anew, the one that is not for release, too."""
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.reports import rebuild_report
@@ -238,4 +252,5 @@ def report(
         path = rebuild_report(
             run_directory, store=DatasetStore(), ledger_url=ledger, progress=progress
         )
-    typer.echo(str(path))
+    shown = {"report": path, "not for release": path.parent / "private" / path.name}
+    show_values({name: str(one) for name, one in shown.items() if one.exists()})

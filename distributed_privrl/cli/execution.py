@@ -19,9 +19,7 @@ def start_executor(runtime: "RuntimeConfig") -> "Executor":
     """
     from distributed_privrl.runtime import launch
 
-    executor = launch.start_executor(runtime)
-    _stop_on_termination()  # Ray has set its own handler, which exits without a checkpoint.
-    return executor
+    return launch.start_executor(runtime)
 
 
 @contextlib.contextmanager

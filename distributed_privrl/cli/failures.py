@@ -53,7 +53,7 @@ def described(error: Exception) -> tuple[int, str]:
 def _usage_line(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     command = "privrl" if context is None else context.command_path
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
     return f"error: {message}: see `{command} --help`"
 
 

@@ -76,7 +76,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     }
     if plan.budget is None or privacy.epsilon is None:
         return facts
-    before = config.data.charged_epsilon
+    before = privacy.epsilon - plan.budget.epsilon
     if isinstance(config.data.bounds, NoisyBounds):
         facts["bounds"] = config.data.bounds.model_dump(mode="json")
     return facts | {

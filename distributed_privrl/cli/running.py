@@ -41,10 +41,11 @@ def demo(
     method: Annotated[str, typer.Option(metavar="M", help="name of the method")] = "privorl_n",
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder")] = Path("runs/demo"),
 ) -> None:
-    """Show the whole path on a small maze, without any download.
+    """Show the whole path on a small problem, without any download.
 
-    It collects a sensitive and a public dataset, sets a budget, runs, trains an agent on the
-    private dataset, and writes certificate and report. Everything lies in --out.
+    It collects a sensitive dataset (and a public one), sets a budget, runs, tries what it made (an
+    agent trained on the private dataset, or the private policy), and writes certificate and report.
+    Everything lies in --out.
     """
     from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress

@@ -70,6 +70,8 @@ class ReplayRecipe:
         default_steps: steps where none are asked for.
         training_steps: gradient steps of the training.
         sac: hyper-parameters of `agents.sac.SacConfig`.
+        reward_scale: what rewards are multiplied by in training.
+        reward_offset: what is added to them before, in training.
         mixture: whose episodes.
     """
 
@@ -78,6 +80,8 @@ class ReplayRecipe:
     default_steps: int
     training_steps: int
     sac: Mapping[str, Any]
+    reward_scale: float = 1.0
+    reward_offset: float = 0.0
     mixture: Mixture = "replay"
     options: type[ReplayOptions] = ReplayOptions
     layout: Layout = "packed"
@@ -148,6 +152,8 @@ class ReplayRecipe:
         plan = training.SnapshotPlan(
             environment=self.problem,
             sac=self.sac,
+            reward_scale=self.reward_scale,
+            reward_offset=self.reward_offset,
             training_steps=options.training_steps or self.training_steps,
             snapshots=options.snapshots,
             seed=seed,
@@ -302,7 +308,7 @@ REPLAY_RECIPES = (
         problem=SWINGUP,
         default_steps=30_000_000,
         training_steps=40_000,
-        sac={"hidden": (128, 128), "learning_rate": 1e-3},
+        sac={"hidden": (128, 128), "learning_rate": 1e-3, "polyak": 0.01},
     ),
     ReplayRecipe(
         name="halfcheetah-medium-replay",

@@ -92,8 +92,23 @@ def _read_npz(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", Colum
     with zipfile.ZipFile(path):  # what is no archive at all is refused here
         pass
     with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in _wanted(path, columns, file.files)}
+        arrays = {
+            name: _read_array(path, file, name) for name in _wanted(path, columns, file.files)
+        }
     return _flattened(path, columns, arrays)
+
+
+def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = file[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise ConfigError(
+            f"{path}: array {name!r} holds pickled Python objects, which are not read: save it as"
+            " numbers, e.g. array.astype(float)"
+        ) from error
+    return array
 
 
 def _read_hdf5(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:

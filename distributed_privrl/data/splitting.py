@@ -58,7 +58,9 @@ def split(
     if taken := set(ids) & set(store.ids()):
         folders = " ".join(str(store.root / one) for one in sorted(taken))
         raise ConfigError(
-            f"{', '.join(sorted(taken))} exists: rm -r {folders}, or split another version"
+            f"{' and '.join(sorted(taken))} {'exists' if len(taken) == 1 else 'exist'} already: go"
+            " on with what is there, or, only if no run read it and it has no budget, rm -r"
+            f" {folders}"
         )
     unit = unit_of(info)
     parts = [np.unique(chunk.unit_ids) for chunk in store.iter_transitions(dataset, unit=unit)]

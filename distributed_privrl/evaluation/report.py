@@ -196,6 +196,7 @@ def report_json(
         "sections": [
             {
                 "title": section.title,
+                "explanation": section.explanation,
                 "metrics": [_metric_json(metric, audience) for metric in section.metrics],
                 "figures": [_checked(figure, audience).caption for figure in section.figures],
             }
@@ -307,9 +308,8 @@ def _origin(value: Any) -> dict[str, str]:
 
 
 def _metric_json(metric: Metric, audience: Audience) -> dict[str, Any]:
-    value = _unwrap(metric, audience)
     note = {"explanation": metric.explanation} if metric.explanation else {}
-    return {"name": metric.name, "value": value, **note, **_origin(metric.value)}
+    return {"name": metric.name, "value": _unwrap(metric, audience)} | note | _origin(metric.value)
 
 
 def _metric_row(metric: Metric, audience: Audience) -> dict[str, str]:

@@ -20,6 +20,8 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space, same_form, supported_space
 from distributed_privrl.environments import ReferenceReturns
 
+LAST_EVALUATIONS = 5
+"""Of a training run, of which the mean is its figure."""
 _RESET_SEEDS = 2**31
 _FEWEST_RESAMPLED = 5
 """Below it a bootstrap interval is far too narrow."""
@@ -61,7 +63,7 @@ class LearningCurve:
     steps: tuple[int, ...]
     returns: tuple[Returns, ...]
 
-    def figure(self, last: int = 5) -> float:
+    def figure(self, last: int = LAST_EVALUATIONS) -> float:
         """Return the mean return over the ``last`` evaluations (all, if there are fewer).
 
         Raises:
@@ -261,7 +263,7 @@ def spread(values: ArrayLike) -> str:
     return f"{len(sample)} seeds, 95 % bootstrap interval {low:.1f} .. {high:.1f}"
 
 
-def mean_figure(curves: Sequence[LearningCurve], last: int = 5) -> float:
+def mean_figure(curves: Sequence[LearningCurve], last: int = LAST_EVALUATIONS) -> float:
     """Return the mean over training runs of `LearningCurve.figure`.
 
     Raises:

@@ -5,7 +5,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.bc import BC
@@ -145,7 +147,8 @@ def configured(algorithm: Algorithm[Any, Any], options: Mapping[str, Any]) -> Al
     """Return ``algorithm`` with some hyper-parameters changed.
 
     Raises:
-        ConfigError: an option is unknown (the message lists the names) or out of range.
+        ConfigError: an option is unknown (the message lists the names), of another type or out of
+            range.
     """
     config = algorithm.config
     settings = {item.name for item in fields(config)}
@@ -154,13 +157,29 @@ def configured(algorithm: Algorithm[Any, Any], options: Mapping[str, Any]) -> Al
             f"trainer {algorithm.name!r} has no option {', '.join(unknown)}: choose from"
             f" {', '.join(sorted(settings))}"
         )
+    kinds = get_type_hints(type(config))
     values = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
+        key: _of_kind(f"{algorithm.name}.{key}", value, kinds[key])
+        for key, value in options.items()
     }
+    return replace(algorithm, config=replace(config, **values))
+
+
+def _of_kind(name: str, value: Any, kind: Any) -> Any:
+    """Return an option's value, a list as a tuple, if it is of the type that the option has."""
+    found = tuple(value) if isinstance(value, list) else value
     try:
-        return replace(algorithm, config=replace(config, **values))
-    except TypeError as error:
-        raise ConfigError(f"trainer {algorithm.name!r} got a wrong option: {error}") from error
+        return TypeAdapter(kind).validate_python(found, strict=True)
+    except ValidationError as error:
+        raise ConfigError(f"{name}={value!r} must be {_in_words(kind)}") from error
+
+
+def _in_words(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return "a list of whole numbers, e.g. [256, 256]"
+    return {int: "a whole number", bool: "true or false"}.get(kind, "a number")
 
 
 _ALGORITHMS: tuple[Algorithm[Any, Any], ...] = (
@@ -222,6 +241,7 @@ def train_and_evaluate(
     steps: int,
     evaluations: int,
     episodes: int,
+    told: Callable[[int], None] | None = None,
 ) -> tuple[ActingPolicy, LearningCurve]:
     """Train an agent and return it with its returns along the way.
 
@@ -234,6 +254,7 @@ def train_and_evaluate(
         steps: gradient steps.
         evaluations: evaluations, evenly spread, the last one at the end.
         episodes: episodes of each evaluation.
+        told: called with the steps taken, after each evaluation.
 
     Raises:
         ConfigError: ``evaluations`` does not divide ``steps``.
@@ -248,6 +269,8 @@ def train_and_evaluate(
         episode_seed = streams.integer(f"evaluation/{step}")
         returns = evaluate_policy(policy, environment_id, episodes=episodes, seed=episode_seed)
         curve.append((step, returns))
+        if told is not None:
+            told(step)
 
     policy = trainer.train(
         transitions,

@@ -11,11 +11,15 @@ from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.published import PublishedCell, published_cell
 from distributed_privrl.evaluation.report import Metric, Section
-from distributed_privrl.evaluation.returns import normalised, spread
+from distributed_privrl.evaluation.returns import LAST_EVALUATIONS, normalised, spread
 from distributed_privrl.evaluation.source import Source
 from distributed_privrl.experiments.comparison import is_maze
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.trials import learning_curve, without_reason
+from distributed_privrl.experiments.trials import (
+    evaluations_of,
+    learning_curve,
+    without_reason,
+)
 from distributed_privrl.privacy.metrics import PublicValue
 
 EVALUATION_FILE = "evaluation.json"
@@ -60,12 +64,21 @@ def keep_trials(trials: Trials, directory: RunDirectory, *, may_leave: bool) -> 
         directory: where.
         may_leave: the rows that they were trained on were released or are public; otherwise all of
             it goes to ``private/``.
+
+    What an earlier command left there and these trials have not (results where there are none,
+    failures that were put right) is removed, so that it agrees with the report.
     """
+    folder = directory.path if may_leave else directory.private
     if failed := reasons(trials):
         directory.write_private(FAILURES_FILE, json.dumps(failed, indent=2))
+    else:
+        (directory.private / FAILURES_FILE).unlink(missing_ok=True)
+    if not trials:
+        (folder / EVALUATION_FILE).unlink(missing_ok=True)
+        return
     content = json.dumps([without_reason(one) for one in trials])
     if may_leave:
-        write_atomically(directory.path / EVALUATION_FILE, content)
+        write_atomically(folder / EVALUATION_FILE, content)
     else:
         directory.write_private(EVALUATION_FILE, content)
 
@@ -109,7 +122,7 @@ def returns_section(
     """Return a section with the returns of agents trained on a dataset.
 
     Args:
-        trials: results of `run_trials`.
+        trials: results of `run_trials`, one at least.
         environment: where they were evaluated.
         certificate: of the data; says which cell of a paper is shown beside a figure.
         source: what the data are to the world.
@@ -118,6 +131,7 @@ def returns_section(
     metrics = []
     curves = {}
     for trainer in trainers_of(trials):
+        metrics.append(_settings_metric(trials, trainer))
         mine = [learning_curve(one) for one in finished(trials, trainer)]
         if mine:
             curves[trainer] = mine
@@ -131,9 +145,33 @@ def returns_section(
     image = plots.learning_curves(curves) if curves else None
     return Section(
         title="Agents trained on the dataset",
-        explanation=f"Evaluated in {environment}; the mean of the last evaluations, not the best.",
+        explanation=_caption(trials, environment),
         metrics=metrics,
         figures=[source.figure(image, "Returns")] if image else [],
+    )
+
+
+def _caption(trials: Trials, environment: str) -> str:
+    """Say how agents of one evaluation were trained and how their figure is found."""
+    steps, episodes = trials[0]["steps"], trials[0]["episodes"]
+    count = evaluations_of(steps)
+    last = min(LAST_EVALUATIONS, count)
+    return (
+        f"Gradient steps an agent: {steps}. Episodes of each evaluation: {episodes}, in"
+        f" {environment}. A figure is the mean of the last {last} of {count} evaluations, not the"
+        " best."
+    )
+
+
+def _settings_metric(trials: Trials, trainer: str) -> Metric:
+    """Return what the agents of a trainer were trained with, which whoever asked for them chose."""
+    trial = next(one for one in trials if one["trainer"] == trainer)
+    options = ", ".join(f"{name}={value}" for name, value in sorted(trial["options"].items()))
+    return Metric(
+        name=f"{trainer}: gradient steps",
+        value=PublicValue(trial["steps"]),
+        explanation=f"options: {options or 'the defaults'}; episodes of each evaluation:"
+        f" {trial['episodes']}",
     )
 
 
@@ -232,7 +270,8 @@ def ratio_section(
     ]
     return Section(
         title="The same agents on the real dataset",
-        explanation="Plain loops over the same losses; a ratio needs returns above 0.",
+        explanation="Plain loops over the same losses; a ratio needs returns above 0."
+        f" {_caption(real, environment)}",
         metrics=metrics,
     )
 

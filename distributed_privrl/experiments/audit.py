@@ -38,7 +38,7 @@ from distributed_privrl.experiments.audit_report import (
     membership_section,
 )
 from distributed_privrl.experiments.comparison import attempted
-from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.directory import RunDirectory, holds_something
 from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import Certificate
@@ -143,6 +143,7 @@ def audit_run(
     attacked, copies = _attacks(config, directory, store, held_out, ledger_url, progress)
     facts = {
         "run": str(run_directory),
+        "unit": config.data.unit,
         "epsilon": certificate.epsilon,
         "membership": membership_facts(attacked),
         "copying": copying_facts(copies),
@@ -211,7 +212,7 @@ def _verified(directory: RunDirectory, store: DatasetStore, ledger_url: str | No
 
 
 def _check_new(out: Path) -> None:
-    if out.exists() and any(out.iterdir()):
+    if holds_something(out):
         raise ConfigError(f"{out} is not empty: choose another --out")
 
 
@@ -298,7 +299,7 @@ def _write_private(
 ) -> None:
     directory = RunDirectory(out)
     directory.write_private(AUDIT_FILE, json.dumps(facts, indent=2) + "\n")
-    sections = [membership_section(attacked), copying_section(copies), canary]
+    sections = [membership_section(attacked, unit=facts["unit"]), copying_section(copies), canary]
     if earlier is not None:
         sections.append(compared_section(facts, earlier))
     write_report(

@@ -145,8 +145,8 @@ def membership_facts(found: Attacked | str) -> dict[str, Any] | str:
     }
 
 
-def membership_section(found: Attacked | str) -> Section:
-    """Return a section on the membership attack; for private reports alone."""
+def membership_section(found: Attacked | str, *, unit: str) -> Section:
+    """Return a section on the membership attack on units; for private reports alone."""
     title = "Membership attack by loss"
     if isinstance(found, str):
         return Section(title=title, metrics=[Metric(name="membership attack", value=found)])
@@ -154,7 +154,7 @@ def membership_section(found: Attacked | str) -> Section:
     verdict = "the model gives members away" if figures.fires() else _GUESSING
     return Section(
         title=title,
-        explanation=f"{figures.members} members and {figures.non_members} rows (or units) held out,"
+        explanation=f"{figures.members} members and {figures.non_members} held out (unit: {unit}),"
         f" scored by the mean loss of the model after {found.rounds} rounds; intervals of"
         f" {CONFIDENCE:.0%}. An attack that fails proves nothing.",
         metrics=[
@@ -206,7 +206,8 @@ def copying_section(found: Copying | str) -> Section:
                 f" {found.p_value:.2g} from permutations of {found.groups} groups",
             ),
             Metric(
-                name="released rows that are nearer to training rows than rows held out are",
+                name="how often a released row is nearer to the training rows than a row held out"
+                " is",
                 value=found.nearer_share,
                 explanation=f".5 for a perfect model; rank test p = {found.nearer_p_value:.2g}, low"
                 " too for a model that draws from the middle of the data alone",

@@ -62,7 +62,7 @@ class RunDirectory:
             return directory
         if resume:
             raise ConfigError(f"{path} holds no run to go on with: give the --out of a run")
-        if path.exists() and any(path.iterdir()):
+        if holds_something(path):
             raise ConfigError(f"{path} is not empty and holds no run: choose another --out")
         with storage_errors(f"make {path}"):
             directory.checkpoint.mkdir(parents=True, exist_ok=True)
@@ -168,6 +168,17 @@ class RunDirectory:
         record = metrics_record(**values)
         with storage_errors(f"write {self.metrics}"), self.metrics.open("a") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def holds_something(folder: Path) -> bool:
+    """Say whether a folder that shall be written to is there and is not empty.
+
+    Raises:
+        ConfigError: it is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out {folder} is a file: name a folder")
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _as_yaml(config: RunConfig) -> str:

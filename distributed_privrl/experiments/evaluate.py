@@ -22,7 +22,7 @@ from distributed_privrl.experiments.agents import (
 )
 from distributed_privrl.experiments.clearance import Release
 from distributed_privrl.experiments.comparison import attempted_sections
-from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.directory import RunDirectory, holds_something
 from distributed_privrl.experiments.evaluation_checks import (
     check_agents_fit,
     check_compared,
@@ -31,12 +31,8 @@ from distributed_privrl.experiments.evaluation_checks import (
 )
 from distributed_privrl.experiments.reference import Comparison
 from distributed_privrl.experiments.reports import content_section, layout_of, sampled_rows
-from distributed_privrl.experiments.trials import (
-    AGENTS,
-    TRAINING,
-    TRAINING_ON_PRIVATE,
-    Training,
-)
+from distributed_privrl.experiments.training import Training
+from distributed_privrl.experiments.trials import AGENTS, TRAINING, TRAINING_ON_PRIVATE
 
 
 def evaluate_datasets(
@@ -76,12 +72,13 @@ def evaluate_datasets(
         steps: gradient steps an agent.
         episodes: episodes of each evaluation.
         store: datasets.
-        ledger_url: the ledger, which a dataset that was declared public is held against.
+        ledger_url: the ledger, which a dataset that was declared public is held against; no other
+            opens it.
         start_executor: starts what agents are trained on, once everything is checked.
         parallel: agents at a time.
         more_trainers: trainers beside the plain loops, by name.
         resume: go on with what lies in ``out``: agents that are there are not trained again, except
-            those that failed.
+            those that failed. Reports and ``evaluation.json`` show these ``trainers`` alone.
         progress: told where long work is.
 
     Returns:
@@ -91,10 +88,10 @@ def evaluate_datasets(
         ``failed`` why agents failed.
 
     Raises:
-        ConfigError: a dataset is missing or cannot be compared, ``out`` is not empty, a trainer or
-            an option is unknown, agents are asked for without an environment that fits or cannot
-            use the dataset's actions, or ``public`` is given without a reference or is the
-            reference.
+        ConfigError: a dataset is missing or cannot be compared, ``out`` is a file or not empty, or
+            holds nothing to resume, a trainer or an option is unknown, agents are asked for
+            without an environment that fits or cannot use the dataset's actions, the reference is
+            the dataset, or ``public`` is given without a reference or is the reference.
         UnsafeError: a trainer shares its rows, and the dataset is neither released nor public.
         VerificationError: the dataset's certificate does not fit its files.
 
@@ -106,8 +103,7 @@ def evaluate_datasets(
     store = store or DatasetStore()
     info = store.info(synthetic)
     environment = environment or info.environment
-    if out.exists() and any(out.iterdir()) and not resume:
-        raise ConfigError(f"{out} is not empty: choose another --out, or add --resume")
+    _check_folder(out, resume=resume)
     check_available(embedding)
     check_compared(store, info, reference=reference, public=public)
     known = known_trainers(trainers, options or {}, more=more_trainers)
@@ -150,6 +146,8 @@ def evaluate_datasets(
             place = training.environment
             sections.append(returns_section(trials, place, certificate=certificate, source=source))
             figures |= _figures(trials, known, place) if source.may_leave else {}
+        else:
+            keep_trials([], directory, may_leave=source.may_leave)
         if source.may_leave:
             _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
         private = [] if source.may_leave else sections
@@ -171,6 +169,15 @@ def evaluate_datasets(
         title = f"{synthetic} against {reference}" if reference else f"Evaluation of {synthetic}"
         _write(directory.private, "private", title, certificate, private)
     return figures
+
+
+def _check_folder(out: Path, *, resume: bool) -> None:
+    if holds_something(out) and not resume:
+        raise ConfigError(f"{out} is not empty: choose another --out, or add --resume")
+    if resume and not holds_something(out):
+        raise ConfigError(
+            f"{out} holds no evaluation to go on with: give the --out of one, or leave --resume out"
+        )
 
 
 def _certificate(release: Release | None) -> dict[str, Any]:

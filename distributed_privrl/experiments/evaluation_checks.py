@@ -31,6 +31,8 @@ def known_trainers(
     """
     agents = {name: find_trainer(name, more=more).algorithm.name for name in names}
     for name, given in options.items():
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"option {name}={given!r} must look like AGENT.KEY=VALUE: iql.beta=3")
         if name in agents and agents[name] != name:
             raise ConfigError(
                 f"option of {name}: it trains the agent {agents[name]}, whose options it shares;"
@@ -38,8 +40,6 @@ def known_trainers(
             )
         if name not in agents.values():
             raise ConfigError(f"option of {name}, which is not trained: name it among the trainers")
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"option {name}={given!r} must look like {name}.key=value")
     return {
         name: find_trainer(name, settings_of(name, options, more=more), more=more) for name in names
     }
@@ -77,9 +77,13 @@ def check_compared(
         public: id of public rows.
 
     Raises:
-        ConfigError: one is missing, its rows have another form, or ``public`` is given without a
-            reference or is the reference.
+        ConfigError: one is missing, its rows have another form, the reference is the dataset
+            itself, or ``public`` is given without a reference or is the reference.
     """
+    if reference == info.id:
+        raise ConfigError(
+            f"--reference {reference} is the dataset itself: name the rows that it stands for"
+        )
     if public is not None and reference is None:
         raise ConfigError(
             "--public is for TrajScore, which compares with real rows: add --reference"
@@ -108,7 +112,8 @@ def clearance_of(
         store: datasets.
         dataset: its id.
         trainers: who would read it.
-        ledger_url: whose accounts a public dataset is held against.
+        ledger_url: whose accounts a dataset declared public is held against; opened for such a
+            dataset alone.
 
     Raises:
         UnsafeError: a trainer shares its rows, and they may not leave; or it was declared public
@@ -116,13 +121,13 @@ def clearance_of(
         VerificationError: it claims a valid certificate that does not fit its files.
     """
     release = release_of(store, dataset)
-    with closing(Ledger(ledger_url)) as ledger:
-        for trainer in trainers.values():
-            if trainer.released_rows_only:
-                cleared(store, dataset, reader=trainer.name, ledger=ledger)
-        if release is None:
-            return Source(kind="private"), None
-        if release.certificate is None:
+    for trainer in trainers.values():
+        if trainer.released_rows_only:  # the ledger is asked below, once
+            cleared(store, dataset, reader=trainer.name, ledger=None)
+    if release is None:
+        return Source(kind="private"), None
+    if release.certificate is None:
+        with closing(Ledger(ledger_url)) as ledger:
             check_public(store, ledger, [dataset])
-            return Source(kind="public"), release
+        return Source(kind="public"), release
     return Source(kind="released", ledger_entry=release.certificate.ledger_entries[-1]), release

@@ -18,7 +18,10 @@ from distributed_privrl.experiments.comparison import (
 )
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.reports import layout_of, sampled_rows
-from distributed_privrl.experiments.trials import AGENTS, TRAINING_ON_PRIVATE, Training
+from distributed_privrl.experiments.training import Training
+from distributed_privrl.experiments.trials import AGENTS, TRAINING_ON_PRIVATE
+
+RATIOS_FILE = "ratios.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,8 @@ class Comparison:
         found = attempted_sections("Fidelity", self._rows)
         if self.trainers:
             found += attempted_sections("The same agents on the real dataset", self._agents)
+        else:
+            (self.directory.private / RATIOS_FILE).unlink(missing_ok=True)
         if self.public is not None:
             self.training.progress("TrajScore", 0, 1)
             found += attempted_sections("TrajScore", self._trajectories)
@@ -80,7 +85,7 @@ class Comparison:
         )
         place = self.training.environment
         ratios = return_ratios(self.trials, theirs, place, loops)
-        self.directory.write_private("ratios.json", json.dumps(ratios, allow_nan=False))
+        self.directory.write_private(RATIOS_FILE, json.dumps(ratios, allow_nan=False))
         if failed := reasons(theirs):
             self.directory.write_private("failures-on-real-rows.json", json.dumps(failed, indent=2))
         return [ratio_section(self.trials, theirs, place, loops)]

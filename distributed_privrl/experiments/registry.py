@@ -111,14 +111,26 @@ def _vapvi() -> Method:
 
 def _primorl() -> Method:
     from distributed_privrl.methods.primorl.config import PrimorlConfig
+
+    return _models(PrimorlConfig, "private policy from an ensemble of dynamics models (PriMORL)")
+
+
+def _mopo() -> Method:
+    from distributed_privrl.methods.primorl.config import MopoConfig
+
+    return _models(MopoConfig, "policy from dynamics models, without privacy (MOPO, for reference)")
+
+
+def _models(config: type[RunConfig], summary: str) -> Method:
+    from distributed_privrl.methods.primorl.planning import plan_primorl
     from distributed_privrl.methods.primorl.report import policy_sections, study
-    from distributed_privrl.methods.primorl.run import plan_primorl, run_primorl
+    from distributed_privrl.methods.primorl.run import run_primorl
 
     return Method(
-        config=PrimorlConfig,
+        config=config,
         plan=plan_primorl,
         run=run_primorl,
-        summary="private policy from an ensemble of dynamics models (PriMORL)",
+        summary=summary,
         study=study,
         policy_report=policy_sections,
     )
@@ -129,6 +141,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "privorl_j": _privorl_j,
     "privorl_j_unet": _privorl_j_unet,
     "primorl": _primorl,
+    "mopo": _mopo,
     "apvi": _apvi,
     "vapvi": _vapvi,
 }

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from distributed_privrl.core.errors import (
     VerificationError,
     WorkerLostError,
 )
-from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.data.layout import RowLayout
@@ -24,11 +24,9 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments import register
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
 from distributed_privrl.evaluation.trainer import (
-    Options,
     Spaces,
     Trainer,
     find_trainer,
-    settings_of,
     train_and_evaluate,
 )
 from distributed_privrl.experiments.clearance import cleared, proven, release_of
@@ -94,10 +92,13 @@ class AgentTrial:
     def __init__(self, spec: TrialSpec) -> None:
         self._spec = spec
 
-    def run(self) -> dict[str, Any]:
+    def run(self, told: Callable[[int], None] | None = None) -> dict[str, Any]:
         """Return the agent's learning curve, with what it was trained with.
 
         Rows that are not proper (a number that is not finite, an unknown category) are left out.
+
+        Args:
+            told: called with the gradient steps taken, after each evaluation.
 
         Raises:
             UnsafeError: the trainer shares its rows, and they may not leave.
@@ -126,8 +127,9 @@ class AgentTrial:
             environment_id=spec.environment,
             seed=spec.seed,
             steps=spec.steps,
-            evaluations=_evaluations(spec.steps),
+            evaluations=evaluations_of(spec.steps),
             episodes=spec.episodes,
+            told=told,
         )
         return {
             **spec.record(),
@@ -167,7 +169,8 @@ def content_of(store: DatasetStore, dataset: str) -> str:
     return hashlib.sha256(hashes.encode()).hexdigest()
 
 
-def _evaluations(steps: int) -> int:
+def evaluations_of(steps: int) -> int:
+    """Return how often an agent is evaluated: ten times, or as often below as divides ``steps``."""
     return next(count for count in range(min(EVALUATIONS, steps), 0, -1) if steps % count == 0)
 
 
@@ -193,7 +196,8 @@ def run_trials(
         specs: the agents.
         executor: where they are trained.
         parallel: how many actors fit at once; more would wait for CPUs for ever.
-        progress: told how many are done.
+        progress: told how many gradient steps are done: as agents end, and, where they are trained
+            in this process on rows that may leave, at each evaluation.
         kept: folder where each result is kept as it ends; results that lie there are taken from
             it, except failures, which are tried again. None: nothing is kept.
         stage: what ``progress`` is told: `TRAINING`, or `TRAINING_ON_PRIVATE` for rows that may
@@ -204,15 +208,22 @@ def run_trials(
     """
     found = {spec.cell: result for spec in specs if (result := _kept(kept, spec)) is not None}
     waiting = [spec for spec in specs if spec.cell not in found]
-    progress(stage, len(found), len(specs))
+    total = sum(spec.steps for spec in specs)
+
+    def tell(steps_of_running: int = 0) -> None:
+        done = sum(spec.steps for spec in specs if spec.cell in found) + steps_of_running
+        progress(stage, done, total, f"gradient steps; agents done {len(found)}/{len(specs)}")
+
+    tell()
     if kept is not None:
         with storage_errors(f"make {kept}"):
             kept.mkdir(mode=0o755 if stage == TRAINING else 0o700, parents=True, exist_ok=True)
-    for spec, result in _finished(waiting, executor, parallel, ends=stage == TRAINING):
+    told = tell if stage == TRAINING and isinstance(executor, LocalExecutor) else None
+    for spec, result in _finished(waiting, executor, parallel, ends=stage == TRAINING, told=told):
         found[spec.cell] = result
         if kept is not None:
             write_atomically(_cell_path(kept, spec), json.dumps(without_reason(result)), mode=0o600)
-        progress(stage, len(found), len(specs))
+        tell()
     return [found[spec.cell] for spec in specs]
 
 
@@ -221,71 +232,17 @@ def without_reason(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name != "reason"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """How the agents of an evaluation are trained, the same on every dataset.
-
-    Args:
-        store: datasets.
-        environment: where agents are evaluated.
-        seeds: agents of each trainer.
-        steps: gradient steps an agent.
-        episodes: episodes of each evaluation.
-        options: hyper-parameters of each agent that differ from its defaults.
-        more: trainers beside the plain loops.
-        executor: where agents are trained.
-        parallel: agents at a time.
-        progress: told how many are done.
-    """
-
-    store: DatasetStore
-    environment: str
-    seeds: int
-    steps: int
-    episodes: int
-    options: Options
-    more: Mapping[str, Trainer]
-    executor: Executor
-    parallel: int
-    progress: Progress
-
-    def run(
-        self, dataset: str, trainers: Iterable[str], *, kept: Path, stage: str
-    ) -> list[dict[str, Any]]:
-        """Train every trainer's agents on ``dataset``; see `run_trials`."""
-        content = content_of(self.store, dataset)
-        specs = [
-            TrialSpec(
-                root=str(self.store.root.absolute()),
-                dataset=dataset,
-                content=content,
-                environment=self.environment,
-                trainer=trainer,
-                seed=seed,
-                steps=self.steps,
-                episodes=self.episodes,
-                options=settings_of(trainer, self.options, more=self.more),
-                more=self.more,
-            )
-            for trainer in trainers
-            for seed in range(self.seeds)
-        ]
-        return run_trials(
-            specs,
-            self.executor,
-            parallel=self.parallel,
-            progress=self.progress,
-            kept=kept,
-            stage=stage,
-        )
-
-
 def _finished(
-    specs: Sequence[TrialSpec], executor: Executor, parallel: int, *, ends: bool
+    specs: Sequence[TrialSpec],
+    executor: Executor,
+    parallel: int,
+    *,
+    ends: bool,
+    told: Callable[[int], None] | None,
 ) -> Iterator[tuple[TrialSpec, dict[str, Any]]]:
-    """Yield each trial with its result as it ends."""
+    """Yield each trial with its result as it ends; ``told`` of the steps where one runs alone."""
     if parallel == 1:
-        yield from ((spec, _result(spec, executor, ends=ends)) for spec in specs)
+        yield from ((spec, _result(spec, executor, ends=ends, told=told)) for spec in specs)
         return
     with ThreadPoolExecutor(max_workers=parallel) as pool:
         running = {pool.submit(_result, spec, executor, ends=ends): spec for spec in specs}
@@ -298,11 +255,18 @@ def _finished(
             raise
 
 
-def _result(spec: TrialSpec, executor: Executor, *, ends: bool) -> dict[str, Any]:
+def _result(
+    spec: TrialSpec,
+    executor: Executor,
+    *,
+    ends: bool,
+    told: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
     """Train one agent; ``ends``: an error that a user can put right is raised, not a result."""
     group = executor.start(AgentTrial, [spec], repeat_lost_calls=True)
     try:
-        result: dict[str, Any] = group.call("run")[0]
+        shared = {} if told is None else {"told": told}
+        result: dict[str, Any] = group.call("run", shared)[0]
     except Exception as error:
         if ends and isinstance(error, PrivRLError) and type(error) is not WorkerLostError:
             raise

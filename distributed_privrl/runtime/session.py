@@ -3,9 +3,11 @@
 import os
 import secrets
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -100,6 +102,8 @@ def answers_without_token(address: str) -> bool:
 def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleType:
     """Start a local Ray, or join the cluster at ``address``; return the ``ray`` module.
 
+    A handler of SIGTERM that this program has set stays: Ray's own would end it on the spot.
+
     Args:
         address: a cluster's address; None reads ``RAY_ADDRESS``, else starts a local Ray.
         cpus: logical CPUs of a local Ray (default: the machine's).
@@ -147,9 +151,13 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
             "_system_config": {"automatic_object_spilling_enabled": False, **INLINED},
         }
         options["num_cpus"] = max(1, round(cpus or os.cpu_count() or 1))
+    on_termination = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**options)
     except ConnectionError as error:
         raise ConfigError(f"no Ray cluster answers at {address}: start it or unset it") from error
+    finally:
+        if callable(on_termination) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_termination)
     _STARTED.append(address or "local")
     return ray  # type: ignore[no-any-return]

@@ -32,6 +32,8 @@ def test_a_run_is_audited(audited):
     assert lines["not for release"].strip() == str(out / "private" / "report.html")
     facts = json.loads((out / "private" / "audit.json").read_text())
     assert facts["membership"]["rounds"] == 3
+    page = (out / "private" / "report.html").read_text()
+    assert f"held out (unit: {facts['unit']})" in page
     assert (out / "private").stat().st_mode & 0o077 == 0
 
 
@@ -92,6 +94,12 @@ def test_what_does_not_go_with_a_configuration(workplace, options, message):
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not out.exists()
+
+
+def test_a_file_is_no_folder(workplace):
+    result = workplace.privrl("audit", workplace.config, "--out", workplace.config)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: --out {workplace.config} is a file: name a folder\n"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,11 @@ def test_report_is_written_anew(finished):
     page.unlink()
     result = finished.workplace.privrl("report", finished.out)
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"{page}\n"
+    private = finished.out / "private" / "report.html"
+    assert result.stdout.splitlines() == [
+        f"report           {page}",
+        f"not for release  {private}",
+    ]
     assert page.is_file()
 
 
@@ -92,6 +96,22 @@ def test_trainers_must_be_named(workplace, trainers):
     )
     assert result.exit_code == 2
     assert "--trainers" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["beta=3", "iql.beta", "iql.=3", ".beta=3"])
+def test_an_option_names_agent_key_and_value(workplace, option):
+    result = workplace.privrl("evaluate", "--synthetic", "a-v0", "--out", "o", "-o", option)
+    assert result.exit_code == 2
+    assert f"-o {option} must look like AGENT.KEY=VALUE, e.g. iql.beta=3" in result.stderr
+
+
+def test_an_unknown_executor_is_refused_in_plain_words(workplace):
+    result = workplace.privrl(
+        *("evaluate", "--synthetic", "a-v0", "--out", "o", "--executor", "dask")
+    )
+    assert result.exit_code == 2
+    assert "'dask' is not one of" in result.stderr
+    assert "Value error" not in result.stderr
 
 
 def test_an_unknown_dataset_is_refused(workplace):
@@ -172,7 +192,10 @@ def test_what_is_public_is_told(workplace, released):
     assert "not for release" not in result.stdout
 
 
-def test_an_interrupt_says_how_to_go_on(workplace, released):
+def test_an_interrupt_says_how_to_go_on(workplace, released, monkeypatch):
+    monkeypatch.chdir(workplace.folder)
+    kept = workplace.folder / "my runs" / "agents"
+    kept.mkdir(parents=True)
     released["raises"] = KeyboardInterrupt()
     words = ("evaluate", "--synthetic", "a-v0", "--trainers", "bc, iql", "--out", "my runs")
     for given in (words, (*words, "--resume")):
@@ -182,6 +205,9 @@ def test_an_interrupt_says_how_to_go_on(workplace, released):
         assert result.stderr == f"interrupted: go on with `{line}`\n"
     secret = ("--ledger", "postgresql://me:word@host/ledger")
     assert "word" not in workplace.privrl(*words, *secret).stderr
+    kept.rmdir()  # before anything was kept there is nothing to resume
+    line = line.removesuffix(" --resume")
+    assert workplace.privrl(*words).stderr == f"interrupted: go on with `{line}`\n"
 
 
 def test_a_ray_that_does_not_start_is_one_line(workplace, released, monkeypatch):

@@ -96,7 +96,8 @@ def test_what_exists_is_not_overwritten(tmp_path: Path) -> None:
     store = DatasetStore(tmp_path)
     store.write_trajectories("all-v0", episodes(), **SPACES)
     split(store, "all-v0", held_out_share=0.5, seed=0)
-    with pytest.raises(ConfigError, match="exists"):
+    both = "all-held-out-v0 and all-training-v0 exist already: .* only if no run read it"
+    with pytest.raises(ConfigError, match=both):
         split(store, "all-v0", held_out_share=0.5, seed=1)
 
 

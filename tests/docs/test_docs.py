@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -20,9 +21,16 @@ from distributed_privrl.core.config import RunConfig, parse_yaml, validate
 from distributed_privrl.data.bounds import bounds_from_file
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.evaluation.trainer import TRAINERS, PlainTrainer
-from distributed_privrl.experiments.registry import METHODS, load_config, method_named, parse_config
+from distributed_privrl.experiments.registry import (
+    METHODS,
+    load_config,
+    method_named,
+    parse_config,
+    plan_run,
+)
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.privacy.certificate import Certificate, Stage
+from distributed_privrl.rounds.plan import RoundPlan
 from tests.docs.pages import CONFIGURATIONS, PAGES, ROOT, Fence, command_lines, fences, named, prose
 
 README = ROOT / "README.md"
@@ -61,6 +69,11 @@ def test_configurations_are_the_variants_they_are_called() -> None:
         "pdp_diffusion",
         "dpdm",
         "non_private",
+        "primorl_pendulum",
+        "primorl_pendulum_paper",
+        "primorl_cartpole_balance",
+        "primorl_cartpole_swingup",
+        "mopo_pendulum",
     }
     assert loaded["pdp_diffusion"].training.pretraining.curiosity_rate == 0
     assert loaded["dpdm"].training.pretraining.steps == 0
@@ -71,6 +84,35 @@ def test_configurations_are_the_variants_they_are_called() -> None:
     assert (paper.training.rounds, paper.training.expected_batch_size) == (574_000, 128)
     assert paper.training.pretraining.curiosity_rate == 0.3
     assert paper.training.expected_batch_size / paper.data.units == 1.28e-4
+    assert loaded["mopo_pendulum"].privacy.epsilon is None
+
+
+def test_the_paper_s_settings_of_primorl_give_the_paper_s_noise() -> None:
+    path = ROOT / "tune_configs" / "primorl_pendulum_paper.yaml"
+    config: Any = load_config(path)
+    for override, printed in (([], 0.52), (["privacy.epsilon=19.51"], 0.35)):
+        plan = plan_run(load_config(path, override))
+        assert isinstance(plan, RoundPlan)
+        assert plan.mechanism is not None
+        assert (plan.max_rounds, plan.sampling_probability) == (7000, 1e-3)
+        assert plan.mechanism.noise_multiplier == pytest.approx(printed, rel=2e-3)
+    local, policy = config.training.local, config.training.policy
+    assert (local.clipping, local.projection) == ("per_layer", "batch")
+    assert (local.batch_size, local.epochs, local.learning_rate) == (16, 1, 1e-3)
+    assert (policy.penalty_weight, policy.horizon, policy.target_entropy) == (2, 30, -3)
+
+
+def test_bounds_beside_the_configurations_are_of_the_spaces() -> None:
+    for name in ("primorl_pendulum", "primorl_cartpole_balance", "primorl_cartpole_swingup"):
+        data = load_config(ROOT / "tune_configs" / f"{name}.yaml").data
+        made = gymnasium.make(str(data.environment))
+        assert isinstance(data.bounds, Path)
+        spaces: Any = (made.observation_space, made.action_space)
+        bounds = bounds_from_file(ROOT / data.bounds, *spaces)
+        own = np.concatenate([spaces[0].high, spaces[1].high, bounds.high[-1:]])
+        finite = np.isfinite(own)
+        assert bounds.high[finite].tolist() == own[finite].tolist()
+        assert bounds.low[:-1].tolist() == (-bounds.high[:-1]).tolist()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.evaluation.plots import maze_positions
 from distributed_privrl.evaluation.report import (
+    DECLARED_PUBLIC,
     AnyFigure,
     Metric,
     PrivateFigure,
@@ -112,6 +113,7 @@ def test_public_report_says_what_the_certificate_says(tmp_path: Path) -> None:
         {"name": "marginal", "value": 0.93125, "explanation": note, "kind": "public"}
     ]
     assert part["figures"] == ["Where it went"]
+    assert part["explanation"] == "Synthetic against public rows."
 
 
 def test_page_loads_nothing_from_outside(tmp_path: Path) -> None:
@@ -233,6 +235,16 @@ def test_reports_without_a_guarantee_say_so(tmp_path: Path, status: str) -> None
     assert 'class="banner"' in html
     assert "factor e^epsilon" not in html
     assert numbers["certificate"]["epsilon"] is None
+
+
+def test_rows_declared_public_have_no_guarantee_to_show(tmp_path: Path) -> None:
+    boxes = '<div class="number">'
+    public = {"status": DECLARED_PUBLIC, "method": "none", "stages": []}
+    html, _ = write(tmp_path, certificate=public)
+    assert "declared its rows public" in html
+    assert boxes not in html
+    assert "Method none" not in html
+    assert boxes in write(tmp_path)[0]
 
 
 def test_text_is_escaped(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import gymnasium
@@ -12,11 +13,13 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import (
+    ALGORITHMS,
     TRAINERS,
     OnEvaluation,
     PlainTrainer,
     Spaces,
     Trainer,
+    configured,
     find_trainer,
     settings_of,
     train_and_evaluate,
@@ -176,6 +179,28 @@ def test_options_change_a_plain_loop_and_unknown_ones_are_named() -> None:
     for options in ({"polyak": 3}, {"learning_rate": "fast"}, {"hidden": 64}):
         with pytest.raises(ConfigError):
             find_trainer("td3bc", options)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "kind"),
+    [
+        ("iql", "beta", "banana", "a number"),
+        ("iql", "beta", True, "a number"),
+        ("iql", "hidden", 7, "a list of whole numbers"),
+        ("iql", "hidden", ["wide"], "a list of whole numbers"),
+        ("iql", "batch_size", 2.5, "a whole number"),
+        ("iql", "actor", "x", "gaussian or deterministic"),
+        ("cql", "entropy_backup", 2, "true or false"),
+    ],
+)
+def test_an_option_of_another_type_is_named(name: str, key: str, value: Any, kind: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{name}.{key}={value!r} must be {kind}")):
+        find_trainer(name, {key: value})
+
+
+def test_every_default_is_of_the_type_that_its_option_has() -> None:
+    for algorithm in ALGORITHMS.values():
+        assert configured(algorithm, asdict(algorithm.config)) == algorithm
 
 
 def test_an_agents_settings_hold_whoever_trains_it() -> None:

@@ -30,6 +30,7 @@ from tests.experiments.certified import ENTRY, certify
 
 RELEASED = Source(kind="released", ledger_entry=ENTRY)
 SMALL = {"seeds": 2, "steps": 20, "episodes": 2}
+CHOSEN = {"steps": 1, "episodes": 1, "options": {}}
 
 
 @pytest.fixture
@@ -126,7 +127,8 @@ def test_results_are_kept_as_they_end(store: DatasetStore, tmp_path: Path) -> No
         pass
 
     def progress(stage: str, done: int, total: int, note: str = "") -> None:
-        if stage == "training agents" and done == 1:
+        if stage == "training agents" and "agents done 1/2" in note:
+            assert done == SMALL["steps"]
             raise Stop
 
     out, trainer = tmp_path / "out", Trainer(asked=[])
@@ -218,11 +220,11 @@ def test_agents_run_beside_each_other(
 
 def test_returns_are_normalised_where_references_are_known() -> None:
     curve = {"curve_steps": [1], "curve_returns": [[49.98]]}
-    trial = {"trainer": "iql", "agent": "iql", "seed": 0, **curve}
+    trial = {"trainer": "iql", "agent": "iql", "seed": 0, **CHOSEN, **curve}
     real = {**trial, "curve_returns": [[228.61]]}
     maze = "privrl/Maze2D-umaze-v0"
     section = returns_section([trial], maze, certificate={}, source=RELEASED)
-    assert [one.value.value for one in section.metrics] == pytest.approx([49.98, 0])
+    assert [one.value.value for one in section.metrics] == pytest.approx([1, 49.98, 0])
     found = return_ratios([trial], [real], maze, {"iql": "iql"})
     assert found["iql"] == pytest.approx({"synthetic": 0, "real": 100, "ratio": 0}, abs=1e-9)
     worse = ([real], [{**trial, "curve_returns": [[-5.0]]}], "P-v1", {"iql": "iql"})
@@ -248,7 +250,7 @@ def test_the_paper_s_cell_stands_beside_the_same_cell(
     method: str, epsilon: float | None, maze: str, shown: float | None
 ) -> None:
     curve = {"curve_steps": [1], "curve_returns": [[100.0]]}
-    trial = {"trainer": "rllib_iql", "agent": "iql", "seed": 0, **curve}
+    trial = {"trainer": "rllib_iql", "agent": "iql", "seed": 0, **CHOSEN, **curve}
     certificate = {"method": method, "epsilon": epsilon}
     environment = f"privrl/Maze2D-{maze}-v0"
     section = returns_section([trial], environment, certificate=certificate, source=RELEASED)
@@ -256,7 +258,7 @@ def test_the_paper_s_cell_stands_beside_the_same_cell(
     if shown is None:
         assert not any("paper" in metric.name for metric in section.metrics)
         return
-    assert len(own) == 2
+    assert len(own) == 3
     assert last.name == "rllib_iql: normalised return in the paper"
     assert last.value == PublicValue(shown)
     nearest = 1 if epsilon is not None and epsilon < 5 else 10
@@ -303,6 +305,98 @@ def test_nothing_is_said_of_rows_that_may_not_leave(store: DatasetStore, tmp_pat
     )
     assert told
     assert not any(is_timed(stage) for stage in told)
+
+
+@pytest.mark.parametrize("dataset", ["gym/released-v0", "gym/own-v0"])
+def test_progress_within_an_agent_where_rows_may_leave_alone(
+    dataset: str, store: DatasetStore, tmp_path: Path
+) -> None:
+    told: list[int] = []
+    _evaluate(
+        store,
+        tmp_path / "out",
+        synthetic=dataset,
+        trainers=("fake",),
+        more_trainers={"fake": Trainer(asked=[])},
+        progress=lambda _, done, *__: told.append(done),
+    )
+    may_leave = dataset == "gym/released-v0"
+    assert sorted(set(told)) == list(range(0, 41, 2 if may_leave else 20))
+    assert told == sorted(told)
+
+
+@pytest.mark.parametrize("dataset", ["gym/released-v0", "gym/own-v0"])
+def test_a_report_says_what_was_trained(dataset: str, store: DatasetStore, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _evaluate(
+        store,
+        out,
+        synthetic=dataset,
+        reference="gym/open-v0",
+        trainers=("bc",),
+        options={"bc": {"hidden": [8], "batch_size": 16}},
+        seeds=1,
+        steps=4,
+    )
+    folders = [out / "private", *([out] if dataset == "gym/released-v0" else [])]
+    caption = "Gradient steps an agent: 4. Episodes of each evaluation: 2, in CartPole-v1."
+    for folder in folders:
+        for name in ("report.html", "report.json"):
+            assert caption in (folder / name).read_text()
+    report = json.loads((folders[-1] / "report.json").read_text())
+    shown = {one["name"]: one for part in report["sections"] for one in part["metrics"]}
+    steps = shown["bc: gradient steps"]
+    assert (steps["value"], steps["kind"]) == (4, "public")
+    note = "options: batch_size=16, hidden=[8]; episodes of each evaluation: 2"
+    assert steps["explanation"] == note
+
+
+def test_report_and_results_agree_when_other_agents_are_asked_for(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    out, trainers = tmp_path / "out", {name: Trainer(asked=[], name=name) for name in ("a", "b")}
+    trainers["b"].fails.update({0})
+
+    def evaluate(*names: str, resume: bool = True) -> None:
+        _evaluate(store, out, trainers=names, more_trainers=trainers, resume=resume, seeds=1)
+
+    def shown() -> tuple[set[str], set[str]]:
+        kept = out / "evaluation.json"
+        trials = json.loads(kept.read_text()) if kept.exists() else []
+        names = {name[0] for name, _ in _report(out) if name.startswith(("a", "b"))}
+        return names, {trial["trainer"] for trial in trials}
+
+    evaluate("a", "b", resume=False)
+    assert shown() == ({"a", "b"}, {"a", "b"})
+    assert (out / "private" / "failures.json").exists()
+    evaluate("b")
+    assert shown() == ({"b"}, {"b"})
+    assert not (out / "private" / "failures.json").exists()  # it was put right
+    evaluate()
+    assert shown() == (set(), set())
+    evaluate("a", "b")
+    assert shown() == ({"a", "b"}, {"a", "b"})
+    assert (len(trainers["a"].asked), len(trainers["b"].asked)) == (1, 2)
+
+
+def test_ratios_go_with_the_agents(store: DatasetStore, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = {"reference": "gym/open-v0", "more_trainers": {"bc": Trainer(asked=[])}, "seeds": 1}
+    _evaluate(store, out, **options, trainers=("bc",))
+    assert (out / "private" / "ratios.json").exists()
+    _evaluate(store, out, **options, trainers=(), resume=True)
+    assert not (out / "private" / "ratios.json").exists()
+    assert not any(name.startswith("bc") for name, _ in _report(out / "private"))
+
+
+@pytest.mark.parametrize("dataset", ["gym/released-v0", "gym/own-v0", "gym/open-v0"])
+def test_the_ledger_is_opened_for_public_datasets_alone(
+    dataset: str, store: DatasetStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger" / "ledger.sqlite"
+    url = f"sqlite:///{path}"
+    _evaluate(store, tmp_path / "out", synthetic=dataset, trainers=(), ledger_url=url)
+    assert path.exists() == (dataset == "gym/open-v0")
 
 
 def test_times_are_shown_where_rows_may_leave(store: DatasetStore, tmp_path: Path) -> None:
@@ -455,12 +549,16 @@ def test_a_public_dataset_needs_no_certificate(store: DatasetStore, tmp_path: Pa
     [
         ({"reference": "gym/none-v0"}, "no dataset"),
         ({"reference": "gym/own-v0", "public": "gym/none-v0"}, "no dataset"),
+        ({"reference": "gym/released-v0"}, "--reference gym/released-v0 is the dataset itself"),
         ({"reference": "maze/other-v0"}, "--reference maze/other-v0 cannot be compared"),
         ({"environment": "Pendulum-v1"}, "'Pendulum-v1' does not fit the dataset: its observation"),
         ({"environment": "Nowhere-v1"}, "'Nowhere-v1' cannot be made"),
         ({"options": {"iql": {"beta": 3}}}, "iql, which is not trained"),
         ({"trainers": ("bc",), "options": {"bc": {"gamma": 3}}}, "'bc' has no option gamma"),
-        ({"trainers": ("bc",), "options": {"bc": 3}}, "must look like bc.key=value"),
+        ({"trainers": ("bc",), "options": {"bc": 3}}, "bc=3 must look like AGENT.KEY=VALUE"),
+        ({"trainers": ("bc",), "options": {"hidden": [8]}}, "must look like AGENT.KEY=VALUE"),
+        ({"resume": True}, "out holds no evaluation to go on with"),
+        ({"out": Path(__file__)}, "test_evaluate.py is a file: name a folder"),
     ],
 )
 def test_what_is_wrong_is_found_before_anything_starts(
@@ -474,8 +572,9 @@ def test_what_is_wrong_is_found_before_anything_starts(
         return LocalExecutor()
 
     options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}, **wrong}
+    options = {"out": tmp_path / "out", **options}
     with pytest.raises(ConfigError, match=message):
-        _evaluate(store, tmp_path / "out", **options, start_executor=start)
+        _evaluate(store, **options, start_executor=start)
     assert not started
     assert not (tmp_path / "out").exists()
 

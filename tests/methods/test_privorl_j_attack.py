@@ -39,7 +39,7 @@ from tests.methods.walks import (
 )
 
 MEMBERS, OTHERS = "audit/members-v0", "audit/others-v0"
-EPISODES, LONGEST, ROUNDS = 24, 20, 200
+EPISODES, LONGEST, ROUNDS = 16, 20, 250
 BOUNDS = """
 observation: {low: -1.8, high: 1.8}
 action: {low: -1, high: 1}
@@ -64,7 +64,7 @@ def configuration(folder: Path, *, epsilon: float | None, output: str) -> Privor
             "expected_batch_size": EPISODES,
             "noise_multiplicity": 2,
             "micro_batch_rows": 128,
-            "optimiser": {"learning_rate": 3e-3, "ema_decay": 0.98},
+            "optimiser": {"learning_rate": 5e-3, "ema_decay": 0.98},
             "pretraining": {"steps": 0},
             "sampling": {"steps": 4, "chunk_trajectories": 64},
         },
@@ -78,7 +78,7 @@ def configuration(folder: Path, *, epsilon: float | None, output: str) -> Privor
 
 @dataclass(frozen=True)
 class World:
-    """24 trajectories, 24 held out, a model without privacy and one with epsilon 1."""
+    """16 trajectories, 16 held out, a model without privacy and one with epsilon 1."""
 
     folder: Path
     store: DatasetStore
@@ -136,7 +136,7 @@ def test_the_attack_fires_on_a_model_that_memorises(audits: dict[str, Audit]) ->
     assert attacked is not None
     assert not isinstance(attacked, str), attacked
     assert attacked.figures.fires()
-    assert attacked.figures.area.value > 0.9
+    assert attacked.figures.area.value > 0.8
     assert (attacked.figures.members, attacked.figures.non_members) == (EPISODES, EPISODES)
     assert len(attacked.areas) == len(NOISE_QUANTILES)
     assert "diffusion step 101 of 200" in attacked.areas

@@ -199,6 +199,27 @@ def test_a_ray_that_somebody_else_started_is_refused(
         session.connect()
 
 
+def test_ray_leaves_the_handler_of_a_termination(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def init(**_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as ray.init does, with one of its own
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session, "_STARTED", [])
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        session.connect()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_too_little_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "SHARED_MEMORY_BYTES", 2**60)
     with pytest.raises(UnsafeError, match="shm-size"):

@@ -1,8 +1,9 @@
 """Configuration of PriMORL."""
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from distributed_privrl.core.config import (
     EvaluationConfig,
@@ -17,12 +18,23 @@ from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.plan import RoundsConfig
 
 
+def _rising(value: tuple[float, float]) -> tuple[float, float]:
+    if not -math.inf < value[0] < value[1] < math.inf:
+        raise ValueError("must be two rising numbers")
+    return value
+
+
 class DynamicsConfig(StrictModel):
     """The ensemble of Gaussian models of the next state and the reward (paper 001, section 4.2)."""
 
     members: PositiveInt = Field(default=3, description="models of the ensemble (N)")
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
         default=(64, 64), description="widths of each model's hidden layers"
+    )
+    log_variance_range: Annotated[tuple[float, float], AfterValidator(_rising)] = Field(
+        default=(-6.0, 1.0),
+        description="public bounds of the predicted log-variance of standardised targets; local"
+        " steps overshoot where it may fall far",
     )
     difference_share: PositiveFloat = Field(
         default=0.1,
@@ -36,7 +48,7 @@ class LocalTrainingConfig(StrictModel):
 
     epochs: PositiveInt = Field(default=1, description="passes over the trajectory (E)")
     batch_size: PositiveInt = Field(default=50, description="steps of the trajectory a batch (B)")
-    learning_rate: PositiveFloat = Field(default=1e-2, description="of plain gradient descent")
+    learning_rate: PositiveFloat = Field(default=1e-3, description="of plain gradient descent")
     weight_decay: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="decoupled, inside the local steps"
     )
@@ -56,22 +68,22 @@ class LocalTrainingConfig(StrictModel):
 class PolicyTrainingConfig(StrictModel):
     """SAC inside the pessimistic model (paper 001, algorithm 4)."""
 
-    steps: PositiveInt = Field(default=10_000, description="gradient steps")
+    steps: PositiveInt = Field(default=6000, description="gradient steps")
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
-        default=(256, 256), description="widths of the hidden layers of actor and critics"
+        default=(128, 128), description="widths of the hidden layers of actor and critics"
     )
-    batch_size: PositiveInt = Field(default=256, description="rows a gradient step")
-    learning_rate: PositiveFloat = Field(default=3e-4, description="of actor, critics, temperature")
+    batch_size: PositiveInt = Field(default=128, description="rows a gradient step")
+    learning_rate: PositiveFloat = Field(default=1e-3, description="of actor, critics, temperature")
     discount: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.99, description="of future rewards"
     )
     polyak: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.005, description="step of the target critics"
+        default=0.02, description="step of the target critics"
     )
     target_entropy: float | None = Field(
         default=None, description="that the temperature holds (default: -A; paper: -3)"
     )
-    rollouts: PositiveInt = Field(default=64, description="rollouts of the model in parallel")
+    rollouts: PositiveInt = Field(default=32, description="rollouts of the model in parallel")
     horizon: PositiveInt = Field(default=200, description="steps of a rollout (H)")
     gradient_steps: PositiveInt = Field(
         default=1, description="gradient steps for each step of all rollouts"
@@ -95,19 +107,19 @@ class PolicyTrainingConfig(StrictModel):
 class PrimorlTraining(RoundsConfig):
     """Private rounds over trajectories, then a policy."""
 
-    rounds: PositiveInt = Field(default=350, description="private rounds (T)")
+    rounds: PositiveInt = Field(default=250, description="private rounds (T)")
     expected_batch_size: PositiveInt = Field(
         default=600, description="units that take part in a round on average (q x units)"
     )
     clip_norm: PositiveFloat = Field(
-        default=0.3, description="L2 bound of a unit's change of the ensemble (C)"
+        default=0.005, description="L2 bound of a unit's change of the ensemble (C)"
     )
     clip: bool = Field(
         default=True, description="false: no clipping, for runs without privacy alone (NO CLIP)"
     )
     noise_multiplicity: Literal[1] = Field(default=1, description="of no use here")
     optimiser: OptimiserConfig = OptimiserConfig(
-        learning_rate=3e-3, schedule="cosine", ema_decay=0.95
+        learning_rate=2e-2, schedule="cosine", ema_decay=0.95
     )
     local: LocalTrainingConfig = LocalTrainingConfig()
     policy: PolicyTrainingConfig = PolicyTrainingConfig()
@@ -120,7 +132,7 @@ class PolicyEvaluationConfig(EvaluationConfig):
         default=20, description="episodes of each evaluation; 0: none"
     )
     every: PositiveInt = Field(
-        default=2000, description="gradient steps of the policy between evaluations"
+        default=500, description="gradient steps of the policy between evaluations"
     )
     horizon: PositiveInt = Field(
         default=50, description="steps over which the model's error is measured there"
@@ -141,6 +153,12 @@ class EnsembleOutputConfig(PolicyOutputConfig):
     def files(self) -> tuple[str, ...]:
         """Names of all files that are released, the policy first."""
         return (self.policy, self.torchscript, self.ensemble)
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.policy == self.ensemble:
+            raise ValueError("policy and ensemble must be different files")
+        return self
 
 
 class PrimorlConfig(RunConfig):

@@ -115,16 +115,9 @@ class EnsembleFacts:
             columns=TransitionColumns.of(self.encoder.layout),
             members=self.config.members,
             hidden=self.config.hidden,
-            config=FederatedConfig(
-                batch_size=local.batch_size,
-                epochs=local.epochs,
-                learning_rate=local.learning_rate,
-                weight_decay=local.weight_decay,
-                projection=local.projection,
-                strategy=local.clipping,
-                shuffle=local.shuffle,
-            ),
+            config=local_settings(local),
             clip_norm=clip_norm,
+            log_variance_range=self.config.log_variance_range,
         )
 
     def build(self, seed: int) -> DynamicsEnsemble:
@@ -154,6 +147,23 @@ class EnsembleFacts:
         )
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
+
+
+def local_settings(local: LocalTrainingConfig) -> FederatedConfig:
+    """Return the settings of one trajectory's training.
+
+    Raises:
+        ConfigError: the weight decay leaves nothing of a parameter.
+    """
+    return FederatedConfig(
+        batch_size=local.batch_size,
+        epochs=local.epochs,
+        learning_rate=local.learning_rate,
+        weight_decay=local.weight_decay,
+        projection=local.projection,
+        strategy=local.clipping,
+        shuffle=local.shuffle,
+    )
 
 
 def load_ensemble(path: Path) -> tuple[EnsembleFacts, DynamicsEnsemble]:

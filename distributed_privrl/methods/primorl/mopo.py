@@ -5,6 +5,7 @@ Reference: Yu et al. 2020, arXiv:2005.13239; paper 001, section 5 and appendix E
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,12 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.primorl.config import MopoConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.models.dynamics import gaussian_nll
+from distributed_privrl.rounds.charging import declared_units
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.dynamics_update import TransitionColumns
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser
 from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.worker import ShardSource
 
 CHECKPOINT_EVERY = 1000
@@ -35,6 +38,40 @@ def check_mopo(config: MopoConfig) -> None:
             "mopo is the reference without privacy: set privacy.epsilon to null, or method to"
             " primorl"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinibatchPlan(RoundPlan):
+    """Gradient steps on shuffled rows: nothing is drawn by coins, and nothing is charged."""
+
+    @property
+    def max_rounds(self) -> int:
+        """Planned steps."""
+        return self.rounds
+
+    def facts(self) -> dict[str, Any]:
+        """Return what ``privrl plan`` shows beside units and steps."""
+        return {"batch_rows": self.config.expected_batch_size}
+
+    def summary(self) -> str:
+        """Return the plan's work in a few words, for one line."""
+        return f"{self.config.expected_batch_size} rows a member and step"
+
+
+def plan_minibatches(config: MopoConfig) -> MinibatchPlan:
+    """Return the plan of MOPO; opens no data.
+
+    Raises:
+        ConfigError: the number of units is not declared.
+    """
+    return MinibatchPlan(
+        units=declared_units(config.data),
+        sampling_probability=1.0,
+        config=config.training,
+        budget=None,
+        mechanism=None,
+        accountant=config.privacy.accountant,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from distributed_privrl.agents.normalisation import Normalisation
@@ -82,39 +83,48 @@ class PolicyTrainerSpec:
             penalty=config.penalty,
             penalty_weight=config.penalty_weight,
         )
-        settings = SacConfig(
-            hidden=config.hidden,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            discount=config.discount,
-            polyak=config.polyak,
-            target_entropy=config.target_entropy,
-            environments=config.rollouts,
-            horizon=config.horizon,
-            gradient_steps=config.gradient_steps,
-            real_share=config.real_share if isinstance(config, MopoPolicyConfig) else 0.0,
-        )
         normalisation = observation_normalisation(encoder)
         return SacTrainer(
-            settings,
+            policy_settings(config),
             ModelEnvironment(model=model, start_states=self.starts),
             observation_width=model.facts.observation_width,
             action_low=model.facts.actions.low.numpy(),
             action_high=model.facts.actions.high.numpy(),
             streams=Streams(self.seed).child("policy"),
             normalisation=normalisation,
-            real_rows=None if self.real is None else self._real_rows(normalisation),
+            real_rows=None if self.real is None else self._real_rows(self.real, normalisation),
         )
 
-    def _real_rows(self, normalisation: Normalisation) -> Tensor:
+    def _real_rows(self, source: ShardSource, normalisation: Normalisation) -> Tensor:
         """Return recorded rows as the trainer's batches hold them. Private."""
-        encoder = self.facts.encoder
-        return packed_rows(
-            encoder.decode(proper_rows(self.real)),
+        encoder, actions = self.facts.encoder, self.facts.model_facts.actions
+        rows = packed_rows(
+            encoder.decode(proper_rows(source)),
             observation_space=encoder.observation_space,
-            action_space=encoder.action_space,
+            action_space=Box(actions.low.numpy(), actions.high.numpy()),
             normalisation=normalisation,
         )
+        return torch.from_numpy(rows)
+
+
+def policy_settings(config: PolicyTrainingConfig) -> SacConfig:
+    """Return the settings of SAC.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    return SacConfig(
+        hidden=config.hidden,
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        discount=config.discount,
+        polyak=config.polyak,
+        target_entropy=config.target_entropy,
+        environments=config.rollouts,
+        horizon=config.horizon,
+        gradient_steps=config.gradient_steps,
+        real_share=config.real_share if isinstance(config, MopoPolicyConfig) else 0.0,
+    )
 
 
 def observation_normalisation(encoder: TransitionEncoder) -> Normalisation:

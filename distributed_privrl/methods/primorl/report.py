@@ -4,6 +4,7 @@ Reference: paper 001, figures 2 and 5 (learning curves), section 4.3.2 (uncertai
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.policy import ActionScale, Policy
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.core.random import Streams
@@ -73,7 +74,20 @@ def study(config: PrimorlConfig, folder: Path, progress: Progress) -> list[dict[
         {"kind": "uncertainty", **_calibration(facts, ensemble, paths)},
     ]
     progress("trying the policy", 2, 2)
-    return results
+    return [{key: _strict(value) for key, value in result.items()} for result in results]
+
+
+def _strict(value: Any) -> Any:
+    """Return JSON without what is not finite: models that noise spoiled foresee anything."""
+    if isinstance(value, dict):
+        return {key: _strict(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_strict(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _curve(folder: Path) -> list[dict[str, Any]]:
@@ -92,8 +106,10 @@ def _paths(
     Half of the actions are uniform, so that the ensemble is asked about more than its own best.
     """
     made = gymnasium.make(environment)
+    if isinstance(made.observation_space, gymnasium.spaces.Dict):
+        made = gymnasium.wrappers.FlattenObservation(made)
     generator = streams.numpy("exploration")
-    low, high = made.action_space.low, made.action_space.high  # type: ignore[attr-defined]
+    limits = ActionScale.of(policy.action_space)
     paths = []
     for episode in range(episodes):
         observation, _ = made.reset(seed=streams.integer(f"path/{episode}") % _RESET_SEEDS)
@@ -104,7 +120,7 @@ def _paths(
         while not over and len(actions) < steps:
             action = policy.act(observations[-1][None])[0]
             if generator.random() < 0.5:
-                action = generator.uniform(low, high).astype(action.dtype)
+                action = generator.uniform(limits.low, limits.high).astype(action.dtype)
             observation, reward, terminated, truncated, _ = made.step(action)
             observations.append(np.asarray(observation))
             actions.append(action)
@@ -210,7 +226,7 @@ def policy_sections(
 
 
 def _returns_section(config: PrimorlConfig, found: dict[str, Any], source: str) -> Section:
-    final = found["returns"]["returns"]
+    final = [_number(value) for value in found["returns"]["returns"]]
     metrics = [
         Metric(
             name="mean return of the policy",
@@ -223,7 +239,7 @@ def _returns_section(config: PrimorlConfig, found: dict[str, Any], source: str) 
     if points:
         curve = LearningCurve(
             steps=tuple(point["step"] for point in points),
-            returns=tuple(Returns(tuple(point["returns"])) for point in points),
+            returns=tuple(Returns(tuple(map(_number, point["returns"]))) for point in points),
         )
         metrics.append(
             Metric(
@@ -254,23 +270,23 @@ def _error_section(result: dict[str, Any], source: str) -> Section:
         Metric(
             name=f"error after {index + 1} steps",
             value=ReleasedValue(result["error"][index], ledger_entry=source),
-            explanation=f"{result['still'][index]:.3g} if nothing moved",
+            explanation=f"{_number(result['still'][index]):.3g} if nothing moved",
         )
         for index in chosen
     ]
-    lines = {
-        name: {float(step + 1): [value] for step, value in enumerate(result[key])}
-        for name, key in (("ensemble", "error"), ("nothing moves", "still"))
-    }
-    image = plots.lines_with_spread(lines, xlabel="steps", ylabel="error (public deviations)")
+    lines = {"ensemble": result["error"], "nothing moves": result["still"]}
     return Section(
         title="How far the models stray",
         explanation="The members' mean, its own states fed back, along episodes of the simulator"
         " whose actions are the policy's or, every other one, uniform.",
         metrics=metrics,
-        figures=[
-            ReleasedFigure(image=image, caption="Error over the horizon", ledger_entry=source)
-        ],
+        figures=_figures(
+            lines,
+            xlabel="steps",
+            ylabel="error (public deviations)",
+            caption="Error over the horizon",
+            source=source,
+        ),
     )
 
 
@@ -285,14 +301,31 @@ def _uncertainty_section(config: PrimorlConfig, result: dict[str, Any], source: 
                 explanation="1: what is uncertain is wrong, 0: the penalty tells nothing",
             )
         )
-        tenths = enumerate(result[key]["error_by_tenth"])
-        lines[name] = {float(index + 1): [value] for index, value in tenths}
-    image = plots.lines_with_spread(
-        lines, xlabel="tenth of the steps, by rising uncertainty", ylabel="error of one step"
-    )
+        lines[name] = result[key]["error_by_tenth"]
     return Section(
         title="Whether the models know where they are wrong",
         explanation="One step from the simulator's own states, in standardised targets.",
         metrics=metrics,
-        figures=[ReleasedFigure(image=image, caption="Error by uncertainty", ledger_entry=source)],
+        figures=_figures(
+            lines,
+            xlabel="tenth of the steps, by rising uncertainty",
+            ylabel="error of one step",
+            caption="Error by uncertainty",
+            source=source,
+        ),
     )
+
+
+def _figures(
+    values: dict[str, list[float | None]], *, xlabel: str, ylabel: str, caption: str, source: str
+) -> list[ReleasedFigure]:
+    """Return a figure of numbers 1, 2, ... of each name; none where no number is finite."""
+    lines = {
+        name: {float(place + 1): [value] for place, value in enumerate(own) if value is not None}
+        for name, own in values.items()
+    }
+    shown = {name: points for name, points in lines.items() if points}
+    if not shown:
+        return []
+    image = plots.lines_with_spread(shown, xlabel=xlabel, ylabel=ylabel)
+    return [ReleasedFigure(image=image, caption=caption, ledger_entry=source)]

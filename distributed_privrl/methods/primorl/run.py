@@ -5,14 +5,17 @@ Reference: paper 001, algorithms 2 and 4.
 
 from pathlib import Path
 
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.shards import shard_refs
-from distributed_privrl.data.spaces import environment_spaces, same_form
-from distributed_privrl.data.trajectories import TRANSITION
 from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
-from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrainer, check_mopo
+from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrainer
+from distributed_privrl.methods.primorl.planning import (
+    charged_before,
+    check_config,
+    check_dataset,
+    plan_primorl,
+)
 from distributed_privrl.methods.primorl.policy_training import (
     PolicyTrainer,
     PolicyTrainerSpec,
@@ -30,7 +33,6 @@ from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import (
     check_budget,
     count_units,
-    declared_units,
     open_charge,
     settle_charge,
 )
@@ -38,7 +40,7 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoin
 from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, RunContext
 from distributed_privrl.rounds.encoders import search_ranges
 from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
+from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.training import run_rounds
 from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
@@ -46,64 +48,6 @@ from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, Wor
 INITIAL = "initial.safetensors"
 TRAINED = "rounds.safetensors"
 STEPS_A_CALL = 50
-
-
-def charged_before(config: PrimorlConfig) -> dict[str, float]:
-    """Return the epsilon of what is released before the rounds, beside a count and bounds."""
-    starts = config.training.policy.starts
-    return {"starts": starts.epsilon} if isinstance(starts, NoisyStarts) else {}
-
-
-def plan_primorl(config: PrimorlConfig, units: UnitCount | None = None) -> RoundPlan:
-    """Return the plan of the rounds, for what is left of epsilon; opens no data.
-
-    Args:
-        config: of the run.
-        units: how many there are; None: as declared.
-
-    Raises:
-        ConfigError: the unit is a transition, settings do not fit together, or the number of units
-            is not declared.
-        UnsafeError: delta is not below 1/units.
-    """
-    _check(config)
-    return make_plan(
-        config.privacy,
-        config.training,
-        unit=config.data.unit,
-        units=declared_units(config.data) if units is None else units,
-        spent=config.data.charged_epsilon + sum(charged_before(config).values()),
-    )
-
-
-def _check(config: PrimorlConfig) -> None:
-    training, data = config.training, config.data
-    if isinstance(config, MopoConfig):
-        check_mopo(config)
-    if data.unit == TRANSITION:
-        raise ConfigError(
-            "data.unit=transition: primorl protects whole trajectories; set data.unit to"
-            " trajectory or to the unit's column"
-        )
-    starts = training.policy.starts
-    if not isinstance(starts, NoisyStarts) and data.environment is None:
-        raise ConfigError(
-            "rollouts of the model begin where data.environment resets to: name a Gymnasium id, or"
-            " set training.policy.starts to {epsilon: E} to find a start distribution with noise"
-        )
-    charged = data.charged_epsilon + sum(charged_before(config).values())
-    if config.privacy.epsilon is not None:
-        if not training.clip:
-            raise ConfigError(
-                "training.clip=false bounds no unit's change: it is for runs without privacy"
-                " (privacy.epsilon null)"
-            )
-        left_for_rounds(config.privacy.epsilon, charged)
-    elif charged:
-        raise ConfigError(
-            "data.units must be a number, data.bounds public and training.policy.starts a number"
-            " when privacy.epsilon is null"
-        )
 
 
 def run_primorl(config: PrimorlConfig, context: RunContext) -> MethodResult:
@@ -121,13 +65,9 @@ def run_primorl(config: PrimorlConfig, context: RunContext) -> MethodResult:
     trained in the ensemble: post-processing. Without ``privacy.epsilon`` nothing is protected, and
     the certificate says ``non_private``.
     """
-    _check(config)
+    check_config(config)
+    check_dataset(config, context.store)
     data, relation = config.data, Relation(config.privacy.relation)
-    if context.store.info(data.sensitive).kind == "transitions":
-        raise ConfigError(
-            f"{data.sensitive} holds independent transitions: primorl needs whole trajectories"
-        )
-    _check_simulator(config, context)
     ranges = search_ranges(data, context.store, relation=relation)
     EnsembleFacts.of(config.model, data, context.store, ranges)
     check_budget(data, config.privacy, context, also=charged_before(config))
@@ -161,24 +101,6 @@ def run_primorl(config: PrimorlConfig, context: RunContext) -> MethodResult:
         ledger_entries=tuple(entries),
         release=_release(config, context, spec),
     )
-
-
-def _check_simulator(config: PrimorlConfig, context: RunContext) -> None:
-    """Check that the simulator has the dataset's spaces, before anything is charged."""
-    if config.data.environment is None:
-        return
-    info = context.store.info(config.data.sensitive)
-    observations, actions, made = environment_spaces(config.data.environment)
-    made.close()  # type: ignore[no-untyped-call]
-    for name, mine, theirs in (
-        ("observation", info.observation_space, observations),
-        ("action", info.action_space, actions),
-    ):
-        if not same_form(mine, theirs):
-            raise ConfigError(
-                f"data.environment={config.data.environment} has {name}s {theirs},"
-                f" {config.data.sensitive} has {mine}"
-            )
 
 
 def _starts(

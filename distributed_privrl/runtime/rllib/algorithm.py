@@ -68,6 +68,7 @@ class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
             "concurrency": None,
             "compute": ActorPoolStrategy(size=1),
             "num_cpus": 0,
+            "max_restarts": 0,  # a reader that dies ends the training instead of being tried on
         }
         self.torch_ddp_kwargs = {"find_unused_parameters": True, "broadcast_buffers": False}
 

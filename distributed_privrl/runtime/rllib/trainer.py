@@ -72,10 +72,10 @@ class RLlibTrainer:
         """
         proof_of(transitions, reader=self.name)
         connect()
-        for logger in ("ray.rllib", "ray.data"):
-            logging.getLogger(logger).setLevel(logging.ERROR)
         from distributed_privrl.runtime.rllib.algorithm import RLLIB_ALGORITHMS
 
+        for logger in ("ray.rllib", "ray.data"):  # their import sets levels of its own
+            logging.getLogger(logger).setLevel(logging.ERROR)
         each = math.gcd(steps, evaluate_every)
         config = self.algorithm.config
         options = {item.name: getattr(config, item.name) for item in fields(config)}

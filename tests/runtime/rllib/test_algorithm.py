@@ -224,7 +224,9 @@ def test_rows_that_changed_on_the_way_are_not_trained_on(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("learners", [0, 1])
-def test_training_through_ray_data(learners: int, ray_executor: Executor) -> None:
+def test_training_through_ray_data(
+    learners: int, ray_executor: Executor, capfd: pytest.CaptureFixture[str]
+) -> None:
     rows, seen = released(DISCRETE_ACTIONS), []
     agent = configured(ALGORITHMS["bc"], TINY)
     assert RLLIB_TRAINERS["rllib_bc"] == RLlibTrainer(ALGORITHMS["bc"])
@@ -237,6 +239,8 @@ def test_training_through_ray_data(learners: int, ray_executor: Executor) -> Non
         on_evaluation=lambda step, policy: seen.append(step),
     )
     assert seen == [2, 4, 6]
+    said = capfd.readouterr().err
+    assert not any(word in said for word in ("Dataset", "MapWorker", "Progress bars"))
     order = Streams(2**62).numpy("rllib bridge").permutation(len(rows))
     plain = train_agent(
         agent,

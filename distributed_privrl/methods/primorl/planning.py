@@ -1,0 +1,128 @@
+"""What a run of PriMORL would do and cost, and what is refused before anything is drawn."""
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.spaces import environment_spaces, same_form
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRANSITION
+from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
+from distributed_privrl.methods.primorl.ensemble import local_settings
+from distributed_privrl.methods.primorl.mopo import check_mopo, plan_minibatches
+from distributed_privrl.methods.primorl.policy_training import policy_settings
+from distributed_privrl.methods.primorl.start_states import NoisyStarts
+from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.rounds.charging import declared_units
+from distributed_privrl.rounds.plan import RoundPlan, make_plan
+
+
+def charged_before(config: PrimorlConfig) -> dict[str, float]:
+    """Return the epsilon of what is released before the rounds, beside a count and bounds."""
+    starts = config.training.policy.starts
+    return {"starts": starts.epsilon} if isinstance(starts, NoisyStarts) else {}
+
+
+def plan_primorl(config: PrimorlConfig, units: UnitCount | None = None) -> RoundPlan:
+    """Return the plan of the rounds, for what is left of epsilon; opens no data.
+
+    Args:
+        config: of the run.
+        units: how many there are; None: as declared.
+
+    Raises:
+        ConfigError: the unit is a transition, settings do not fit together, or the number of units
+            is not declared.
+        UnsafeError: delta is not below 1/units, or the relation is ``replace_one``.
+    """
+    check_config(config)
+    if isinstance(config, MopoConfig):
+        return plan_minibatches(config)
+    return make_plan(
+        config.privacy,
+        config.training,
+        unit=config.data.unit,
+        units=declared_units(config.data) if units is None else units,
+        spent=config.data.charged_epsilon + sum(charged_before(config).values()),
+    )
+
+
+def check_config(config: PrimorlConfig) -> None:
+    """Check all that the configuration alone tells, before anything is counted or found.
+
+    Raises:
+        ConfigError: settings do not fit together.
+        UnsafeError: the relation is ``replace_one``.
+    """
+    training, data = config.training, config.data
+    if isinstance(config, MopoConfig):
+        check_mopo(config)
+    local_settings(training.local)
+    policy_settings(training.policy)
+    if data.unit == TRANSITION:
+        raise ConfigError(
+            "data.unit=transition: primorl protects whole trajectories; set data.unit to"
+            " trajectory or to the unit's column"
+        )
+    starts = training.policy.starts
+    if not isinstance(starts, NoisyStarts) and data.environment is None:
+        raise ConfigError(
+            "rollouts of the model begin where data.environment resets to: name a Gymnasium id, or"
+            " set training.policy.starts to {epsilon: E} to find a start distribution with noise"
+        )
+    _check_privacy(config)
+
+
+def _check_privacy(config: PrimorlConfig) -> None:
+    training, epsilon = config.training, config.privacy.epsilon
+    charged = config.data.charged_epsilon + sum(charged_before(config).values())
+    if epsilon is not None:
+        if Relation(config.privacy.relation) is Relation.REPLACE_ONE:
+            raise UnsafeError(
+                "privacy.relation=replace_one is not accounted for by private rounds: choose"
+                " replace_with_null or add_or_remove"
+            )
+        if not training.clip:
+            raise ConfigError(
+                "training.clip=false bounds no unit's change: it is for runs without privacy"
+                " (privacy.epsilon null)"
+            )
+        if epsilon <= charged:
+            raise ConfigError(
+                f"privacy.epsilon={epsilon:g} is used up by the epsilons of data.units, data.bounds"
+                f" and training.policy.starts ({charged:g} together): raise it or lower them"
+            )
+    elif charged:
+        raise ConfigError(
+            "data.units must be a number, data.bounds public and training.policy.starts a number"
+            " when privacy.epsilon is null"
+        )
+
+
+def check_dataset(config: PrimorlConfig, store: DatasetStore) -> None:
+    """Check that the dataset has trajectories, and the spaces of the simulator.
+
+    Raises:
+        ConfigError: it has not, or the simulator has no time limit.
+    """
+    info, environment = store.info(config.data.sensitive), config.data.environment
+    if info.kind == "transitions":
+        raise ConfigError(
+            f"{config.data.sensitive} holds independent transitions: primorl needs whole"
+            " trajectories"
+        )
+    if environment is None:
+        return
+    observations, actions, made = environment_spaces(environment)
+    made.close()  # type: ignore[no-untyped-call]
+    for name, mine, theirs in (
+        ("observation", info.observation_space, observations),
+        ("action", info.action_space, actions),
+    ):
+        if not same_form(mine, theirs):
+            raise ConfigError(
+                f"data.environment={environment} has {name}s {theirs}, {config.data.sensitive} has"
+                f" {mine}"
+            )
+    if config.evaluation.episodes and (made.spec is None or made.spec.max_episode_steps is None):
+        raise ConfigError(
+            f"data.environment={environment} has no time limit: register one, or set"
+            " evaluation.episodes to 0"
+        )
