@@ -301,7 +301,9 @@ REPLAY_RECIPES = (
         problem=BALANCE,
         default_steps=30_000_000,
         training_steps=10_000,
-        sac={"hidden": (64, 64), "learning_rate": 1e-3},
+        sac={"hidden": (64, 64), "learning_rate": 1e-3, "polyak": 0.02},
+        reward_scale=10.0,
+        reward_offset=-1.0,
     ),
     ReplayRecipe(
         name="cartpole-swingup-replay",

@@ -174,7 +174,7 @@ def stored_trials(directory: RunDirectory, certificate: Certificate) -> Trials:
 
 
 def _study(config: RunConfig, directory: RunDirectory, progress: Progress) -> Trials:
-    """Run the method's simulations in the public problem, once; of a policy they go where it lies."""
+    """Run the method's simulations in the public problem, once; results go where the policy is."""
     private = config.privacy.epsilon is None
     folder = directory.private if private else directory.path
     path = folder / EVALUATION_FILE

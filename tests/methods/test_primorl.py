@@ -1,8 +1,10 @@
 """PriMORL through the whole program: charges, resumes, certificates, what may leave."""
 
 import json
+import pickle
 import shutil
 import stat
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,15 @@ import pytest
 import torch
 
 from distributed_privrl.agents.policy import Policy
+from distributed_privrl.cli.planning import plan_facts
+from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.report import report_json
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.methods.primorl.config import PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts, load_ensemble
 from distributed_privrl.methods.primorl.policy_training import PolicyTrainer, PolicyTrainerSpec
 from distributed_privrl.methods.primorl.report import policy_sections, study
@@ -30,6 +35,9 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.mechanisms import LaplaceRelease
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.docs.pages import ROOT, fences
+from tests.gates import leaks
+from tests.gates.leaks import Secrets
+from tests.gates.test_leaks import watch
 from tests.methods.swings import (
     DATASET,
     UNITS,
@@ -39,6 +47,7 @@ from tests.methods.swings import (
     swing_store,
 )
 
+PUBLIC = "pendulum/public-v0"
 RELEASED = ("policy.safetensors", "policy.pt", "ensemble.safetensors")
 
 
@@ -63,6 +72,16 @@ class Watched:
     reads_before_policy: int | None = None
     reads: int = 0
     spec: PolicyTrainerSpec | None = None
+    secrets: Secrets | None = None
+    said: str = ""
+
+
+def tables(store: DatasetStore, config: PrimorlConfig, dataset: str) -> Any:
+    """Return a dataset's rows, raw and encoded."""
+    rows = store.read_transitions(dataset, unit="transition")
+    encoder = EnsembleFacts.of(config.model, config.data, store).encoder
+    raw, _ = encoder.layout.to_rows(rows)
+    return raw.astype(np.float32), encoder.encode(rows).rows
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +90,12 @@ def finished(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> 
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("finished")
         seen = Watched(World(folder, master), None)
+        store, config = seen.world.store, seen.world.config()
+        collect("pendulum-mixed", dataset=PUBLIC, store=store, steps=4000, seed=2, options={})
+        seen.secrets = Secrets(
+            rows=tables(store, config, DATASET), public=tables(store, config, PUBLIC)
+        )
+        watch(patch, seen.secrets, defaultdict(list))
         draw, start = PrivateRound.add_noise, PolicyTrainer.__init__
 
         def drawn(*arguments: Any, **keywords: Any) -> Any:
@@ -91,9 +116,13 @@ def finished(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> 
                 return _right(*arguments, **keywords)
 
             patch.setattr(DatasetStore, name, read)
+        said: list[str] = []
         seen.result = seen.world.run(
-            key=None, evaluation={"episodes": 2, "every": 30, "horizon": 20}
+            key=None,
+            evaluation={"episodes": 2, "every": 30, "horizon": 20},
+            progress=lambda *facts: said.append(" ".join(map(str, facts))),
         )
+        seen.said = "\n".join(said)
     return seen
 
 
@@ -175,7 +204,7 @@ def test_the_readme_loads_the_policy_in_five_lines(
         assert found["policy"].act(np.zeros((2, 3))).shape == (2, 1)
     assert capsys.readouterr().out.startswith("[[")
     (readme,) = (f for f in fences(ROOT / "README.md", "python") if "Policy.load" in f.text)
-    assert len(readme.text.splitlines()) == 5
+    assert len([line for line in readme.text.splitlines() if line]) == 5
 
 
 def test_the_model_never_meets_the_data(finished: Watched) -> None:
@@ -183,10 +212,27 @@ def test_the_model_never_meets_the_data(finished: Watched) -> None:
     assert finished.reads == finished.reads_before_policy
     assert finished.spec is not None
     assert finished.spec.real is None
+    assert pickle.loads(pickle.dumps(finished.spec)).facts == finished.spec.facts
     starts = finished.spec.starts
     assert isinstance(starts, PooledStarts)
     public = environment_starts("Pendulum-v1", count=30, streams=Streams(0).child("starts"))
     assert torch.equal(starts.pool, public.pool)
+
+
+def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:
+    """No bytes of a recorded row, of a key, of who took part, or of a sum before noise."""
+    assert finished.secrets is not None
+    fragments = list(finished.secrets.fragments())
+    assert {what for what, _ in fragments} >= {"a key", "positions", "a partial sum"}
+    assert len(finished.secrets.pairs) > 1000
+    folder = finished.result.directory.path
+    contents = {name: (folder / name).read_bytes() for name in files_outside_private(folder)}
+    assert len(contents) == 14
+    for name, content in {**contents, "what was said": finished.said.encode()}.items():
+        assert not leaks._holds_words(content, finished.secrets.words), name
+        for what, fragment in fragments:
+            assert fragment not in content, f"{name} holds {what}"
+    assert "loss" not in finished.said
 
 
 def test_the_report_has_its_three_sections(finished: Watched) -> None:
@@ -318,11 +364,15 @@ def test_a_simulator_of_another_problem_is_refused(world: World) -> None:
 def test_a_plan_opens_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DatasetStore, "__init__", None)
     asked = {"data__bounds": "nowhere.yaml", "training__policy__starts": {"epsilon": 2.0}}
-    plan = plan_run(parse_config(config_values(**asked), source="test"))
+    config = parse_config(config_values(**asked), source="test")
+    plan = plan_run(config)
     assert plan.budget is not None
     assert plan.budget.epsilon == pytest.approx(3.0)
     assert (plan.rounds, plan.max_rounds) == (6, 8)
     assert 2.5 < plan.epsilon(plan.max_rounds) <= 3.0
+    assert 4.5 < plan_facts(config, plan)["epsilon_with_spare"] <= 5.0
+    mopo = config_values(method="mopo", privacy__epsilon=None)
+    assert "15 rows" in plan_run(parse_config(mopo, source="test")).summary()
 
 
 def test_noisy_starts_are_charged_and_certified(
@@ -384,7 +434,6 @@ def test_too_small_a_budget_is_refused_before_anything_is_drawn(
 
 
 NOT_PRIVATE: dict[str, dict[str, Any]] = {
-    "primorl": {},
     "no clip": {"training__clip": False},
     "mopo": {
         "method": "mopo",
