@@ -21,6 +21,7 @@ from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
 from distributed_privrl.data.shards import EncodedShard
+from distributed_privrl.data.trajectories import offsets_of
 from distributed_privrl.evaluation.membership import Estimate, exact_interval
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
@@ -36,6 +37,7 @@ from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
 
 CANARIES = 20_000
 WORKERS = 2
+ROWS_OF_A_UNIT = 3
 CONFIDENCE = 0.95
 _LEAST_CANARIES = 100
 _HALF = 0.5
@@ -57,6 +59,7 @@ class CanaryRound:
         sampled: share of the canaries that took part in another round, at the configured sampling
             probability; ``chance`` is that probability.
         noise_source: name of what noise and coins were drawn from.
+        rows: that a canary has at most.
     """
 
     canaries: int
@@ -64,6 +67,7 @@ class CanaryRound:
     mu: Estimate
     sampled: Estimate
     noise_source: str
+    rows: int = 1
 
     @property
     def charged_mu(self) -> float:
@@ -75,6 +79,7 @@ def canary_round(
     mechanism: PrivateRound,
     *,
     canaries: int = CANARIES,
+    rows: int = 1,
     insecure_key: int | None = None,
 ) -> CanaryRound:
     """Run one round over canaries through real workers, server, ledger and noise, and measure it.
@@ -88,6 +93,8 @@ def canary_round(
     Args:
         mechanism: the calibrated round.
         canaries: how many, a hundred at least.
+        rows: that a canary has at most; above one, canary i has 1 + i mod ``rows`` of them, and
+            workers take them all, as they take a trajectory's fragments.
         insecure_key: seeded noise and coins, for tests.
 
     Raises:
@@ -106,11 +113,12 @@ def canary_round(
         observed = _Round(
             mechanism=replace(mechanism, sampling_probability=_HALF),
             canaries=canaries,
+            rows=rows,
             folder=Path(folder),
             insecure_key=insecure_key,
         )
         inside, released, charged_mu = observed.run()
-    taken = int(_participants(mechanism, canaries, insecure_key).sum())
+    taken = int(_participants(mechanism, canaries, insecure_key, rows).sum())
     low, high = exact_interval(taken, canaries, CONFIDENCE)
     return CanaryRound(
         canaries=canaries,
@@ -120,6 +128,7 @@ def canary_round(
             value=taken / canaries, low=low, high=high, chance=mechanism.sampling_probability
         ),
         noise_source=RunContext.noise_class(insecure_key).name,
+        rows=rows,
     )
 
 
@@ -158,21 +167,23 @@ def measured_mu(
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryShard:
-    """A worker's canaries: canary i is the row (i, size of its gradient)."""
+    """A worker's canaries: canary i is 1 + i mod ``most`` times the row (i, gradient's size)."""
 
     canaries: int
     size: float
     index: int
+    most: int = 1
 
     def __call__(self) -> EncodedShard:
         """Make the shard."""
         ids = np.arange(self.index, self.canaries, WORKERS, dtype=np.uint64)
         rows = np.stack([ids.astype(np.float32), np.full(len(ids), self.size, np.float32)], axis=1)
+        counts = 1 + ids.astype(np.int64) % self.most
         return EncodedShard(
-            rows=rows.astype(np.float32),
-            valid=np.ones(len(ids), dtype=bool),
+            rows=np.repeat(rows, counts, axis=0),
+            valid=np.ones(counts.sum(), dtype=bool),
             unit_ids=ids,
-            offsets=np.arange(len(ids) + 1, dtype=np.int64),
+            offsets=offsets_of(counts),
         )
 
 
@@ -215,15 +226,16 @@ class CanaryUpdate:
 
 
 def _worker_specs(
-    mechanism: PrivateRound, canaries: int, insecure_key: int | None
+    mechanism: PrivateRound, canaries: int, insecure_key: int | None, rows: int
 ) -> list[WorkerSpec]:
     return [
         WorkerSpec(
             source=CanaryShard(
-                canaries=canaries, size=_LARGE * mechanism.clip_norm, index=index
+                canaries=canaries, size=_LARGE * mechanism.clip_norm, index=index, most=rows
             ),
             local_update=CanaryUpdate(canaries=canaries, clip_norm=mechanism.clip_norm),
             sampling_probability=mechanism.sampling_probability,
+            all_rows=rows > 1,
             insecure_key=insecure_key,
         )
         for index in range(WORKERS)
@@ -231,10 +243,10 @@ def _worker_specs(
 
 
 def _participants(
-    mechanism: PrivateRound, canaries: int, insecure_key: int | None
+    mechanism: PrivateRound, canaries: int, insecure_key: int | None, rows: int
 ) -> NDArray[np.bool_]:
     """Return which canaries took part in a round at the mechanism's own sampling probability."""
-    specs = _worker_specs(mechanism, canaries, insecure_key)
+    specs = _worker_specs(mechanism, canaries, insecure_key, rows)
     workers = LocalExecutor().start(LocalUpdateWorker, specs)
     call = {"parameters": np.zeros(canaries, np.float32), "round_index": 0}
     total = _total(workers.call("clipped_sum", call))
@@ -278,12 +290,13 @@ class _Round:
 
     mechanism: PrivateRound
     canaries: int
+    rows: int
     folder: Path
     insecure_key: int | None
 
     def run(self) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
         """Return who took part, the noisy sum, and mu as the ledger has it."""
-        specs = _worker_specs(self.mechanism, self.canaries, self.insecure_key)
+        specs = _worker_specs(self.mechanism, self.canaries, self.insecure_key, self.rows)
         executor = LocalExecutor()
         workers = _Listening(executor.start(LocalUpdateWorker, specs))
         ledger = self._open_ledger()

@@ -18,7 +18,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import share_rows
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.canaries import CanaryRound, canary_round
+from distributed_privrl.evaluation.canaries import ROWS_OF_A_UNIT, CanaryRound, canary_round
 from distributed_privrl.evaluation.neighbours import Copying
 from distributed_privrl.evaluation.report import Section, write_report
 from distributed_privrl.experiments.attacks import (
@@ -39,7 +39,7 @@ from distributed_privrl.experiments.audit_report import (
 )
 from distributed_privrl.experiments.comparison import attempted
 from distributed_privrl.experiments.directory import RunDirectory, holds_something
-from distributed_privrl.experiments.registry import load_config, plan_run
+from distributed_privrl.experiments.registry import load_config, method_named, plan_run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.events import PoissonGaussianEvent
@@ -92,7 +92,7 @@ def audit_configuration(
             " rounds: there is nothing to audit"
         )
     charged = ChargedRound(mechanism=plan.mechanism, delta=plan.budget.delta)
-    return Audit(canary=_write_canary(charged, out, progress, insecure_key))
+    return Audit(canary=_write_canary(config, charged, out, progress, insecure_key))
 
 
 def audit_run(
@@ -139,7 +139,7 @@ def audit_run(
     charged = _charged_round(certificate)
     canary: CanaryRound | str = _NO_ROUNDS
     if charged is not None:  # before a real row is read: neither it nor its time depends on one
-        canary = _write_canary(charged, out, progress, insecure_key)
+        canary = _write_canary(config, charged, out, progress, insecure_key)
     attacked, copies = _attacks(config, directory, store, held_out, ledger_url, progress)
     facts = {
         "run": str(run_directory),
@@ -278,10 +278,15 @@ def _charged_round(certificate: Certificate) -> ChargedRound | None:
 
 
 def _write_canary(
-    charged: ChargedRound, out: Path, progress: Progress, insecure_key: int | None
+    config: RunConfig,
+    charged: ChargedRound,
+    out: Path,
+    progress: Progress,
+    insecure_key: int | None,
 ) -> CanaryRound:
     progress("canary round", 0, 1)
-    found = canary_round(charged.mechanism, insecure_key=insecure_key)
+    rows = ROWS_OF_A_UNIT if method_named(config.method).whole_units else 1
+    found = canary_round(charged.mechanism, rows=rows, insecure_key=insecure_key)
     facts = canary_facts(found, charged)
     write_atomically(out / CANARY_FILE, json.dumps(facts, indent=2) + "\n")
     progress("canary round", 1, 1)

@@ -62,6 +62,7 @@ def canary_facts(found: CanaryRound, charged: ChargedRound) -> dict[str, Any]:
     mu = found.mu
     return {
         "canaries": found.canaries,
+        "rows_of_a_canary": found.rows,
         "participants": found.participants,
         "noise_source": found.noise_source,
         "delta": charged.delta,
@@ -101,8 +102,9 @@ def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Se
         )
     return Section(
         title=title,
-        explanation=f"{found.canaries} made-up units with orthogonal vectors in one real round of"
-        " workers, noise and ledger. It informs: the guarantee rests on the accounting.",
+        explanation=f"{found.canaries} made-up units of at most {found.rows} rows, with orthogonal"
+        " vectors, in one real round of workers, noise and ledger. It informs: the guarantee rests"
+        " on the accounting.",
         metrics=metrics,
     )
 

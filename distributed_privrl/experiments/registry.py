@@ -29,6 +29,7 @@ class Method:
             what ``study`` found); None for methods that release datasets.
         attack: opens a finished run's model to a membership attack; draws and charges nothing. None
             where the method offers none.
+        whole_units: every row of a unit takes part in a round, not drawn ones.
     """
 
     config: type[RunConfig]
@@ -38,6 +39,7 @@ class Method:
     study: Callable[[Any, Path, Progress], list[dict[str, Any]]] | None = None
     policy_report: Callable[[Any, Path, str, Sequence[Any]], Sequence[Section]] | None = None
     attack: Callable[[Any, RunContext], LossAttack] | None = None
+    whole_units: bool = False
 
 
 def _privorl_n() -> Method:
@@ -67,6 +69,7 @@ def _privorl_j_unet() -> Method:
 
 
 def _trajectories(config: type[RunConfig], model: str) -> Method:
+    from distributed_privrl.methods.privorl.attack import open_trajectory_attack
     from distributed_privrl.methods.privorl.trajectories import plan_trajectories, run_trajectories
 
     return Method(
@@ -74,6 +77,8 @@ def _trajectories(config: type[RunConfig], model: str) -> Method:
         plan=plan_trajectories,
         run=run_trajectories,
         summary=f"private synthetic trajectories from {model}",
+        attack=open_trajectory_attack,
+        whole_units=True,
     )
 
 

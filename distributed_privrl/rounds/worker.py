@@ -166,7 +166,7 @@ class LocalUpdateWorker:
         """Return the normals ``(U, K, Z)`` of each unit's rows: no other unit changes a unit's."""
         copies, width = self._spec.copies, self._spec.local_update.draw_count
         draws = np.zeros((len(units), rows.max(initial=1) * copies, width))
-        for row in range(rows.max(initial=1)):
+        for row in range(rows.max(initial=1) if width else 0):
             own = rows > row
             draws[own, row * copies : (row + 1) * copies] = self._randomness.normals(
                 units[own], round_index, copies * width, stream=DRAW_STREAM + row

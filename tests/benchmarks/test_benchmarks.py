@@ -72,6 +72,16 @@ def test_sampling(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 <= found["ratios"]["marginal_difference"] < 0.05
 
 
+def test_sampling_of_trajectories(capsys: pytest.CaptureFixture[str]) -> None:
+    result = sampling.main(["--trajectories", "--scale", "quick"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["benchmark"] == "sampling_trajectories"
+    assert [cell["precision"] for cell in result.cells] == ["fp32", "bf16"]
+    ratios = found["ratios"]
+    assert ratios["of_20_minutes"] == ratios[f"of_20_minutes_{found['auto']}"] > 0
+    assert "drawn to the last" in result.notes[0]
+
+
 def test_accounting_times_a_computation_and_no_memory_of_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

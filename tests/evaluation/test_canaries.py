@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger, LedgerEntry
 from distributed_privrl.privacy.noise import SecureNoise
+from tests.planted import fragment_bugs, unit_bugs
 
 ROUND = PrivateRound(clip_norm=1.5, noise_multiplier=0.1, sampling_probability=0.02)
 FAR = 5.0  # standard errors: false alarms below 1e-6
@@ -58,14 +60,31 @@ def test_noise_of_another_scale_is_seen(factor: float, monkeypatch: pytest.Monke
 def test_coins_of_another_probability_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     right = canaries._worker_specs
 
-    def wrong(mechanism: PrivateRound, count: int, key: int | None) -> object:
-        specs = right(mechanism, count, key)
+    def wrong(*arguments: Any) -> object:
+        specs = right(*arguments)
         return [replace(spec, sampling_probability=2 * spec.sampling_probability) for spec in specs]
 
     monkeypatch.setattr(canaries, "_worker_specs", wrong)
-    sampled = canaries._participants(ROUND, 4000, None)
+    sampled = canaries._participants(ROUND, 4000, None, 1)
     low, _ = canaries.exact_interval(int(sampled.sum()), 4000, 0.95)
     assert low > 0.02
+
+
+def test_units_of_several_rows_show_what_they_are_charged_as() -> None:
+    found = canary_round(ROUND, canaries=4000, rows=3)
+    error = (found.mu.high - found.mu.low) / (2 * 1.96)
+    assert found.rows == 3
+    assert abs(found.mu.value - found.charged_mu) < FAR * error
+    assert abs(found.participants - 2000) < FAR * np.sqrt(1000)
+    assert abs(found.sampled.value - 0.02) < FAR * np.sqrt(0.02 * 0.98 / 4000)
+
+
+@pytest.mark.parametrize("plant", [unit_bugs.clip_each_copy, fragment_bugs.coins_of_fragments])
+def test_rows_that_count_as_units_are_seen(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    found = canary_round(ROUND, canaries=4000, rows=3)
+    mu, sampled = found.mu, found.sampled
+    assert not (mu.low < mu.chance < mu.high and sampled.low < sampled.chance < sampled.high)
 
 
 def test_a_test_key_repeats_the_round() -> None:

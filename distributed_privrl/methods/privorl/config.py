@@ -112,6 +112,11 @@ class SamplingConfig(PrecisionConfig):
 class PrivorlTraining(RoundsConfig):
     """Pre-training and private rounds."""
 
+    curiosity_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="share of a private round's expected batch that is novel samples of the model"
+        " itself (p); units are sampled and charged with (1 - p) q",
+    )
     pretraining: PretrainingConfig = PretrainingConfig()
 
 
@@ -126,11 +131,6 @@ class PrivorlConfig(RunConfig):
 class PrivorlNTraining(PrivorlTraining):
     """Pre-training, private rounds, sampling."""
 
-    curiosity_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="share of a private round's expected batch that is novel samples of the model"
-        " itself (p); units are sampled and charged with (1 - p) q",
-    )
     sampling: SamplingConfig = SamplingConfig()
 
 

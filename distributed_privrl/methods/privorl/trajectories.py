@@ -67,7 +67,7 @@ def plan_trajectories(config: TrajectoriesConfig) -> RoundPlan:
         ConfigError: the unit is a transition, or lengths do not fit together.
     """
     _longest(config)
-    return plan_rounds(config)
+    return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
 
 def run_trajectories(config: TrajectoriesConfig, context: RunContext) -> MethodResult:
@@ -153,4 +153,5 @@ def _parts(config: TrajectoriesConfig, transitions: TransitionEncoder) -> Parts:
             chunks=partial(decoded, folder), facts=partial(facts, folder)
         ),
         all_rows=True,
+        curiosity_rate=config.training.curiosity_rate,
     )
