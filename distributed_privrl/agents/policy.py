@@ -1,6 +1,8 @@
 """A trained deterministic policy: observations in, actions of the environment out."""
 
+import io
 import json
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -208,8 +210,10 @@ class Policy:
         with torch.no_grad():
             traced: Any = torch.jit.trace(module, (example,))  # type: ignore[no-untyped-call]
             frozen = torch.jit.freeze(traced)
+        buffer = io.BytesIO()
+        torch.jit.save(frozen, buffer)  # type: ignore[no-untyped-call]
         with atomic_path(path) as temporary:
-            frozen.save(str(temporary))
+            temporary.write_bytes(_without_source_paths(buffer.getvalue()))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -297,6 +301,16 @@ class _Deployed(nn.Module):
         if isinstance(self._action_space, Discrete):
             return decided + int(self._action_space.start)
         return (self.low + (decided + 1) / 2 * (self.high - self.low)).clamp(self.low, self.high)
+
+
+def _without_source_paths(archive: bytes) -> bytes:
+    """Return a TorchScript archive without its debug records: they name this machine's folders."""
+    found = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(found, "w") as new:
+        for entry in old.infolist():
+            if not entry.filename.endswith(".debug_pkl"):
+                new.writestr(zipfile.ZipInfo(entry.filename), old.read(entry))
+    return found.getvalue()
 
 
 def encode_observations(

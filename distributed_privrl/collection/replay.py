@@ -309,8 +309,8 @@ REPLAY_RECIPES = (
         name="cartpole-swingup-replay",
         problem=SWINGUP,
         default_steps=30_000_000,
-        training_steps=40_000,
-        sac={"hidden": (128, 128), "learning_rate": 1e-3, "polyak": 0.01},
+        training_steps=24_000,
+        sac={"hidden": (128, 128), "learning_rate": 1e-3, "polyak": 0.02},
     ),
     ReplayRecipe(
         name="halfcheetah-medium-replay",

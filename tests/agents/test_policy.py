@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,10 @@ def test_an_exported_policy_acts_the_same(tmp_path: Path, space: Space, actions:
         action_space=actions,
     )
     agent.export_torchscript(tmp_path / "policy.pt")
+    with zipfile.ZipFile(tmp_path / "policy.pt") as archive:
+        content = b"".join(archive.read(name) for name in archive.namelist())
+    for part in (__file__, torch.__file__):
+        assert str(Path(part).parents[2]).encode() not in content
     module = torch.jit.load(tmp_path / "policy.pt")
     rows = np.random.default_rng(0).normal(scale=3, size=(50, 3)).astype(np.float32)
     observations = np.array([2, 4, 3, 3, 2]) if discrete else rows
