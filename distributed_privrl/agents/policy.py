@@ -211,7 +211,7 @@ class Policy:
             traced: Any = torch.jit.trace(module, (example,))  # type: ignore[no-untyped-call]
             frozen = torch.jit.freeze(traced)
         buffer = io.BytesIO()
-        torch.jit.save(frozen, buffer)  # type: ignore[no-untyped-call]
+        torch.jit.save(frozen, buffer)
         with atomic_path(path) as temporary:
             temporary.write_bytes(_without_source_paths(buffer.getvalue()))
 
