@@ -54,6 +54,7 @@ def test_the_table_is_made_kept_and_read_again(
     assert json.loads((run / "certificate.json").read_text())["epsilon"] <= 5
 
 
+@pytest.mark.slow
 def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ def made(folder: Path, master: DatasetStore, executor: Executor, workers: int) -
     return {name: value.numpy() for name, value in tensors.items()}, steps, entry.drawn_rounds
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_ray_trains_and_draws_what_the_local_executor_does(
     workers: int,
     master: DatasetStore,
