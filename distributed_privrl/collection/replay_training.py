@@ -39,15 +39,11 @@ class SimulatedEnvironment:
 
     Args:
         simulator: what moves.
-        reward_scale: what rewards are multiplied by.
-        reward_offset: what is added to them before.
+        reward_offset: what is added to rewards.
     """
 
-    def __init__(
-        self, simulator: Simulator, *, reward_scale: float = 1.0, reward_offset: float = 0.0
-    ) -> None:
-        self._simulator = simulator
-        self._reward_scale, self._reward_offset = reward_scale, reward_offset
+    def __init__(self, simulator: Simulator, *, reward_offset: float = 0.0) -> None:
+        self._simulator, self._reward_offset = simulator, reward_offset
         self.forget()
 
     def forget(self) -> None:
@@ -74,7 +70,7 @@ class SimulatedEnvironment:
         self._last = shown.copy(), moved
         return (
             torch.from_numpy(shown),
-            torch.from_numpy(self._reward_scale * (rewards + self._reward_offset)).float(),
+            torch.from_numpy(rewards + self._reward_offset).float(),
             torch.from_numpy(terminated),
         )
 
@@ -86,11 +82,9 @@ class SnapshotPlan:
     Args:
         environment: Gymnasium id.
         sac: hyper-parameters of `agents.sac.SacConfig`; the horizon is the environment's.
-        reward_scale: what rewards are multiplied by in training. The temperature starts at 1, so
-            that small rewards are drowned by the entropy for thousands of steps.
-        reward_offset: what is added to rewards before, in training. Values start near 0: where
-            that is what the expert earns, they are learned sooner. It changes no optimum where
-            nothing terminates.
+        reward_offset: what is added to rewards in training. Values start near 0: where that is
+            what the expert earns, they are learned sooner. It changes no optimum where nothing
+            terminates.
         training_steps: gradient steps in total (T).
         snapshots: number of policies that are kept (S).
         seed: public seed.
@@ -101,7 +95,6 @@ class SnapshotPlan:
     training_steps: int
     snapshots: int
     seed: int
-    reward_scale: float = 1.0
     reward_offset: float = 0.0
 
     def __post_init__(self) -> None:
@@ -184,9 +177,7 @@ def train_snapshots(
     """
     paths = {step: folder / f"policy-{step}.safetensors" for step in plan.schedule}
     stops = sorted({*range(CHECKPOINT_STEPS, plan.training_steps, CHECKPOINT_STEPS), *paths})
-    environment = SimulatedEnvironment(
-        simulator, reward_scale=plan.reward_scale, reward_offset=plan.reward_offset
-    )
+    environment = SimulatedEnvironment(simulator, reward_offset=plan.reward_offset)
     state_path = folder / _STATE
     trainer = _trainer(plan, environment)
     if state_path.exists():
