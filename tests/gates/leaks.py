@@ -78,8 +78,8 @@ class Secrets:
             for text in (key, key.hex().encode(), str(number).encode()):
                 yield "a key", text
         for positions in self.positions:
-            if len(positions) >= 4:
-                first = positions[:4]
+            first = _telling(positions)
+            if first is not None:
                 yield "positions", first.astype(np.int64).tobytes()
                 yield "positions", first.astype(np.int32).tobytes()
                 for comma in (", ", ",", " "):
@@ -89,6 +89,12 @@ class Secrets:
             yield "a partial sum", total[np.flatnonzero(total)][:4].tobytes()
             yield "a partial sum's norm", repr(norm)[:10].encode()
             yield "a partial sum's norm", np.float64(norm).tobytes()
+
+
+def _telling(positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return four neighbouring positions with a gap: 1, 2, 3, 4 is what any counter holds."""
+    windows = np.lib.stride_tricks.sliding_window_view(positions, 4) if len(positions) > 3 else []
+    return next((four for four in windows if four[3] - four[0] != 3), None)
 
 
 def _pairs(table: NDArray[np.float32]) -> NDArray[np.uint64]:
