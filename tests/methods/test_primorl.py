@@ -1,5 +1,6 @@
 """A finished run of PriMORL: its certificate, what it released, and what it must not show."""
 
+import dataclasses
 import json
 import pickle
 import shutil
@@ -17,6 +18,7 @@ from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments.termination import termination_rule
 from distributed_privrl.evaluation.report import report_json
 from distributed_privrl.methods.primorl.config import PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts, load_ensemble
@@ -204,6 +206,14 @@ def test_the_model_never_meets_the_data(finished: Watched) -> None:
     assert isinstance(starts, PooledStarts)
     public = environment_starts("Pendulum-v1", count=30, streams=Streams(0).child("starts"))
     assert torch.equal(starts.pool, public.pool)
+
+
+def test_rollouts_end_by_the_rule_of_the_environment(finished: Watched) -> None:
+    assert finished.spec is not None
+    for environment, rule in (("Pendulum-v1", None), ("Hopper-v5", termination_rule("Hopper-v5"))):
+        trainer = dataclasses.replace(finished.spec, environment=environment).trainer()
+        model: Any = trainer._environment
+        assert model.model.terminates is rule
 
 
 def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:

@@ -19,6 +19,7 @@ from distributed_privrl.agents.training import packed_rows
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.environments.termination import termination_rule
 from distributed_privrl.evaluation.returns import evaluate_policy
 from distributed_privrl.methods.primorl.config import (
     MopoPolicyConfig,
@@ -47,7 +48,8 @@ class PolicyTrainerSpec:
         folder: where training is kept.
         config: of SAC and of the pessimism.
         evaluation: how the policy is tried along the way.
-        environment: Gymnasium id of a public simulator to try it in; None: nowhere.
+        environment: Gymnasium id of a public simulator to try it in, and whose rule ends rollouts;
+            None: nowhere, and nothing ends them.
         seed: the run's public seed.
         real: recorded rows that take part in every batch, of a run without privacy alone.
     """
@@ -82,6 +84,7 @@ class PolicyTrainerSpec:
             facts=self.facts.model_facts,
             penalty=config.penalty,
             penalty_weight=config.penalty_weight,
+            terminates=None if self.environment is None else termination_rule(self.environment),
         )
         normalisation = observation_normalisation(encoder)
         return SacTrainer(
