@@ -24,6 +24,8 @@ from distributed_privrl.methods.primorl.start_states import (
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.mechanisms import LaplaceRelease
 from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.rounds.federated import FederatedUpdate
+from distributed_privrl.rounds.local_update import UnitBatch
 from tests.methods.swings import (
     DATASET,
     World,
@@ -72,6 +74,27 @@ def test_any_number_of_workers_learns_the_same(
     found = learned(world.run(runtime={"workers": workers, "executor": "local"}))
     for name, expected in reference.items():
         assert float((found[name] - expected).abs().max()) <= 1e-6, name
+
+
+def test_of_long_trajectories_some_steps_are_drawn_anew_each_round(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven steps of one trajectory each, another seven in another round, one clipped vector."""
+    seen: list[UnitBatch] = []
+    computed = FederatedUpdate.clipped_sum
+
+    def watched(self: FederatedUpdate, parameters: Any, batch: UnitBatch) -> Any:
+        seen.append(batch)
+        total = computed(self, parameters, batch)
+        assert np.linalg.norm(total) <= len(batch) * self.clip.clip_norm * (1 + 1e-9)
+        return total
+
+    monkeypatch.setattr(FederatedUpdate, "clipped_sum", watched)
+    result = world.run(training__local={"steps": 7}, runtime__workers=1)
+    assert {batch.rows.shape[1] for batch in seen} == {7}
+    trajectories = {tuple(rows[:, 0]) for batch in seen for rows in batch.rows}
+    assert len(trajectories) == sum(len(batch) for batch in seen)
+    assert result.certificate.stages[-1].events[0].count == len(seen)
 
 
 @pytest.mark.parametrize(("stage", "at"), [("private rounds", 3), ("policy in the model", 50)])

@@ -47,6 +47,11 @@ class LocalTrainingConfig(StrictModel):
     """What one trajectory does to the ensemble (paper 001, algorithm 2, lines 7 to 15)."""
 
     epochs: PositiveInt = Field(default=1, description="passes over the trajectory (E)")
+    steps: PositiveInt | None = Field(
+        default=None,
+        description="steps drawn anew from the trajectory in each round, with replacement, where"
+        " long ones cost too much (default: all, each once)",
+    )
     batch_size: PositiveInt = Field(default=50, description="steps of the trajectory a batch (B)")
     learning_rate: PositiveFloat = Field(default=1e-3, description="of plain gradient descent")
     weight_decay: Annotated[float, Field(ge=0)] = Field(

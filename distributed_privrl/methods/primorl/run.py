@@ -157,7 +157,8 @@ def _train_ensemble(
             source=StoredShard(ref=ref, encoder=facts.encoder_json),
             local_update=update,
             sampling_probability=plan.sampling_probability,
-            all_rows=True,
+            all_rows=training.local.steps is None,
+            copies=training.local.steps or 1,
             insecure_key=context.insecure_key,
         )
         for ref in refs
