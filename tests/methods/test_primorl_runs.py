@@ -76,6 +76,18 @@ def test_any_number_of_workers_learns_the_same(
         assert float((found[name] - expected).abs().max()) <= 1e-6, name
 
 
+def test_differences_are_scaled_by_column(world: World) -> None:
+    config = world.config(model__difference_share=[0.1, 0.2, 0.05])
+    one = EnsembleFacts.of(world.config().model, config.data, world.store).encoder
+    each = EnsembleFacts.of(config.model, config.data, world.store).encoder
+    block = one.layout.blocks["next_observation"]
+    ratio = each.scaling.scale / one.scaling.scale
+    np.testing.assert_allclose(ratio[block], [1, 2, 0.5])
+    assert (np.delete(ratio, np.arange(len(ratio))[block]) == 1).all()
+    with pytest.raises(ConfigError, match="2 numbers, .* has 3 columns"):
+        world.run(model__difference_share=[0.1, 0.2])
+
+
 def test_of_long_trajectories_some_steps_are_drawn_anew_each_round(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,10 +36,10 @@ class DynamicsConfig(StrictModel):
         description="public bounds of the predicted log-variance of standardised targets; local"
         " steps overshoot where it may fall far",
     )
-    difference_share: PositiveFloat = Field(
+    difference_share: PositiveFloat | tuple[PositiveFloat, ...] = Field(
         default=0.1,
-        description="about how much of an observation's range one step moves; scales what the"
-        " models predict, and is public",
+        description="about how much of an observation's range one step moves, of all columns or of"
+        " each; scales what the models predict, and is public",
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -64,7 +65,8 @@ class EnsembleFacts:
             found: bounds that were found with noise and charged, where ``data.bounds`` says so.
 
         Raises:
-            ConfigError: bounds are missing, or a space is no Box.
+            ConfigError: bounds are missing, a space is no Box, or ``difference_share`` is for other
+                columns.
 
         Privacy: reads the sensitive dataset's spaces, none of its rows.
         """
@@ -79,7 +81,14 @@ class EnsembleFacts:
         scaling = scaling_from_bounds(bounds, *spaces, coding=_CODING)
         encoder = TransitionEncoder(*spaces, scaling, _CODING)
         scale = scaling.scale.copy()
-        scale[encoder.layout.blocks["next_observation"]] *= config.difference_share
+        differences = scale[encoder.layout.blocks["next_observation"]]
+        if np.size(config.difference_share) not in (1, len(differences)):
+            raise ConfigError(
+                f"model.difference_share has {np.size(config.difference_share)} numbers,"
+                f" {data.sensitive} has {len(differences)} columns of observations: give one number"
+                " for all, or one a column"
+            )
+        differences *= np.array(config.difference_share)
         encoder = replace(encoder, scaling=Scaling(offset=scaling.offset, scale=scale))
         return cls(
             config=config,
