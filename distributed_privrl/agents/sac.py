@@ -74,6 +74,9 @@ class SacConfig(EDACConfig):
         warmup: rows taken by uniform actions before the first gradient step.
         capacity: rows that the replay buffer keeps.
         real_share: share of a batch drawn from fixed rows instead, where there are any.
+        reward_offset: what is added to rewards in training. Values start near 0: where that is
+            what the best policy earns, they are learned sooner. It changes no optimum where nothing
+            terminates.
 
     Raises:
         ConfigError: a value is out of range.
@@ -89,6 +92,7 @@ class SacConfig(EDACConfig):
     warmup: int = 5_000
     capacity: int = 1_000_000
     real_share: float = 0.05
+    reward_offset: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -269,7 +273,8 @@ class SacTrainer:
         unit = self._explore(shown)
         raw = _from_unit(unit, self._low, self._high)
         after, rewards, terminated = self._environment.step(before, raw, source)
-        columns = (shown, unit, self._normalised(after), rewards[:, None], ~terminated[:, None])
+        counted = (rewards + self._config.reward_offset)[:, None]
+        columns = (shown, unit, self._normalised(after), counted, ~terminated[:, None])
         self._buffer.add(torch.cat(columns, dim=1))
         self._returns += rewards
         self._ages += 1
@@ -294,7 +299,9 @@ class SacTrainer:
         real = 0 if self._real_rows is None else round(self._config.real_share * count)
         rows = self._buffer.sample(count - real, source)
         if self._real_rows is not None and real:
-            rows = torch.cat((rows, sampled_rows(self._real_rows, real, source)))
+            recorded = sampled_rows(self._real_rows, real, source)
+            recorded[:, -2] += self._config.reward_offset
+            rows = torch.cat((rows, recorded))
         width = self._algorithm.noise_width(self._sizes)
         noise = torch.randn(count, width, generator=self._generators["noise"])
         return as_batch(rows, self._sizes, noise)

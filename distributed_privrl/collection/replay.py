@@ -70,7 +70,6 @@ class ReplayRecipe:
         default_steps: steps where none are asked for.
         training_steps: gradient steps of the training.
         sac: hyper-parameters of `agents.sac.SacConfig`.
-        reward_offset: what is added to rewards in training.
         mixture: whose episodes.
     """
 
@@ -79,7 +78,6 @@ class ReplayRecipe:
     default_steps: int
     training_steps: int
     sac: Mapping[str, Any]
-    reward_offset: float = 0.0
     mixture: Mixture = "replay"
     options: type[ReplayOptions] = ReplayOptions
     layout: Layout = "packed"
@@ -150,7 +148,6 @@ class ReplayRecipe:
         plan = training.SnapshotPlan(
             environment=self.problem,
             sac=self.sac,
-            reward_offset=self.reward_offset,
             training_steps=options.training_steps or self.training_steps,
             snapshots=options.snapshots,
             seed=seed,
@@ -298,8 +295,12 @@ REPLAY_RECIPES = (
         problem=BALANCE,
         default_steps=30_000_000,
         training_steps=10_000,
-        sac={"hidden": (128, 128), "learning_rate": 1e-3, "polyak": 0.02},
-        reward_offset=-1.0,
+        sac={
+            "hidden": (128, 128),
+            "learning_rate": 1e-3,
+            "polyak": 0.02,
+            "reward_offset": -1.0,
+        },
     ),
     ReplayRecipe(
         name="cartpole-swingup-replay",

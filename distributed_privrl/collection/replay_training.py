@@ -39,11 +39,10 @@ class SimulatedEnvironment:
 
     Args:
         simulator: what moves.
-        reward_offset: what is added to rewards.
     """
 
-    def __init__(self, simulator: Simulator, *, reward_offset: float = 0.0) -> None:
-        self._simulator, self._reward_offset = simulator, reward_offset
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
         self.forget()
 
     def forget(self) -> None:
@@ -70,7 +69,7 @@ class SimulatedEnvironment:
         self._last = shown.copy(), moved
         return (
             torch.from_numpy(shown),
-            torch.from_numpy(rewards + self._reward_offset).float(),
+            torch.from_numpy(rewards).float(),
             torch.from_numpy(terminated),
         )
 
@@ -82,9 +81,6 @@ class SnapshotPlan:
     Args:
         environment: Gymnasium id.
         sac: hyper-parameters of `agents.sac.SacConfig`; the horizon is the environment's.
-        reward_offset: what is added to rewards in training. Values start near 0: where that is
-            what the expert earns, they are learned sooner. It changes no optimum where nothing
-            terminates.
         training_steps: gradient steps in total (T).
         snapshots: number of policies that are kept (S).
         seed: public seed.
@@ -95,7 +91,6 @@ class SnapshotPlan:
     training_steps: int
     snapshots: int
     seed: int
-    reward_offset: float = 0.0
 
     def __post_init__(self) -> None:
         if self.snapshots**2 > self.training_steps:
@@ -177,7 +172,7 @@ def train_snapshots(
     """
     paths = {step: folder / f"policy-{step}.safetensors" for step in plan.schedule}
     stops = sorted({*range(CHECKPOINT_STEPS, plan.training_steps, CHECKPOINT_STEPS), *paths})
-    environment = SimulatedEnvironment(simulator, reward_offset=plan.reward_offset)
+    environment = SimulatedEnvironment(simulator)
     state_path = folder / _STATE
     trainer = _trainer(plan, environment)
     if state_path.exists():

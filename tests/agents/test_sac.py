@@ -206,6 +206,22 @@ def test_a_share_of_each_batch_is_of_the_fixed_rows() -> None:
         trainer(real_rows=torch.zeros(3, 7))
 
 
+def test_training_may_see_rewards_from_another_zero() -> None:
+    """In recorded rows too, and never in the returns that it shows."""
+    real = torch.full((3, 8), 7.0)
+    options: dict[str, Any] = {"real_rows": real, "batch_size": 100, "real_share": 0.05}
+    plain, moved = trainer(**options), trainer(**options, reward_offset=-1.5)
+    for agent in (plain, moved):
+        agent._collect()
+    size = moved._buffer.size
+    rows, same = kept_rows(moved)[:size], kept_rows(plain)[:size]
+    assert torch.allclose(rows[:, -2], same[:, -2] - 1.5)
+    assert torch.equal(rows[:, :-2], same[:, :-2])
+    torch.testing.assert_close(moved._returns, plain._returns, equal_nan=True)
+    assert int((moved._batch().rewards == 5.5).sum()) == 5
+    assert (real == 7.0).all()
+
+
 def test_the_temperature_holds_the_entropy_that_is_asked_for() -> None:
     """Entropy above its target lowers the temperature, and the other way round."""
     rows = batch(9, BOX, noise_width=4)

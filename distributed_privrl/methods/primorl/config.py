@@ -93,6 +93,11 @@ class PolicyTrainingConfig(StrictModel):
     gradient_steps: PositiveInt = Field(
         default=1, description="gradient steps for each step of all rollouts"
     )
+    reward_offset: float = Field(
+        default=0.0,
+        description="added to rewards in training: values start near 0 and are learned sooner where"
+        " that is what the best policy earns; changes no optimum where nothing terminates",
+    )
     penalty: Literal["max_pairwise_difference", "max_aleatoric", "none"] = Field(
         default="max_pairwise_difference", description="uncertainty that lowers the reward (u)"
     )

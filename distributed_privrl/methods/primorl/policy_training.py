@@ -126,6 +126,7 @@ def policy_settings(config: PolicyTrainingConfig) -> SacConfig:
         environments=config.rollouts,
         horizon=config.horizon,
         gradient_steps=config.gradient_steps,
+        reward_offset=config.reward_offset,
         real_share=config.real_share if isinstance(config, MopoPolicyConfig) else 0.0,
     )
 
