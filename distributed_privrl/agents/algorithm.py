@@ -5,6 +5,7 @@ loss never reach what another trains, and parameters without a gradient stay whe
 """
 
 import abc
+import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -102,6 +103,11 @@ class ValueConfig(AgentConfig):
         super().__post_init__()
         check_probability("discount", self.discount, zero_allowed=True)
         check_probability("polyak", self.polyak)
+
+
+def cosine_rate(initial: float, step: int, steps: int) -> float:
+    """Return the learning rate after ``step`` of ``steps`` steps, from ``initial`` down to 0."""
+    return initial * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 ConfigT = TypeVar("ConfigT", bound=AgentConfig)

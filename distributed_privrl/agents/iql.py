@@ -5,14 +5,13 @@ Reference: Kostrikov, Nair, Levine, "Offline reinforcement learning with implici
 """
 
 import copy
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig, cosine_rate
 from distributed_privrl.agents.bc import gaussian_imitation_loss
 from distributed_privrl.agents.networks import TwinCritic, polyak_update
 from distributed_privrl.agents.policy import Acting
@@ -137,11 +136,6 @@ def iql_losses(networks: IQLNetworks, batch: Batch, config: IQLConfig) -> IQLLos
         critic=squared_errors / 2,
         actor=weights * imitation,
     )
-
-
-def cosine_rate(initial: float, step: int, steps: int) -> float:
-    """Return the learning rate after ``step`` of ``steps`` steps, from ``initial`` down to 0."""
-    return initial * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distributed_privrl.agents.algorithm import Batch, Sizes
+from distributed_privrl.agents.algorithm import Batch, Sizes, cosine_rate
 from distributed_privrl.agents.edac import (
     EDAC,
     LOG_STD_RANGE,
@@ -77,6 +77,8 @@ class SacConfig(EDACConfig):
         reward_offset: what is added to rewards in training. Values start near 0: where that is
             what the best policy earns, they are learned sooner. It changes no optimum where nothing
             terminates.
+        decay_steps: learning rates fall to 0 along a cosine over so many gradient steps; None: they
+            stay.
 
     Raises:
         ConfigError: a value is out of range.
@@ -93,10 +95,13 @@ class SacConfig(EDACConfig):
     capacity: int = 1_000_000
     real_share: float = 0.05
     reward_offset: float = 0.0
+    decay_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_probability("real_share", self.real_share, zero_allowed=True)
+        if self.decay_steps is not None:
+            check_positive("decay_steps", self.decay_steps)
         if self.target_entropy is not None and not np.isfinite(self.target_entropy):
             raise ConfigError(f"target_entropy must be finite, got {self.target_entropy!r}")
         if max(self.warmup, self.environments) > self.capacity:
@@ -200,6 +205,7 @@ class SacTrainer:
                 self._collect()
             while self._buffer.size < self._config.warmup:
                 self._collect()
+            self._set_rates()
             self.steps += 1
             update(
                 self._algorithm,
@@ -285,6 +291,14 @@ class SacTrainer:
             fresh = self._environment.reset(len(over), source)
             self._observations = after.index_copy(0, over, fresh)
             self._ages[over], self._returns[over] = 0, 0.0
+
+    def _set_rates(self) -> None:
+        """Set the learning rates of the next step, so that a resume takes it at the same ones."""
+        over = self._config.decay_steps
+        if over is not None:
+            rate = cosine_rate(self._config.learning_rate, min(self.steps, over), over)
+            for group in self._optimiser.param_groups:
+                group["lr"] = rate
 
     def _explore(self, shown: Tensor) -> Tensor:
         """Return actions ``(M, A)`` in [-1, 1]: uniform in the warm-up, then the actor's."""

@@ -6,14 +6,13 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from distributed_privrl.agents.algorithm import Batch
+from distributed_privrl.agents.algorithm import Batch, cosine_rate
 from distributed_privrl.agents.bc import gaussian_imitation_loss
 from distributed_privrl.agents.iql import (
     IQL,
     IQLConfig,
     IQLNetworks,
     advantage_weights,
-    cosine_rate,
     expectile_loss,
     iql_losses,
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from distributed_privrl.agents.algorithm import cosine_rate
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.agents.replay import ReplayBuffer
@@ -323,3 +324,22 @@ def test_it_swings_the_pendulum_up() -> None:
     agent.advance(1750)
     assert before < -900
     assert -250 < mean_return(agent.policy()) < -100
+
+
+def test_learning_rates_fall_along_a_cosine_and_a_resume_takes_them_up() -> None:
+    agent = trainer(decay_steps=8, learning_rate=1e-2)
+    agent.advance(4)
+    assert [group["lr"] for group in agent._optimiser.param_groups] == pytest.approx(
+        [cosine_rate(1e-2, 3, 8)] * len(agent._optimiser.param_groups)
+    )
+    again = trainer(decay_steps=8, learning_rate=1e-2)
+    again.restore(agent.state())
+    for one in (agent, again):
+        one.advance(3)
+    weights = [one.networks.actor[0].weight.clone() for one in (agent, again)]
+    assert torch.equal(*weights)
+    agent.advance(3)
+    assert agent._optimiser.param_groups[0]["lr"] == 0
+    steady = agent.networks.actor[0].weight.clone()
+    agent.advance(1)
+    assert torch.equal(agent.networks.actor[0].weight, steady)
