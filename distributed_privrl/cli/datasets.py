@@ -25,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl collect maze2d-umaze --dataset maze/umaze-v0",
             "privrl collect maze2d-medium --dataset maze/medium-v0 --steps 200000 --seed 1",
             "privrl collect cartpole-mixed --dataset gym/cartpole-v0 --public",
+            "privrl collect experts-cartpole --dataset experts/cartpole-v0 --experts 3000",
         ),
     )(collect)
     app.command(
@@ -62,7 +63,8 @@ def collect(
             " maze2d-eval-umaze, maze2d-eval-medium, maze2d-eval-large (each with -dense, too),"
             " icu-sepsis, linear-mdp, random-mdp, gridworld, cartpole-mixed, pendulum-mixed,"
             " pendulum-replay, cartpole-balance-replay, cartpole-swingup-replay,"
-            " halfcheetah-medium-replay, halfcheetah-medium-expert or walker2d-medium",
+            " halfcheetah-medium-replay, halfcheetah-medium-expert, walker2d-medium,"
+            " experts-cartpole, experts-acrobot or experts-hiv",
         ),
     ],
     dataset: Annotated[
@@ -70,6 +72,13 @@ def collect(
     ],
     steps: Annotated[
         int | None, typer.Option(metavar="N", help="steps to make (default: the recipe's)")
+    ] = None,
+    experts: Annotated[
+        int | None, typer.Option(metavar="M", help="number of experts (recipes experts-...)")
+    ] = None,
+    trajectories: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="number of trajectories; of each expert, if there are any"),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="S", help="public seed: same seed, same data")] = 0,
     options: Annotated[
@@ -90,6 +99,8 @@ def collect(
     from distributed_privrl.core.config import with_overrides
     from distributed_privrl.data.store import DatasetStore
 
+    counts = {"experts": experts, "trajectories": trajectories}
+    given = {name: count for name, count in counts.items() if count is not None}
     with shown_progress() as progress:
         info = collect_dataset(
             recipe,
@@ -97,7 +108,7 @@ def collect(
             store=DatasetStore(),
             steps=steps,
             seed=seed,
-            options=with_overrides({}, options or []),
+            options=with_overrides(given, options or []),
             public=public,
             progress=partial(progress, f"collecting {recipe}"),
             training_progress=partial(progress, f"collecting {recipe}: training policies"),

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import gymnasium
 
+from distributed_privrl.collection.experts import EXPERT_RECIPES, ExpertRecipe
+from distributed_privrl.collection.experts_done import TrainedExperts
 from distributed_privrl.collection.gym_recipes import GYM_RECIPES
 from distributed_privrl.collection.maze2d import Maze2DRecipe
 from distributed_privrl.collection.replay import REPLAY_RECIPES, ReplayRecipe, TrainedReplay
@@ -79,7 +81,13 @@ _MAZE2D_RECIPES = (
     for dense in (False, True)
 )
 
-_ALL: tuple[Recipe, ...] = (*_MAZE2D_RECIPES, *TABULAR_RECIPES, *GYM_RECIPES, *REPLAY_RECIPES)
+_ALL: tuple[Recipe, ...] = (
+    *_MAZE2D_RECIPES,
+    *TABULAR_RECIPES,
+    *GYM_RECIPES,
+    *REPLAY_RECIPES,
+    *EXPERT_RECIPES,
+)
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
@@ -111,15 +119,17 @@ def collect(
         progress: called with the steps made and the steps in total, after each chunk. Where
             trajectories may end early the total is the most that there can be, and the last call
             has the steps made twice.
-        training_progress: called with gradient steps taken and in total, where policies are
-            trained first.
+        training_progress: called with gradient steps taken and in total, or experts trained and in
+            total, where policies are trained first.
 
     Returns:
         What the store says about the dataset. Its metadata holds ``collection`` (recipe, seed,
         steps, options), where ``steps`` is that total, and what policies earn:
         ``reference_returns`` (random, planner, episodes) for mazes, ``reference_values`` (uniform,
         behaviour, optimal, horizon) for finite problems, ``reference_returns`` (random, expert,
-        snapshots, episodes, and behaviour, the data's mean return) for replays.
+        snapshots, episodes, and behaviour, the data's mean return) for replays; for experts
+        ``reference_returns`` and ``evaluation_returns`` (random, best, episodes, steps), and
+        ``experts``, what `agents.experts.ExpertFacts` holds and more.
 
     Raises:
         ConfigError: an unknown recipe or option, a wrong value, or the dataset exists.
@@ -137,9 +147,9 @@ def collect(
     environment_id = chosen.environment(settings)
     environment = gymnasium.make(environment_id)
     check_new(store.root, dataset)
-    training: contextlib.AbstractContextManager[Recipe | TrainedReplay] = (
+    training: contextlib.AbstractContextManager[Recipe | TrainedReplay | TrainedExperts] = (
         chosen.trained(settings, seed=seed, root=store.root, progress=training_progress)
-        if isinstance(chosen, ReplayRecipe)
+        if isinstance(chosen, ReplayRecipe | ExpertRecipe)
         else contextlib.nullcontext(chosen)
     )
     with training as source:
@@ -163,7 +173,9 @@ def collect(
                 **({PUBLIC_KEY: True} if public else {}),
             },
         )
-        if source is not chosen:
+        if isinstance(source, TrainedExperts):
+            source.complete(store, dataset, settings)
+        elif source is not chosen:
             store.update_metadata(dataset, source.references(settings))
     return store.info(dataset)
 

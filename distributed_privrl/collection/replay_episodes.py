@@ -1,6 +1,7 @@
 """Whole episodes of several policies at once, in lock-step in a simulator."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -86,7 +87,8 @@ def play(
             if not len(rows):
                 break
     assert actions is not None
-    return _trajectories(observations, actions, rewards, lengths, terminated, numbers)
+    units = np.array(numbers, dtype=np.uint64)
+    return as_trajectories(observations, actions, rewards, lengths, terminated, units)
 
 
 def mean_returns(
@@ -123,15 +125,24 @@ def _chosen(
     return chosen
 
 
-def _trajectories(
+def as_trajectories(
     observations: NDArray[np.float32],
-    actions: NDArray[np.float32],
+    actions: NDArray[Any],
     rewards: NDArray[np.float32],
     lengths: NDArray[np.int64],
     terminated: NDArray[np.bool_],
-    numbers: range,
+    unit_ids: NDArray[np.uint64],
 ) -> Trajectories:
-    """Return padded episodes as trajectories of their lengths."""
+    """Return padded episodes as trajectories of their lengths.
+
+    Args:
+        observations: (K, T + 1, O).
+        actions: (K, T, A), or (K, T) of a Discrete space.
+        rewards: (K, T).
+        lengths: (K,) steps of each that count.
+        terminated: (K,) whether it ended in a state without a future; else it was truncated.
+        unit_ids: (K,).
+    """
     horizon = rewards.shape[1]
     kept = np.arange(horizon) < lengths[:, None]
     last = np.arange(horizon) == lengths[:, None] - 1
@@ -142,5 +153,5 @@ def _trajectories(
         terminated=(last & terminated[:, None])[kept],
         truncated=(last & ~terminated[:, None])[kept],
         offsets=offsets_of(lengths),
-        unit_ids=np.array(numbers, dtype=np.uint64),
+        unit_ids=unit_ids,
     )

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -111,14 +111,28 @@ class SnapshotPlan:
     @property
     def folder_name(self) -> str:
         """A hidden folder's name that no other plan has, nor another version of the package."""
-        version = importlib.metadata.version("distributed_privrl")
-        content = {**vars(self), "sac": dict(self.sac), "version": version}
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        return f".policies-{self.environment.replace('/', '-')}-{digest[:12]}"
+        return folder_name(self.environment, {**vars(self), "sac": dict(self.sac)})
+
+
+class Plan(Protocol):
+    """Which policies are trained."""
+
+    @property
+    def folder_name(self) -> str:
+        """A hidden folder's name that no other plan has."""
+        ...
+
+
+def folder_name(environment: str, content: Mapping[str, Any]) -> str:
+    """Return a hidden folder's name for policies that ``content``, JSON values, decides."""
+    version = importlib.metadata.version("distributed_privrl")
+    text = json.dumps({**content, "version": version}, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f".policies-{environment.replace('/', '-')}-{digest[:12]}"
 
 
 @contextlib.contextmanager
-def policies_folder(root: Path, plan: SnapshotPlan, *, keep: bool) -> Iterator[Path]:
+def policies_folder(root: Path, plan: Plan, *, keep: bool) -> Iterator[Path]:
     """Yield the folder where the plan's policies are kept, for this process alone.
 
     After an error or an interruption it stays, so that the next call goes on where this one was.

@@ -4,6 +4,8 @@ import gymnasium
 
 from distributed_privrl.environments.cartpole import CARTPOLES
 from distributed_privrl.environments.cartpole import HORIZON as CARTPOLE_HORIZON
+from distributed_privrl.environments.hiv import HIV
+from distributed_privrl.environments.hiv import HORIZON as HIV_HORIZON
 from distributed_privrl.environments.mazes import (
     ENVIRONMENTS,
     MazeLayout,
@@ -45,6 +47,12 @@ def register() -> None:
                 max_episode_steps=CARTPOLE_HORIZON,
                 kwargs={"task": environment},
             )
+    if HIV not in gymnasium.registry:
+        gymnasium.register(
+            HIV,
+            entry_point="distributed_privrl.environments.hiv:HivEnv",
+            max_episode_steps=HIV_HORIZON,
+        )
     for environment in PROBLEMS:
         if environment not in gymnasium.registry:
             gymnasium.register(

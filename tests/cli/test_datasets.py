@@ -165,3 +165,14 @@ def test_rllib_gets_public_rows_alone(workplace):
     assert workplace.privrl(*export, "gym/public-v0").stdout == f"{out}\n"
     assert {path.suffix for path in out.iterdir()} == {".parquet", ".json"}
     assert workplace.privrl(*export, "gym/public-v0").exit_code == 2  # never overwrites
+
+
+def test_collect_counts_experts_and_their_trajectories(workplace):
+    line = ("collect", "experts-cartpole", "--dataset", "e/some-v0", "--experts", 3)
+    training = ("-o", "training={updates: 1, least_updates: 1, environments: 2}")
+    made = workplace.privrl(*line, "--trajectories", 2, *training, "-o", "reference_episodes=2")
+    assert made.exit_code == 0, made.stderr
+    assert made.stdout.endswith(" steps in 6 trajectories\n")
+    refused = workplace.privrl("collect", "gridworld", "--dataset", "a-v0", "--experts", 3)
+    assert refused.exit_code == 2
+    assert "experts" in refused.stderr

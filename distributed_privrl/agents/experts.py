@@ -1,0 +1,153 @@
+"""A dataset's experts: what is public of them, and the files that hold them beside its data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+
+from distributed_privrl.agents.expert_policies import ExpertPolicies, ExpertPolicy
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import hash_unit
+
+__all__ = [
+    "EXPERTS_KEY",
+    "LOG_PROBABILITIES",
+    "SHARD_EXPERTS",
+    "UNIT_COLUMN",
+    "ExpertFacts",
+    "ExpertPolicies",
+    "ExpertPolicy",
+    "expert_files",
+    "experts_folder",
+    "read_log_probabilities",
+    "unit_of_expert",
+    "write_experts",
+    "write_log_probabilities",
+]
+
+EXPERTS_KEY = "experts"
+"""Where a dataset's metadata say what `ExpertFacts` holds."""
+UNIT_COLUMN = "expert"
+"""What the unit of a dataset of experts is called."""
+SHARD_EXPERTS = 500
+"""Experts in a file at most."""
+LOG_PROBABILITIES = "log_probabilities.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertFacts:
+    """What is public of a dataset of experts; its metadata's key `EXPERTS_KEY`.
+
+    Args:
+        count: number m of experts.
+        trajectories: number n of trajectories of each.
+        minimum_probability: p_min of every expert that collected them.
+        max_length: most steps L of a trajectory.
+        shared_policy: one network told of each expert's physics stands for all of them.
+        log_probabilities: the log-probability of each recorded action is there.
+    """
+
+    count: int
+    trajectories: int
+    minimum_probability: float
+    max_length: int
+    shared_policy: bool
+    log_probabilities: bool
+
+    @classmethod
+    def of(cls, info: DatasetInfo) -> Self:
+        """Return what a dataset's metadata say.
+
+        Raises:
+            ConfigError: the dataset was not collected from experts, or its metadata are not whole.
+        """
+        found = info.metadata.get(EXPERTS_KEY)
+        names = set(cls.__dataclass_fields__)
+        if not isinstance(found, Mapping) or not names.issubset(found):
+            raise ConfigError(
+                f"dataset {info.id!r} has no metadata key {EXPERTS_KEY!r} with"
+                f" {', '.join(sorted(names))}: collect it with a recipe experts-*"
+            )
+        return cls(**{name: found[name] for name in names})
+
+    def as_metadata(self) -> dict[str, Any]:
+        """Return what metadata hold under `EXPERTS_KEY`."""
+        return asdict(self)
+
+
+def unit_of_expert(number: int) -> int:
+    """Return the unit id of the expert called ``expert <number>``."""
+    return hash_unit(f"{UNIT_COLUMN} {number}")
+
+
+def experts_folder(store: DatasetStore, dataset: str) -> Path:
+    """Return where a dataset's experts lie, beside its data."""
+    store.info(dataset)
+    return store.root / dataset / "experts"
+
+
+def expert_files(store: DatasetStore, dataset: str) -> list[Path]:
+    """Return the files of a dataset's experts, in the order of the experts.
+
+    Raises:
+        ConfigError: no such dataset.
+        StorageError: it has no experts.
+    """
+    folder = experts_folder(store, dataset)
+    found = sorted(folder.glob("policies-*.safetensors"))
+    if not found:
+        raise StorageError(f"{folder} holds no experts: collect the dataset again")
+    return found
+
+
+def write_experts(folder: Path, policies: ExpertPolicies, *, mode: int = 0o600) -> None:
+    """Write policies as files of at most `SHARD_EXPERTS` experts.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    for start in range(0, len(policies), SHARD_EXPERTS):
+        shard = policies.part(start, min(start + SHARD_EXPERTS, len(policies)))
+        shard.save(folder / f"policies-{start:07d}.safetensors", mode=mode)
+
+
+def write_log_probabilities(
+    folder: Path, values: NDArray[np.float32], *, mode: int = 0o600
+) -> None:
+    """Write the log-probability of each recorded action, ``(N,)`` in the dataset's order.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    content = safetensors.torch.save({"log_probabilities": torch.from_numpy(values)})
+    write_atomically(folder / LOG_PROBABILITIES, content, mode=mode)
+
+
+def read_log_probabilities(store: DatasetStore, dataset: str) -> NDArray[np.float32]:
+    """Return the log-probability of each recorded action, ``(N,)`` in the dataset's order.
+
+    Raises:
+        ConfigError: no such dataset.
+        StorageError: they are not there, or are not one a row.
+    """
+    path = experts_folder(store, dataset) / LOG_PROBABILITIES
+    rows = store.info(dataset).total_steps
+    try:
+        with storage_errors(f"read {path}"), safetensors.safe_open(path, "pt") as file:
+            values: NDArray[np.float32] = file.get_tensor("log_probabilities").numpy()
+    except safetensors.SafetensorError as error:
+        raise StorageError(f"{path} holds no log-probabilities: collect them again") from error
+    if values.shape != (rows,) or values.dtype != np.float32:
+        raise StorageError(
+            f"{path} must hold {rows} numbers, one a row, got {values.dtype} {values.shape}"
+        )
+    return values
