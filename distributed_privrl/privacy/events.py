@@ -4,7 +4,8 @@ An event says what ran; what it costs is the accountant's business. The JSON for
 ``certificate.json``.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
@@ -18,6 +19,10 @@ Count = Annotated[int, Field(ge=0, le=10**12)]
 
 PERMUTE_AND_FLIP = "permute_and_flip"
 """A ``derivation``'s mechanism with ``sensitivity`` and ``scale``: epsilon is 2 their ratio."""
+STABLE_PREFIX = "stable_prefix"
+"""A ``derivation``'s mechanism whose epsilon is `stable_prefix_epsilon`."""
+PREFIX_ROUNDING = 2.0**-10
+"""Share by which a stable prefix's count may be above the odds that it was drawn: rounding."""
 _ROUNDING = 1e-9
 
 
@@ -69,7 +74,8 @@ class DiscreteLaplaceEvent(_Event):
 class PureDpEvent(_Event):
     """(epsilon, 0) mechanisms; ``derivation`` holds what is needed to recompute epsilon.
 
-    One whose mechanism is ``permute_and_flip`` cannot state less than its derivation gives.
+    One whose mechanism is ``permute_and_flip`` or ``stable_prefix`` cannot state less than its
+    derivation gives.
     """
 
     kind: Literal["pure_dp"] = "pure_dp"
@@ -85,7 +91,37 @@ class PureDpEvent(_Event):
                 raise ValueError("permute_and_flip needs the numbers sensitivity and scale")
             if not (scale > 0 and self.epsilon >= (1 - _ROUNDING) * 2 * sensitivity / scale > 0):
                 raise ValueError("epsilon must be at least 2 sensitivity / scale, above zero")
+        if self.derivation.get("mechanism") == STABLE_PREFIX:
+            derived = stable_prefix_epsilon(self.derivation)
+            if not self.epsilon >= (1 - _ROUNDING) * derived > 0:
+                raise ValueError(f"epsilon must be at least {derived!r}, as derived")
         return self
+
+
+def stable_prefix_epsilon(derivation: Mapping[str, str | int | float]) -> float:
+    """Return what one released prefix costs beside its failure: draw, threshold and queries.
+
+    Args:
+        derivation: ``variant`` (``tight``: a query's noise pays for one shift of 1, counts being
+            monotone; ``paper``: for two), ``stable_count``, ``minimum_probability``,
+            ``threshold_scale`` and ``query_scale``.
+
+    Raises:
+        ValueError: a number is missing or allows no guarantee at all.
+
+    Reference: paper 004, lemma 5.1 and algorithm 2.
+    """
+    names = ("stable_count", "minimum_probability", "threshold_scale", "query_scale")
+    numbers = [derivation.get(name) for name in names]
+    variant = derivation.get("variant")
+    if variant not in ("tight", "paper") or not all(isinstance(one, float) for one in numbers):
+        raise ValueError(f"stable_prefix needs a variant, tight or paper, and {', '.join(names)}")
+    stable, probability, threshold_scale, query_scale = (float(one or 0.0) for one in numbers)
+    least = stable * probability / (1 + PREFIX_ROUNDING)
+    if not (least > 1 and 0 < probability <= 1 and threshold_scale > 0 and query_scale > 0):
+        raise ValueError("stable_prefix needs stable_count x minimum_probability > 1, scales > 0")
+    shifts = 1 if variant == "tight" else 2
+    return -math.log1p(-1 / least) + 1 / threshold_scale + shifts / query_scale
 
 
 class ApproximateDpEvent(_Event):

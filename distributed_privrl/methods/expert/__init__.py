@@ -1,0 +1,1 @@
+"""Expert-level privacy: stable prefixes of many experts, and selective DP-SGD (paper 004)."""

@@ -1,0 +1,333 @@
+"""The filter as a run of releases: what it draws, releases, keeps and takes up again."""
+
+import json
+import stat
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.executor import LocalWorkerGroup
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.methods.expert.filter import (
+    COUNTS_FILE,
+    DRAWS_FILE,
+    FilterSettings,
+    SecretDraws,
+    SvtFilter,
+    SvtFilters,
+    read_counts,
+    released_prefixes,
+)
+from distributed_privrl.privacy.events import charged_rounds
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.noise import SecureNoise, SeededNoise
+from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_prefixes
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
+from tests.methods.expert.toy import END, Episode, Table, host_of, trajectories
+
+EXPERTS, POOL = 300, 4
+SAME = Table(((0.9, 0.1), (0.1, 0.9)))
+LIKELY = Episode((0, 1, 0, 0), (0, 1, 0), 1.0)
+RARE = Episode((0, 1, 0, 1), (0, 0, 0), 1.0)
+ENDS = Episode((0, 1, END), (0, 1), 1.0)
+OVERSEEN = Episode((1, 1), (0,), 1.0)
+
+
+def mechanism(draws: int = 6, **changes: Any) -> StablePrefixes:
+    made = stable_prefixes(
+        epsilon=8.0,
+        delta=1e-5,
+        experts=EXPERTS,
+        minimum_probability=0.1,
+        draws=draws,
+        max_length=3,
+    )
+    return replace(made, release_pool=POOL, **changes)
+
+
+def pool_of(*some: Episode, experts: int = EXPERTS) -> Trajectories:
+    units = [unit for unit in range(experts) for _ in some]
+    return trajectories(list(some) * experts, units)
+
+
+def hosts_of(pool: Trajectories, *, hosts: int = 1, release_pool: int = POOL) -> LocalWorkerGroup:
+    ends = np.linspace(0, EXPERTS, hosts + 1).astype(int).tolist()
+    return LocalWorkerGroup(
+        [
+            host_of(
+                [SAME] * (stop - start),
+                minimum_probability=0.1,
+                pool=pool,
+                release_pool=release_pool,
+                first=start,
+            )
+            for start, stop in pairwise(ends)
+        ]
+    )
+
+
+def filter_of(folder: Path, made: StablePrefixes, key: int | None = 7) -> SvtFilter:
+    return SvtFilter(FilterSettings(prefixes=made, private=folder / "private", insecure_key=key))
+
+
+def run(one: SvtFilter, hosts: LocalWorkerGroup, steps: int, key: int = 1) -> Trajectories | None:
+    done = len(one.lengths)
+    for index in range(done, done + steps):
+        one.step(index, hosts, SeededNoise(key))
+    return one.released()
+
+
+def test_stable_prefixes_are_released_and_nothing_of_the_next_step(tmp_path: Path) -> None:
+    made = mechanism()
+    assert made.threshold + 8 * made.query_scale < 0.9**3 * EXPERTS
+    rare = filter_of(tmp_path / "rare", made)
+    found = run(rare, hosts_of(pool_of(RARE, RARE, RARE, RARE)), 4)
+    assert found is not None
+    assert rare.lengths.tolist() == [1, 1, 1, 1]
+    assert found.lengths.tolist() == [1, 1, 1, 1]
+    assert found.observations[:, 0].tolist() == [0, 1] * 4
+    assert found.actions.tolist() == [0] * 4
+    assert found.rewards.tolist() == [0.0] * 4
+    assert found.truncated.all()
+    assert not found.terminated.any()
+    assert found.unit_ids.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("episode", "terminated"), [(LIKELY, False), (ENDS, True)])
+def test_whole_trajectories_end_as_they_did(
+    tmp_path: Path, episode: Episode, terminated: bool
+) -> None:
+    found = run(filter_of(tmp_path, mechanism()), hosts_of(pool_of(*[episode] * POOL)), 3)
+    assert found is not None
+    steps = len(episode.actions)
+    assert found.lengths.tolist() == [steps] * 3
+    assert found.observations[: steps + 1, 0].tolist() == list(episode.states)
+    assert found.terminated[steps - 1] == terminated
+    assert found.truncated[steps - 1] == (not terminated)
+    assert not found.truncated[: steps - 1].any()
+
+
+def test_nothing_stable_releases_nothing(tmp_path: Path) -> None:
+    one = filter_of(tmp_path, mechanism())
+    assert run(one, hosts_of(pool_of(*[OVERSEEN] * POOL)), 3) is None
+    assert one.lengths.tolist() == [0, 0, 0]
+    assert released_prefixes(one.tensors()) is None
+
+
+def test_hosts_do_not_change_the_result(tmp_path: Path) -> None:
+    pool = pool_of(LIKELY, RARE, ENDS, RARE)
+    one = run(filter_of(tmp_path / "1", mechanism()), hosts_of(pool), 6)
+    three = run(filter_of(tmp_path / "3", mechanism()), hosts_of(pool, hosts=3), 6)
+    assert one is not None
+    assert three is not None
+    assert (one.observations == three.observations).all()
+    assert (one.offsets == three.offsets).all()
+
+
+@dataclass
+class Spy:
+    """Records which trajectories a group of hosts gave out."""
+
+    group: LocalWorkerGroup
+    drawn: list[tuple[int, int]]
+
+    def call(self, method: str, shared: Any = None, per_worker: Any = None) -> list[Any]:
+        if method == "drawn":
+            self.drawn.append((shared["expert"], shared["number"]))
+        return self.group.call(method, shared, per_worker)
+
+
+def test_after_a_crash_no_trajectory_is_used_twice(tmp_path: Path) -> None:
+    made, spy = mechanism(), Spy(hosts_of(pool_of(*[LIKELY] * POOL)), [])
+    one = filter_of(tmp_path, made)
+    for index in range(3):
+        saved = one.tensors()
+        one.step(index, spy, SeededNoise(1))  # type: ignore[arg-type]
+    again = filter_of(tmp_path, made)
+    again.restore(saved, 2)  # the third draw is in no checkpoint
+    for index in range(2, 5):
+        again.step(index, spy, SeededNoise(1))  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="paid for"):
+        again.step(5, spy, SeededNoise(1))  # type: ignore[arg-type]
+    assert len(spy.drawn) == 6
+    assert len(set(spy.drawn)) == 6
+    whole = Spy(spy.group, [])
+    run(filter_of(tmp_path / "whole", made), whole, 6)  # type: ignore[arg-type]
+    assert whole.drawn == spy.drawn
+
+
+def test_an_expert_drawn_again_gives_its_next_trajectory_until_there_is_none(
+    tmp_path: Path,
+) -> None:
+    few = mechanism(draws=6)
+    pool = pool_of(*[LIKELY] * POOL, experts=1)
+    spy = Spy(hosts_of(pool), [])
+    one = filter_of(tmp_path, few)
+    run(one, spy, 6)  # type: ignore[arg-type]
+    assert spy.drawn == [(0, number) for number in range(POOL)]
+    assert one.lengths.tolist() == [3, 3, 3, 3, 0, 0]
+
+
+def test_no_expert_at_all_releases_nothing(tmp_path: Path) -> None:
+    one = filter_of(tmp_path, mechanism())
+    assert run(one, hosts_of(trajectories([], [])), 6) is None
+    assert one.lengths.tolist() == [0] * 6
+
+
+def test_experts_that_cannot_be_drawn_are_not(tmp_path: Path) -> None:
+    live = np.array([3, 5, 8])
+    order = SecretDraws(tmp_path, draws=3000, insecure_key=None)
+    generator_calls = [order.start(live) for _ in range(60)]
+    assert {draw.expert for draw in generator_calls} == {3, 5, 8}
+    counted: dict[int | None, int] = {}
+    for draw in generator_calls:
+        assert draw.number == counted.get(draw.expert, 0)
+        counted[draw.expert] = draw.number + 1
+
+
+def test_experts_are_drawn_uniformly_and_independently(tmp_path: Path) -> None:
+    """Chi-squares of single draws and of pairs, within and across keys, both ways."""
+    draws, keys = 100, 50
+    found = [
+        SecretDraws(tmp_path, draws=draws, insecure_key=key).order(np.arange(10))
+        for key in range(keys)
+    ]
+    table = np.array(found)
+    for cells, numbers in (
+        (10, table),
+        (100, table[:, :-1] * 10 + table[:, 1:]),
+        (100, table[:-1] * 10 + table[1:]),
+    ):
+        counts = np.bincount(numbers.ravel(), minlength=cells)
+        expected = numbers.size / cells
+        statistic = ((counts - expected) ** 2 / expected).sum()
+        freedom = cells - 1
+        assert abs(statistic - freedom) < 5 * np.sqrt(2 * freedom)
+        assert statistic > 0.1 * freedom
+
+
+def test_secrets_lie_in_private_files_alone(tmp_path: Path) -> None:
+    one = filter_of(tmp_path, mechanism(), key=None)
+    run(one, hosts_of(pool_of(*[RARE] * POOL)), 2)
+    private = tmp_path / "private"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    for name in (DRAWS_FILE, COUNTS_FILE):
+        assert stat.S_IMODE((private / name).stat().st_mode) == 0o600
+    key = json.loads((private / DRAWS_FILE).read_text())["key"]
+    other = filter_of(tmp_path / "other", mechanism(), key=None)
+    run(other, hosts_of(pool_of(*[RARE] * POOL)), 1)
+    assert json.loads((tmp_path / "other/private" / DRAWS_FILE).read_text())["key"] != key
+    kept = read_counts(private)
+    assert sorted(kept) == [0, 1]
+    counts, steps = kept[0]
+    assert steps == 1
+    assert counts == pytest.approx(EXPERTS * np.array([0.9, 0.09, 0.081]), rel=1e-3)
+    assert set(one.tensors()) == {
+        "lengths", "observations", "actions", "rewards", "terminated", "truncated", "offsets",
+    }  # fmt: skip
+    assert read_counts(tmp_path / "nowhere") == {}
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    hosts, made = hosts_of(pool_of(*[LIKELY] * POOL)), mechanism()
+    one = filter_of(tmp_path, made)
+    with pytest.raises(UnsafeError, match="noise"):
+        one.step(0, hosts, None)
+    with pytest.raises(ConfigError, match="index must be 0"):
+        one.step(1, hosts, SeededNoise(1))
+    run(one, hosts, 2)
+    with pytest.raises(ConfigError, match="3 draws"):
+        filter_of(tmp_path, made).restore(one.tensors(), 3)
+    (tmp_path / "private" / DRAWS_FILE).unlink()
+    with pytest.raises(UnsafeError, match="does not know of 2 draws"):
+        filter_of(tmp_path, made).restore(one.tensors(), 2)
+    (tmp_path / "private" / DRAWS_FILE).write_text("{}")
+    with pytest.raises(StorageError, match="damaged"):
+        filter_of(tmp_path, made)
+
+
+def server_of(
+    folder: Path, made: StablePrefixes, hosts: Any, ledger: Ledger, *, steps: int, key: int | None
+) -> ReleaseServer:
+    settings = FilterSettings(prefixes=made, private=folder / "private", insecure_key=key)
+    return ReleaseServer(
+        ReleaseServerSpec(
+            run_id="run-toy/filter",
+            checkpoint=folder / "filter.safetensors",
+            rounds=steps,
+            max_rounds=made.draws,
+            block_rounds=1,
+            ledger=ledger,
+            insecure_key=key,
+            workers=hosts,
+            program=SvtFilters(settings=settings),
+            private=True,
+        )
+    )
+
+
+class DiedError(Exception):
+    pass
+
+
+class Mortal(Spy):
+    """Dies when a trajectory was drawn and its counts are asked for, once."""
+
+    alive = True
+
+    def call(self, method: str, shared: Any = None, per_worker: Any = None) -> list[Any]:
+        if method == "prefix_counts" and len(self.drawn) == 3 and self.alive:
+            self.alive = False
+            raise DiedError
+        return super().call(method, shared, per_worker)
+
+
+def test_a_run_of_the_server_is_charged_draw_by_draw_and_survives_a_crash(tmp_path: Path) -> None:
+    made = mechanism(draws=6)
+    ledger = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
+    budget = PrivacyBudget(epsilon=30.0, delta=1e-4, unit="expert", relation=Relation.POLICY_LEVEL)
+    ledger.set_budget(dataset="toy/experts-v0", fingerprint="f", budget=budget)
+    ledger.open_run(
+        run_id="run-toy/filter",
+        dataset="toy/experts-v0",
+        fingerprint="f",
+        unit="expert",
+        relation=Relation.POLICY_LEVEL,
+        epsilon=20.0,
+        delta=1e-5,
+        max_rounds=6,
+        event=charged_rounds(made.draw_events()),
+        units=EXPERTS,
+    )
+    mortal = Mortal(hosts_of(pool_of(*[LIKELY] * POOL)), [])
+    server = server_of(tmp_path, made, mortal, ledger, steps=5, key=None)
+    with pytest.raises(DiedError):
+        server.advance(5)
+    again = server_of(tmp_path, made, mortal, ledger, steps=5, key=None)
+    assert again.progress().round_index == 2
+    assert again.advance(5).round_index == 5
+    entry = ledger.reserved("run-toy/filter")
+    assert entry is not None
+    assert entry.reserved_rounds == 6
+    assert len(mortal.drawn) == len(set(mortal.drawn)) == 6
+    tensors, _ = load_checkpoint(
+        tmp_path / "filter.safetensors", run_id="run-toy/filter", stage="rounds"
+    )
+    found = released_prefixes(tensors)
+    assert found is not None
+    assert found.lengths.tolist() == [3] * 5
+
+
+def test_a_secure_source_serves(tmp_path: Path) -> None:
+    one = filter_of(tmp_path, mechanism(), key=None)
+    source = SecureNoise()
+    for index in range(3):
+        one.step(index, hosts_of(pool_of(*[LIKELY] * POOL)), source)
+    assert one.lengths.tolist() == [3, 3, 3]
