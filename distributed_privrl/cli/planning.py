@@ -129,8 +129,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         f" {facts['block_rounds']} at a time",
         **_work(facts),
         "output": f"{output['dataset']} ({output['size']} rows)"
-        if "dataset" in output
-        else output["policy"],
+        if "size" in output
+        else ", ".join(filter(None, (output["policy"], output.get("dataset")))),
     }
     if not facts["private"]:
         return lines | {"guarantee": "none"}
@@ -164,6 +164,12 @@ def _work(facts: dict[str, Any]) -> dict[str, str]:
         f" {facts['sampling_probability']:.4g}{samples}",
         "cost": f"{facts['unit_gradients']:.3g} gradients of units",
     }
+    if "filter" in facts:
+        part = facts["filter"]
+        lines["filter"] = (
+            f"{part['draws']} + {part['spare_draws']} spare draws for epsilon"
+            f" {part['epsilon']:g}, delta {part['delta']:g}: {part['noise']}"
+        )
     if "noise_multiplier" in facts:
         noise = f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})"
         lines["noise"] = noise

@@ -1,5 +1,7 @@
 """A worker's share of a dataset's units, by reference and by content."""
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +15,7 @@ from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.hashing import mix
 from distributed_privrl.data.spaces import empty_part
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
-from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -29,9 +31,12 @@ class ShardRef:
         count: number of shards.
         unit: what one person contributes: transition, trajectory or the unit column's name.
         max_rows_per_unit: public cap; a unit's further rows are left out.
+        skip_trajectories: public; each unit's first so many trajectories are left out, before the
+            cap: something else uses them. A unit that has no more has no rows.
 
     Raises:
-        ConfigError: ``index`` is not below ``count``, or the cap is not above zero.
+        ConfigError: ``index`` is not below ``count``, the cap is not above zero, or
+            ``skip_trajectories`` is below zero.
     """
 
     root: str
@@ -40,8 +45,11 @@ class ShardRef:
     count: int
     unit: str
     max_rows_per_unit: int | None = None
+    skip_trajectories: int = 0
 
     def __post_init__(self) -> None:
+        if self.skip_trajectories < 0:
+            raise ConfigError(f"skip_trajectories must be at least 0, got {self.skip_trajectories}")
         if not 0 <= self.index < self.count:
             raise ConfigError(f"index must lie in [0, count={self.count}), got {self.index}")
         if self.max_rows_per_unit is not None and self.max_rows_per_unit < 1:
@@ -77,8 +85,9 @@ def shard_refs(
     count: int,
     unit: str,
     max_rows_per_unit: int | None = None,
+    skip_trajectories: int = 0,
 ) -> list[ShardRef]:
-    """Return a reference to each of ``count`` shards.
+    """Return a reference to each of ``count`` shards; see `ShardRef`.
 
     Raises:
         ConfigError: no such dataset, it does not know the unit, or ``count`` is not above zero.
@@ -94,6 +103,7 @@ def shard_refs(
             count=count,
             unit=unit,
             max_rows_per_unit=max_rows_per_unit,
+            skip_trajectories=skip_trajectories,
         )
         for index in range(count)
     ]
@@ -110,7 +120,8 @@ def load_shard(
         chunk_rows: rows read at a time.
 
     Raises:
-        ConfigError: no such dataset, or it does not know the unit.
+        ConfigError: no such dataset, or it does not know the unit; or ``skip_trajectories`` is
+            asked of independent transitions.
         StorageError: it cannot be read.
 
     Privacy:
@@ -118,10 +129,7 @@ def load_shard(
         Nothing is released: the result stays in the process that reads it.
     """
     rows, valid, units = [], [], []
-    chunks = DatasetStore(Path(ref.root)).iter_transitions(
-        ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=_keep(ref)
-    )
-    for chunk in chunks:
+    for chunk in _transitions(ref, chunk_rows):
         encoded = encoder.encode(chunk)
         rows.append(encoded.rows)
         valid.append(encoded.valid)
@@ -132,6 +140,30 @@ def load_shard(
         _join(units, np.empty(0, dtype=np.uint64)),
         max_rows_per_unit=ref.max_rows_per_unit,
     )
+
+
+def _transitions(ref: ShardRef, chunk_rows: int) -> Iterator[Transitions]:
+    """Yield the shard's transitions, without those of each unit's first trajectories."""
+    store = DatasetStore(Path(ref.root))
+    about = {"unit": ref.unit, "chunk_rows": chunk_rows, "keep": _keep(ref)}
+    if not ref.skip_trajectories:
+        yield from store.iter_transitions(ref.dataset, **about)  # type: ignore[arg-type]
+        return
+    seen: Counter[int] = Counter()
+    for chunk in store.iter_trajectories(ref.dataset, **about):  # type: ignore[arg-type]
+        positions = _positions(chunk.unit_ids)
+        positions += [seen[unit] for unit in chunk.unit_ids.tolist()]
+        seen.update(chunk.unit_ids.tolist())
+        later = chunk.select(np.flatnonzero(positions >= ref.skip_trajectories))
+        yield later.transitions(ref.unit)
+
+
+def _positions(units: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return how many entries of the same unit stand before each one, (N,)."""
+    order, _, lengths = _group(units, None)
+    positions = np.empty(len(units), dtype=np.int64)
+    positions[order] = np.arange(len(units)) - np.repeat(offsets_of(lengths)[:-1], lengths)
+    return positions
 
 
 def group_by_unit(

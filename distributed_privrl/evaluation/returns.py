@@ -4,6 +4,7 @@ The reported figure is always a mean over the last evaluations of a training run
 one: choosing the best by its return is a selection on the test.
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,11 +83,13 @@ def evaluate_policy(
     episodes: int,
     seed: int,
     environments: int = 16,
+    max_steps: int | None = None,
 ) -> Returns:
     """Return the returns of ``policy`` over whole episodes.
 
     Several environments step in lockstep, so that the policy acts on batches. Episode i starts
-    from a seed of its own, whatever the number of environments.
+    from a seed of its own, whatever the number of environments. It ends, and its return is NaN,
+    where an action is not finite: no environment is asked to take such a step.
 
     Args:
         policy: acts on batches of observations.
@@ -94,6 +97,7 @@ def evaluate_policy(
         episodes: number of episodes.
         seed: public seed of the episodes.
         environments: environments that step together.
+        max_steps: steps of an episode at most; None: the environment's own time limit.
 
     Raises:
         ConfigError: a number is not positive, the environment cannot be made, or it has no time
@@ -107,7 +111,7 @@ def evaluate_policy(
         for episode in range(episodes)
     )
     totals = [0.0] * episodes
-    made = [_make(environment_id) for _ in range(min(environments, episodes))]
+    made = [_make(environment_id, max_steps) for _ in range(min(environments, episodes))]
     running = [_Run.start(environment, *waiting.popleft()) for environment in made]
     while running:
         actions = policy.act(np.stack([run.observation for run in running]))
@@ -136,13 +140,15 @@ class _Run:
         return cls(environment, episode, environment.reset(seed=seed)[0])
 
     def step(self, action: Any) -> tuple[float, bool]:
+        if not np.isfinite(action).all():
+            return math.nan, True
         self.observation, reward, terminated, truncated, _ = self.environment.step(action)
         return float(reward), terminated or truncated
 
 
-def _make(environment_id: str) -> gymnasium.Env[Any, Any]:
+def _make(environment_id: str, max_steps: int | None = None) -> gymnasium.Env[Any, Any]:
     try:
-        environment = gymnasium.make(environment_id)
+        environment = gymnasium.make(environment_id, max_episode_steps=max_steps)
     except (gymnasium.error.Error, ImportError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"environment {environment_id!r} cannot be made: {reason}") from error

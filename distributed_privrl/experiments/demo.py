@@ -138,10 +138,32 @@ PRIMORL: dict[str, Any] = {
         "public": [PUBLIC_SWINGS],  # for the bounds of the columns alone
         "unit": "trajectory",
         "units": SWING_STEPS // 200,
+        "max_length": 200,
         "environment": "Pendulum-v1",
     },
     "privacy": {"epsilon": 10.0, "delta": 5e-5},
     "training": {"rounds": 150, "expected_batch_size": 200, "policy": {"steps": 4000}},
+    "runtime": {"workers": 2},
+}
+
+CROWD, CROWD_SIZE, CROWD_STEPS = "demo/experts-v0", 500, 200
+PUBLIC_POLES = "demo/cartpole-public-v0"
+EXPERT: dict[str, Any] = {
+    "method": "expert",
+    "seed": 0,
+    "data": {
+        "sensitive": CROWD,
+        "public": [PUBLIC_POLES],  # for the bounds of the columns alone
+        "unit": "expert",
+        "units": CROWD_SIZE,
+        "environment": "CartPole-v1",
+    },
+    "privacy": {"epsilon": 10.0, "delta": 2e-4},
+    "filter": {"share": 0.5, "draws": 5, "max_length": CROWD_STEPS},
+    "model": {"hidden": [32]},
+    "training": {"rounds": 200, "expected_batch_size": 125},
+    "output": {"dataset": "demo/stable-prefixes-v0"},
+    "evaluation": {"episodes": 20, "max_steps": 1000},
     "runtime": {"workers": 2},
 }
 
@@ -183,6 +205,25 @@ DEMOS = {
         recipes=(
             ("pendulum-mixed", SWINGS, {"steps": SWING_STEPS, "seed": 1}),
             ("pendulum-mixed", PUBLIC_SWINGS, {"steps": 20_000, "seed": 2}),
+        ),
+    ),
+    "expert": Demo(
+        config=EXPERT,
+        recipes=(
+            ("cartpole-mixed", PUBLIC_POLES, {"steps": 5000, "seed": 2}),
+            (
+                "experts-cartpole",
+                CROWD,
+                {
+                    "seed": 1,
+                    "options": {
+                        "experts": CROWD_SIZE,
+                        "trajectories": 8,
+                        "training": {"updates": 20, "hidden": [16]},
+                        "reference_episodes": 20,
+                    },
+                },
+            ),
         ),
     ),
     "apvi": Demo(

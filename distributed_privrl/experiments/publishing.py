@@ -3,7 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
@@ -54,11 +54,31 @@ class Publisher(Protocol):
 def publisher_of(config: RunConfig, store: DatasetStore, directory: RunDirectory) -> Publisher:
     """Return the publisher of a run's output."""
     output = config.output
+    datasets = [
+        dataset_publisher(config, store, directory, dataset)
+        for dataset in released_datasets(config)
+    ]
     if isinstance(output, OutputConfig):
-        return DatasetPublisher(config=config, output=output, store=store, directory=directory)
+        return datasets[0]
     if config.privacy.epsilon is None:
         return PolicyPublisher(folder=directory.private, files=output.files, directory=directory)
-    return PolicyPublisher(folder=directory.path, files=output.files)
+    return PolicyPublisher(folder=directory.path, files=output.files, beside=tuple(datasets))
+
+
+def released_datasets(config: RunConfig) -> tuple[str, ...]:
+    """Return the ids of the datasets that a run writes: its release, or what lies beside it."""
+    dataset = getattr(config.output, "dataset", None)
+    return () if dataset is None else (str(dataset),)
+
+
+def dataset_publisher(
+    config: RunConfig, store: DatasetStore, directory: RunDirectory, dataset: str
+) -> "DatasetPublisher":
+    """Return the publisher of a dataset that a run writes."""
+    layout = config.output.layout if isinstance(config.output, OutputConfig) else "transitions"
+    return DatasetPublisher(
+        config=config, dataset=dataset, layout=layout, store=store, directory=directory
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +87,22 @@ class DatasetPublisher:
 
     Args:
         config: of the run.
-        output: its output section.
+        dataset: its id.
+        layout: of independent transitions.
         store: where the dataset goes.
         directory: the run's folder.
     """
 
     config: RunConfig
-    output: OutputConfig
+    dataset: str
+    layout: Literal["transitions", "episodes"]
     store: DatasetStore
     directory: RunDirectory
 
     @property
     def name(self) -> str:
         """Id of the dataset."""
-        return self.output.dataset
+        return self.dataset
 
     def check_free(self) -> None:
         """Check that the dataset does not exist, or is this run's.
@@ -111,8 +133,7 @@ class DatasetPublisher:
             "metadata": {RUN_KEY: self.directory.run_id},
         }
         if isinstance(release, SyntheticTransitions):
-            layout = self.output.layout
-            self.store.write_transitions(self.name, release.chunks(), layout=layout, **about)
+            self.store.write_transitions(self.name, release.chunks(), layout=self.layout, **about)
             return
         about["metadata"] |= release.facts()
         self.store.write_trajectories(self.name, release.chunks(), **about)
@@ -137,11 +158,13 @@ class PolicyPublisher:
         folder: where they lie.
         files: their names, the policy's first.
         directory: the run's folder, if the files go to its ``private/``.
+        beside: of datasets that are released beside it, under certificates of their own.
     """
 
     folder: Path
     files: tuple[str, ...]
     directory: RunDirectory | None = None
+    beside: tuple[DatasetPublisher, ...] = ()
 
     @property
     def name(self) -> str:
@@ -149,7 +172,13 @@ class PolicyPublisher:
         return str(self.folder / self.files[0])
 
     def check_free(self) -> None:
-        """The run's folder is its own: nothing to check."""
+        """Check the datasets beside the policy; the run's folder is its own.
+
+        Raises:
+            ConfigError: one of them exists and is another run's.
+        """
+        for publisher in self.beside:
+            publisher.check_free()
 
     def write(self, result: MethodResult) -> None:
         """Write the policy and what belongs to it.

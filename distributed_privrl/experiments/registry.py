@@ -141,6 +141,22 @@ def _models(config: type[RunConfig], summary: str) -> Method:
     )
 
 
+def _expert() -> Method:
+    from distributed_privrl.methods.expert.config import ExpertConfig
+    from distributed_privrl.methods.expert.planning import plan_expert
+    from distributed_privrl.methods.expert.report import policy_sections, study
+    from distributed_privrl.methods.expert.run import run_expert
+
+    return Method(
+        config=ExpertConfig,
+        plan=plan_expert,
+        run=run_expert,
+        summary="private policy from many experts, each of whose policies is hidden",
+        study=study,
+        policy_report=policy_sections,
+    )
+
+
 METHODS: Mapping[str, Callable[[], Method]] = {
     "privorl_n": _privorl_n,
     "privorl_j": _privorl_j,
@@ -149,6 +165,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "mopo": _mopo,
     "apvi": _apvi,
     "vapvi": _vapvi,
+    "expert": _expert,
 }
 
 

@@ -3,10 +3,10 @@
 import importlib.metadata
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distributed_privrl.core.config import OutputConfig, RunConfig
+from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import storage_errors, write_atomically
@@ -17,7 +17,12 @@ from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.accounts import check_inputs
 from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.publishing import Publisher, publisher_of
+from distributed_privrl.experiments.publishing import (
+    Publisher,
+    dataset_publisher,
+    publisher_of,
+    released_datasets,
+)
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.release_evaluation import check_agents, evaluate_release
 from distributed_privrl.experiments.reports import write_reports
@@ -30,7 +35,7 @@ from distributed_privrl.privacy.certificate import (
 from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
-from distributed_privrl.privacy.verification import read_certificate
+from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 from distributed_privrl.rounds.context import MethodResult, RunContext
 
 VERSIONED = ("distributed_privrl", "dp-accounting", "numpy", "torch", "opendp", "cryptography")
@@ -113,9 +118,11 @@ def run(
             fingerprint=_inspected(config, store, progress),
             progress=progress,
             insecure_key=insecure_key,
+            make_private=directory.make_private,
         )
         result = method_named(config.method).run(config, context)
         certificate = _release(config, context, result, directory, publisher, sign_key)
+        _release_beside(config, context, result, directory, sign_key)
         _log(directory, certificate)
         trials = evaluate_release(
             config,
@@ -174,7 +181,7 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             dataset is named twice.
     """
     named = (config.data.sensitive, *config.data.public)
-    released = [config.output.dataset] if isinstance(config.output, OutputConfig) else []
+    released = released_datasets(config)
     if len({*named, *released}) < len(named) + len(released):
         raise ConfigError(
             "data.sensitive, data.public and output.dataset must all be different datasets, got"
@@ -221,6 +228,42 @@ def _release(
     publisher.attach(certificate)
     context.progress("writing release", 1, 1)
     return certificate
+
+
+def _release_beside(
+    config: RunConfig,
+    context: RunContext,
+    result: MethodResult,
+    directory: RunDirectory,
+    sign_key: Path | None,
+) -> None:
+    """Write the datasets beside a policy, each with a certificate of what was charged for it alone.
+
+    The ledger ties each entry to the run's certificate, which states more.
+
+    Raises:
+        VerificationError: a dataset that was written before is no longer what was certified.
+    """
+    for one in result.beside:
+        publisher = dataset_publisher(config, context.store, directory, one.dataset)
+        own = replace(
+            result,
+            stages=one.stages,
+            spare_rounds=0,
+            ledger_entries=one.ledger_entries,
+            release=one.trajectories,
+            beside=(),
+        )
+        if one.dataset in context.store.ids():
+            written = context.store.info(one.dataset).certificate
+            if written.get("status") == "valid":
+                verify_outputs(written, publisher.outputs(), source=one.dataset)
+                continue
+        publisher.write(own)
+        certificate = _certified(config, context, own, publisher)
+        if sign_key is not None:
+            certificate = sign_certificate(certificate, sign_key)
+        publisher.attach(certificate)
 
 
 def _certified(

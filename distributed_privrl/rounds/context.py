@@ -27,6 +27,8 @@ class RunContext:
         fingerprint: of the sensitive dataset; it stays in the ledger.
         progress: told where long work is.
         insecure_key: seeds private randomness in tests; the certificate is then invalid.
+        make_private: makes the folder, for its owner alone, of what may never leave, and returns
+            it; nothing in it is covered by a certificate.
     """
 
     run_id: str
@@ -37,6 +39,7 @@ class RunContext:
     fingerprint: str
     progress: Progress
     insecure_key: int | None = None
+    make_private: Callable[[], Path] | None = None
 
     @staticmethod
     def noise_class(insecure_key: int | None) -> type[SecureNoise] | type[SeededNoise]:
@@ -95,6 +98,23 @@ Release = SyntheticTransitions | SyntheticTrajectories | LearnedPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
+class CertifiedDataset:
+    """A dataset of trajectories that is released beside a policy, under a certificate of its own.
+
+    Args:
+        dataset: its id.
+        trajectories: what it holds, with chunks in raw units.
+        stages: what was charged for it alone.
+        ledger_entries: ids of those charges.
+    """
+
+    dataset: str
+    trajectories: SyntheticTrajectories
+    stages: tuple[Stage, ...]
+    ledger_entries: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodResult:
     """What a method releases.
 
@@ -103,9 +123,11 @@ class MethodResult:
         spare_rounds: rounds paid for beyond the planned ones and not reserved.
         ledger_entries: ids of the charges.
         release: what may leave once it is certified.
+        beside: datasets that may leave too, under certificates of their own.
     """
 
     stages: tuple[Stage, ...]
     spare_rounds: int
     ledger_entries: tuple[str, ...]
     release: Release
+    beside: tuple[CertifiedDataset, ...] = ()

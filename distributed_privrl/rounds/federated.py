@@ -74,7 +74,7 @@ class LocalTrainer(Protocol):
         A unit without a valid row ends where it started; what is not finite is left so.
 
         Args:
-            parameters: flat ``(P,)``, where each unit starts.
+            parameters: flat ``(P,)``, where each unit starts; what follows is read and not trained.
             batch: the units.
         """
         ...
@@ -110,9 +110,10 @@ class FederatedUpdate:
         sum is float64, so that of the rounding that the sensitivity pays for (`SUM_SLACK`) units x
         2^-52 are used.
         """
-        if parameters.shape != (self.dimension,):
+        if parameters.ndim != 1 or len(parameters) < self.dimension:
             raise ConfigError(
-                f"parameters must be of shape ({self.dimension},), got {parameters.shape}"
+                f"parameters must be of shape ({self.dimension},), or longer by what no round"
+                f" trains, got {parameters.shape}"
             )
         total = np.zeros(self.dimension)
         for vectors in self.trainer.differences(parameters, batch):

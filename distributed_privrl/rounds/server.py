@@ -19,22 +19,35 @@ from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 PUBLIC_STATE = "public."
 
 
-class PublicUpdate(Protocol):
-    """What the server adds to a noisy sum, from released parameters alone."""
+class PublicUpdate:
+    """What surrounds the noise of a round, from released parameters alone; this one does nothing.
+
+    Privacy: post-processing. It is given parameters that earlier rounds released and a round's
+    number, lives in the server's process, and never sees a partial sum.
+    """
+
+    def fixed(self) -> NDArray[np.floating] | None:
+        """Return the numbers that losses read and no round trains, ``(F,)``: a target network.
+
+        Workers get them behind the parameters. See `FlatParameters.load`.
+        """
+        return None
 
     def vector_sum(
         self, parameters: NDArray[np.floating], round_index: int
-    ) -> NDArray[np.floating]:
-        """Return the vectors' sum ``(P,)`` at ``parameters`` ``(P,)`` in round ``round_index``."""
-        ...
+    ) -> NDArray[np.floating] | None:
+        """Return what joins the noisy sum ``(P,)`` at ``parameters`` ``(P,)``; None: nothing."""
+        return None
+
+    def after_round(self, parameters: Tensor, round_index: int) -> None:
+        """Go on from the ``parameters`` ``(P,)`` that round ``round_index`` led to, in place."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold to go on."""
-        ...
+        return {}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go on from the tensors of a checkpoint."""
-        ...
 
 
 class PublicUpdateFactory(Protocol):
@@ -55,7 +68,7 @@ class ServerSpec(RoundServerSpec):
         mechanism: the calibrated round; None trains without privacy.
         expected_units: the fixed public denominator: ``q x units`` and the public update's vectors.
         optimiser: the server's step.
-        public_update: what is added to each noisy sum; None adds nothing.
+        public_update: what surrounds the noise of each round; None: nothing does.
     """
 
     workers: WorkerGroup
@@ -72,7 +85,8 @@ class ParameterServer(RoundServer):
     Privacy: unit and relation of the mechanism; one Gaussian draw of standard deviation
     ``noise_multiplier x clip_norm`` a round, added to the sum of all workers' clipped sums before
     anything else sees it; the denominator is the public ``expected_units``. A public update is
-    post-processing: it is given the parameters before the round, and its number. Event:
+    post-processing: it is given the parameters before and after the round, and its number, and
+    lowers no event: there is one draw a round, whatever it does between them. Event:
     ``poisson_gaussian``, counted in the ledger before it is drawn (committed <= drawn <= reserved).
     Partial sums and the noise's key stay in this process and are never written.
     """
@@ -106,7 +120,7 @@ class ParameterServer(RoundServer):
     def _run_round(self) -> None:
         partial_sums = self._spec.workers.call(
             "clipped_sum",
-            {"parameters": self._parameters(), "round_index": self._round},
+            {"parameters": self._broadcast(), "round_index": self._round},
         )
         total = _sum(partial_sums, out=self._total)
         self._count_round()
@@ -116,9 +130,18 @@ class ParameterServer(RoundServer):
             )
         if self._public is not None:
             public = self._public.vector_sum(self._parameters(), self._round)
-            total = np.add(total, public, out=self._total)
+            if public is not None:
+                total = np.add(total, public, out=self._total)
         self._optimiser.step(as_gradient(total, self._spec.expected_units, out=self._gradient))
+        if self._public is not None:
+            self._public.after_round(self._optimiser.vector, self._round)
         self._round += 1
+
+    def _broadcast(self) -> NDArray[np.floating]:
+        """Return the parameters, and behind them what losses read and no round trains."""
+        fixed = None if self._public is None else self._public.fixed()
+        own = self._parameters()
+        return own if fixed is None else np.concatenate([own, fixed.astype(own.dtype, copy=False)])
 
     def _parameters(self) -> NDArray[np.floating]:
         view: NDArray[np.floating] = self._optimiser.vector.detach().cpu().numpy()

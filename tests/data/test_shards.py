@@ -42,15 +42,7 @@ def by_unit(shards):
 
 
 def expected(store, dataset, unit):
-    rows = store.read_transitions(dataset, unit=unit)
-    encoded = ENCODER.encode(rows)
-    return {
-        int(u): (
-            encoded.rows[rows.unit_ids == u].tolist(),
-            encoded.valid[rows.unit_ids == u].tolist(),
-        )
-        for u in np.unique(rows.unit_ids)
-    }
+    return expected_of(store.read_transitions(dataset, unit=unit))
 
 
 @pytest.mark.parametrize(
@@ -291,3 +283,45 @@ def test_a_worker_holds_its_own_trajectories_and_a_chunk(store):
     tracemalloc.stop()
     assert 400 < len(shard) < 600
     assert peak < 0.4 * whole
+
+
+@pytest.mark.parametrize("layout", ["episodes", "packed"])
+@pytest.mark.parametrize("chunk_rows", [1, 7, 65_536])
+def test_each_units_first_trajectories_can_be_left_to_something_else(store, layout, chunk_rows):
+    """Pools by index: what one part reads, the other does not, whatever the chunks."""
+    written = random_walk(12, 3)
+    units = np.array([5, 1, 5, 5, 1, 8, 5, 8, 1, 9, 5, 1], np.uint64)
+    written.unit_ids[:] = units
+    store.write_trajectories("a-v0", written, unit_column="patient_id", layout=layout, **SPACES)
+    later = np.array([3, 6, 8, 10, 11])  # the third and later ones of units 5, 1, 5, 5, 1
+    kept = expected_of(written.select(later).transitions("patient_id"))
+    for count in (1, 3):
+        refs = shard_refs(store, "a-v0", count=count, unit="patient_id", skip_trajectories=2)
+        shards = [load_shard(ref, ENCODER, chunk_rows=chunk_rows) for ref in refs]
+        assert by_unit(shards) == kept
+    (capped,) = shard_refs(
+        store, "a-v0", count=1, unit="patient_id", skip_trajectories=2, max_rows_per_unit=2
+    )
+    cut = {unit: (rows[:2], valid[:2]) for unit, (rows, valid) in kept.items()}
+    assert by_unit([load_shard(capped, ENCODER)]) == cut
+
+
+def expected_of(rows):
+    encoded = ENCODER.encode(rows)
+    return {
+        int(u): (
+            encoded.rows[rows.unit_ids == u].tolist(),
+            encoded.valid[rows.unit_ids == u].tolist(),
+        )
+        for u in np.unique(rows.unit_ids)
+    }
+
+
+def test_what_is_left_out_is_named_in_the_reference(store):
+    with pytest.raises(ConfigError, match="skip_trajectories must be at least 0, got -1"):
+        ShardRef(root="r", dataset="a-v0", index=0, count=1, unit="x", skip_trajectories=-1)
+    rows = random_walk(3, 3).transitions("patient_id")
+    store.write_transitions("a-v0", rows, layout="transitions", unit_column="patient_id", **SPACES)
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="patient_id", skip_trajectories=1)
+    with pytest.raises(ConfigError, match="holds independent transitions"):
+        load_shard(ref, ENCODER)

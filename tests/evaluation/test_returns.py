@@ -99,6 +99,31 @@ def test_a_registered_environment_runs_to_its_time_limit() -> None:
     assert -3500 < returns.mean < -100
 
 
+def test_an_action_that_is_not_finite_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its episode earns NaN; the other episodes earn what they would have."""
+
+    class Spoiled(EchoPolicy):
+        def act(self, observations: NDArray[Any]) -> NDArray[Any]:
+            # In their third step, the episodes of four.
+            spoiled = (observations[:, :1] == 2) & (observations[:, 1:] == 4)
+            return np.where(spoiled, np.nan, observations[:, :1])
+
+    taken: list[float] = []
+    step = Counting.step
+
+    def watched(self: Counting, action: Any) -> Any:
+        taken.append(float(action[0]))
+        return step(self, action)
+
+    monkeypatch.setattr(Counting, "step", watched)
+    right = evaluate_policy(EchoPolicy(), COUNTING, episodes=40, seed=0).per_episode
+    found = evaluate_policy(Spoiled(), COUNTING, episodes=40, seed=0).per_episode
+    assert np.isfinite(taken).all()
+    expected = [np.nan if value == 6.0 else value for value in right]
+    assert 0 < expected.count(np.nan) < 40
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("environment", "message"), [("Nothing-v0", "cannot be made"), (ENDLESS, "no time limit")]
 )

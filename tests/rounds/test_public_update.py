@@ -1,5 +1,6 @@
 """What a server adds after the noise: it must cost no privacy, and follow from released numbers."""
 
+import copy
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,16 +11,17 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from distributed_privrl.privacy.noise import SeededNoise
-from distributed_privrl.rounds.server import PUBLIC_STATE, ParameterServer
+from distributed_privrl.rounds.gradient import GradientLocalUpdate
+from distributed_privrl.rounds.server import PUBLIC_STATE, ParameterServer, PublicUpdate
 from tests.rounds.harness import RUN_ID, UNITS, ToyRun
-from tests.rounds.toy import initial_parameters
+from tests.rounds.toy import ToyNetwork, ToyUpdate, initial_parameters
 
 
 @dataclass
-class ToyPublicUpdate:
+class ToyPublicUpdate(PublicUpdate):
     """A vector that depends on the parameters, the round and how often it was asked."""
 
     calls: Tensor = field(default_factory=lambda: torch.zeros(1))
@@ -136,3 +138,128 @@ def test_the_ledger_counts_the_same_rounds(toy: ToyRun) -> None:
     entry = toy.ledger.reserved(RUN_ID)
     assert entry is not None
     assert entry.committed_rounds == entry.drawn_rounds == entry.reserved_rounds == 6
+
+
+class WithTarget(ToyNetwork):
+    """The toy network with a copy of its last layer that no round trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = copy.deepcopy(self.last).requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class TargetLoss:
+    """Regression on what the target says of the row."""
+
+    draw_count: int = 0
+
+    def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = module.target(torch.zeros(len(rows), 8, dtype=rows.dtype))
+        return (module(rows) - wanted).square().sum(dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetUpdate(ToyUpdate):
+    """Factory of a local update whose loss reads a target."""
+
+    draw_count: int = 0
+
+    def __call__(self) -> GradientLocalUpdate:
+        return GradientLocalUpdate(module=WithTarget(), row_loss=TargetLoss(), clip_norm=1e9)
+
+
+@dataclass
+class MovingTarget(PublicUpdate):
+    """A target that follows each round, and a step after it."""
+
+    target: Tensor = field(default_factory=lambda: torch.ones(45, dtype=torch.float64))
+    shift: float = 0.0
+    seen: list[tuple[NDArray[Any], int]] = field(default_factory=list)
+
+    def fixed(self) -> NDArray[Any]:
+        return self.target.numpy()
+
+    def after_round(self, parameters: Tensor, round_index: int) -> None:
+        self.seen.append((parameters.numpy().copy(), round_index))
+        parameters += self.shift
+        self.target = self.target + 1
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"target": self.target}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.target = tensors["target"]
+
+
+@dataclass(frozen=True)
+class Moving:
+    """Factory of a moving target."""
+
+    shift: float = 0.0
+
+    def __call__(self) -> MovingTarget:
+        return MovingTarget(shift=self.shift)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_read_what_is_not_trained_behind_the_parameters(toy: ToyRun, workers: int) -> None:
+    """Each round's losses are at that round's target, in every worker."""
+    run = replace(
+        toy,
+        update=TargetUpdate(),
+        public_update=Moving(),
+        noise_multiplier=None,
+        workers=workers,
+        sampling_probability=1.0,
+    )
+    given: list[list[NDArray[Any]]] = []
+    right = GradientLocalUpdate.clipped_sum
+
+    def spy(self: GradientLocalUpdate, parameters: NDArray[Any], batch: Any) -> Any:
+        given[-1].append(np.array(parameters))
+        total = right(self, parameters, batch)
+        module: Any = self.module
+        assert np.array_equal(module.target.weight.numpy().ravel(), parameters[-45:-5])
+        return total
+
+    with pytest.MonkeyPatch.context() as patch, run.server() as group:
+        patch.setattr(GradientLocalUpdate, "clipped_sum", spy)
+        for _ in range(3):
+            given.append([])
+            group.call("advance", {"rounds": 1})
+    dimension = len(initial_parameters())
+    for done, vectors in enumerate(given):
+        assert len(vectors) == workers
+        for vector in vectors:
+            assert len(vector) == dimension + 45
+            assert np.all(vector[dimension:] == done + 1)
+    assert run.parameters(f"{PUBLIC_STATE}target").tolist() == [4.0] * 45
+
+
+def test_it_goes_on_from_the_noisy_step_and_lowers_no_charge(toy: ToyRun) -> None:
+    """Steps between rounds draw nothing: as many Gaussian draws as rounds, at the same noise."""
+    drawn: list[float] = []
+    right: Callable[..., Any] = SeededNoise.add_gaussian
+
+    def spy(source: SeededNoise, values: NDArray[Any], **keywords: Any) -> Any:
+        drawn.append(keywords["standard_deviation"])
+        return right(source, values, **keywords)
+
+    moved = replace(toy.with_folder("moved"), update=TargetUpdate(), public_update=Moving(0.5))
+    still = replace(toy.with_folder("still"), update=TargetUpdate(), public_update=Moving())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SeededNoise, "add_gaussian", spy)
+        (_, update), (_, plain) = watched(moved, 1), watched(still, 1)
+        (first, number), (same, _) = update.seen[0], plain.seen[0]  # type: ignore[union-attr]
+        assert number == 0
+        assert np.array_equal(first, same)
+        assert np.array_equal(moved.parameters(), first + 0.5)
+        assert np.array_equal(still.parameters(), first)
+        moved.train()
+    assert len(drawn) == 1 + moved.rounds
+    assert len(set(drawn)) == 1
+    entry = moved.ledger.reserved(RUN_ID)
+    assert entry is not None
+    assert entry.committed_rounds == entry.reserved_rounds == moved.rounds

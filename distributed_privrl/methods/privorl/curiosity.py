@@ -15,6 +15,7 @@ from distributed_privrl.methods.privorl.network import DiffusionUpdate, Synthesi
 from distributed_privrl.models.distillation import RandomNetworkDistillation
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.rounds.server import PublicUpdate
 
 
 class NovelRows:
@@ -85,7 +86,7 @@ class NovelUpdateFactory:
         return NovelUpdate(self)
 
 
-class NovelUpdate:
+class NovelUpdate(PublicUpdate):
     """Sums the vectors of the current model's most novel samples; no row is ever replaced by one.
 
     Privacy: post-processing; it is given parameters that earlier rounds released and the round's

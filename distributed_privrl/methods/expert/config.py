@@ -1,0 +1,161 @@
+"""Configuration of the expert level."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from distributed_privrl.core.config import (
+    DatasetId,
+    EvaluationConfig,
+    PolicyOutputConfig,
+    PositiveFloat,
+    PositiveInt,
+    PrivacyConfig,
+    RunConfig,
+    StrictModel,
+)
+from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.plan import RoundsConfig
+
+Share = Annotated[float, Field(ge=0, le=1)]
+OpenShare = Annotated[float, Field(gt=0, lt=1)]
+
+
+class ExpertPrivacyConfig(PrivacyConfig):
+    """What the run may cost each expert."""
+
+    relation: Literal["policy_level"] = Field(  # type: ignore[assignment]
+        default="policy_level", description="what neighbouring datasets are"
+    )
+
+
+class FilterConfig(StrictModel):
+    """The release of stable prefixes (paper 004, algorithm 2)."""
+
+    share: Share = Field(default=0.75, description="of epsilon; 0: no filter, 1: no private rounds")
+    delta_share: OpenShare = Field(
+        default=0.9, description="of delta, where both the filter and the rounds cost something"
+    )
+    draws: PositiveInt = Field(default=25, description="experts drawn, a trajectory each (T)")
+    minimum_probability: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.02, description="that every expert has for every action, publicly known (p_min)"
+    )
+    max_length: PositiveInt = Field(
+        default=200, description="public bound on the steps of a trajectory (L)"
+    )
+    variant: Literal["tight", "paper"] = Field(
+        default="tight", description="of the accounting; paper: the printed constants"
+    )
+    release_pool: PositiveInt | None = Field(
+        default=None,
+        description="trajectories of each expert that the filter alone uses (default: the fewest"
+        " that suffice)",
+    )
+    spare: Annotated[int, Field(ge=0)] = Field(
+        default=1, description="draws paid for so that a crash does not end the run"
+    )
+
+
+class AgentModelConfig(StrictModel):
+    """The agent that learns."""
+
+    agent: Literal["discrete_cql", "discrete_bcq"] = Field(
+        default="discrete_cql", description="conservative or batch-constrained Q-learning"
+    )
+    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
+        default=(64, 64), description="widths of the hidden layers of every network"
+    )
+    reward_scale: PositiveFloat = Field(
+        default=1.0, description="what the largest reward that the bounds allow counts as"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="the agent's other settings; its learning_rate and batch_size are those of the"
+        " noiseless steps",
+    )
+
+
+class LocalExpertConfig(StrictModel):
+    """What one expert does to the agent, with ``training.local: federated``."""
+
+    epochs: PositiveInt = Field(default=1, description="passes over the drawn transitions (E)")
+    batch_size: PositiveInt = Field(default=16, description="transitions of a local batch (B)")
+    learning_rate: PositiveFloat = Field(default=1e-2, description="of plain gradient descent")
+
+
+class ExpertTraining(RoundsConfig):
+    """Selective DP-SGD (paper 004, algorithm 3): rounds over experts, noiseless steps between."""
+
+    rounds: PositiveInt = Field(default=500, description="private rounds (K)")
+    expected_batch_size: PositiveInt = Field(
+        default=256, description="units that take part in a round on average (q x units)"
+    )
+    noise_multiplicity: Literal[1] = Field(default=1, description="of no use here")
+    rows_per_expert: PositiveInt = Field(
+        default=16, description="transitions drawn of an expert that takes part (n); the paper: 1"
+    )
+    stable_steps: Annotated[int, Field(ge=0)] = Field(
+        default=1, description="noiseless steps on the released prefixes after each round"
+    )
+    local: Literal["gradient", "federated"] = Field(
+        default="gradient",
+        description="an expert's vector: the mean gradient over its transitions, or how far local"
+        " training on them goes",
+    )
+    federated: LocalExpertConfig = LocalExpertConfig()
+    optimiser: OptimiserConfig = OptimiserConfig(
+        learning_rate=1e-3, schedule="cosine", ema_decay=0.98
+    )
+
+
+class ExpertOutputConfig(PolicyOutputConfig):
+    """What the run releases: the policy, and the stable prefixes if a dataset is named."""
+
+    torchscript: Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.pt$")] = Field(
+        default="policy.pt", description="file of the policy as TorchScript"
+    )
+    dataset: DatasetId | None = Field(
+        default=None, description="id of the dataset of stable prefixes; null: none is written"
+    )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files that are released, the policy first."""
+        return (self.policy, self.torchscript)
+
+
+class ExpertEvaluationConfig(EvaluationConfig):
+    """How the policy is tried in ``data.environment``, a public simulator."""
+
+    episodes: Annotated[int, Field(ge=0)] = Field(
+        default=50, description="episodes of the evaluation; 0: none"
+    )
+    max_steps: PositiveInt | None = Field(
+        default=None, description="steps of an episode at most (default: the environment's)"
+    )
+    baselines: dict[str, float] = Field(
+        default_factory=dict, description="returns that the report shows beside, e.g. {dp_sgd: 310}"
+    )
+
+
+class ExpertConfig(RunConfig):
+    """A policy from many experts' trajectories that hides each expert's policy."""
+
+    method: Literal["expert"] = "expert"
+    privacy: ExpertPrivacyConfig
+    filter: FilterConfig = FilterConfig()
+    model: AgentModelConfig = AgentModelConfig()
+    training: ExpertTraining = ExpertTraining()
+    output: ExpertOutputConfig = ExpertOutputConfig()
+    evaluation: ExpertEvaluationConfig = ExpertEvaluationConfig()
+
+    @property
+    def filter_share(self) -> float:
+        """Share of epsilon that the filter has; 0 without privacy."""
+        return 0.0 if self.privacy.epsilon is None else self.filter.share
+
+    @model_validator(mode="after")
+    def _something_releases(self) -> Self:
+        if self.output.dataset is not None and not self.filter_share:
+            raise ValueError("output.dataset needs the filter: set privacy.epsilon, filter.share")
+        return self

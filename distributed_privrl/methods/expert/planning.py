@@ -1,0 +1,201 @@
+"""What a run of the expert level would do and cost, and what is refused before a draw.
+
+Reference: paper 004, theorem 5.6; the split of a budget between the filter and the rounds.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from distributed_privrl.agents.experts import ExpertFacts
+from distributed_privrl.core.config import NoisyBounds, NoisyCount
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
+from distributed_privrl.methods.expert.agent import algorithm_of, local_settings
+from distributed_privrl.methods.expert.config import ExpertConfig
+from distributed_privrl.methods.expert.prefix_stage import RELEASE_POOL, plan_filter
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, check_delta_for_units
+from distributed_privrl.rounds.charging import declared_units
+from distributed_privrl.rounds.plan import Plan, RoundPlan, make_plan
+from distributed_privrl.rounds.releases import ReleasePlan
+
+ADAM_AND_TARGET = "adam_moments_and_target_network_post_process_noisy_steps"
+SPLIT_POOLS = "pools_split_by_trajectory_index"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectivePlan(RoundPlan):
+    """Private rounds beside a filter that has its own part of the budget, or none.
+
+    Args:
+        filter: the filter's plan; None: there is no filter.
+    """
+
+    filter: ReleasePlan | None = None
+
+    @property
+    def release_pool(self) -> int:
+        """First trajectories of each expert that the filter alone uses."""
+        return 0 if self.filter is None else int(self.filter.about[RELEASE_POOL])
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of private rounds, and what an agent's training adds to them."""
+        pools = () if self.filter is None else (SPLIT_POOLS,)
+        return (*super().assumptions, ADAM_AND_TARGET, *pools)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what ``privrl plan`` shows beside units, rounds and cost."""
+        facts = super().facts()
+        if self.filter is None or self.filter.budget is None:
+            return facts
+        budget = self.filter.budget
+        shares = {"epsilon": budget.epsilon, "delta": budget.delta}
+        draws = {"draws": self.filter.rounds, "spare_draws": self.filter.spare}
+        return {**facts, "filter": {**self.filter.facts(), **shares, **draws}}
+
+    def summary(self) -> str:
+        """Return the plan's work in a few words, for one line."""
+        if self.filter is None or self.filter.budget is None:
+            return super().summary()
+        spent = self.filter.budget.epsilon
+        return f"{super().summary()}, after {self.filter.rounds} draws for epsilon {spent:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """Both parts of a run.
+
+    Args:
+        filter: of the stable prefixes; None: there is none.
+        rounds: of selective DP-SGD; None: noiseless steps alone.
+    """
+
+    filter: ReleasePlan | None
+    rounds: SelectivePlan | None
+
+    @property
+    def shown(self) -> Plan:
+        """The plan that stands for the run: the rounds', or the filter's where it is all."""
+        plan = self.rounds if self.rounds is not None else self.filter
+        assert plan is not None
+        return plan
+
+
+def plan_expert(config: ExpertConfig) -> Plan:
+    """Return the plan of a run; opens no data.
+
+    Raises:
+        ConfigError: settings do not fit together, or the number of units is not declared.
+        UnsafeError: delta is not below 1/units.
+    """
+    return plan_parts(config).shown
+
+
+def plan_parts(config: ExpertConfig) -> RunPlan:
+    """Return the plans of the filter and of the rounds, each for its part of the budget.
+
+    The filter has ``filter.share`` of epsilon and ``filter.delta_share`` of delta, the rounds what
+    is left; whoever is alone has all. Both parts add up, in one account (theorem 5.6). The rounds
+    are charged at |B| / m: that some steps are noiseless lowers nothing, for they can be seen.
+
+    Raises:
+        ConfigError: as `plan_expert`.
+        UnsafeError: as `plan_expert`.
+    """
+    check_config(config)
+    privacy, training, data = config.privacy, config.training, config.data
+    units, share = declared_units(data), config.filter_share
+    filter_plan = None
+    epsilon, delta = privacy.epsilon, privacy.delta
+    if epsilon is not None and share:
+        check_delta_for_units(privacy.delta, units)
+        budget = PrivacyBudget(
+            epsilon=share * epsilon,
+            delta=delta if share == 1 else config.filter.delta_share * delta,
+            unit=data.unit,
+            relation=Relation(privacy.relation),
+        )
+        filter_plan = plan_filter(config.filter, budget, units, accountant=privacy.accountant)
+        if share == 1:
+            return RunPlan(filter=filter_plan, rounds=None)
+        epsilon, delta = epsilon - budget.epsilon, delta - budget.delta
+    rounds = make_plan(
+        privacy.model_copy(update={"epsilon": epsilon, "delta": delta}),
+        training,
+        unit=data.unit,
+        units=units,
+        float64_sums=training.local == "federated",
+    )
+    return RunPlan(filter=filter_plan, rounds=_with_filter(rounds, filter_plan))
+
+
+def _with_filter(plan: RoundPlan, filter_plan: ReleasePlan | None) -> SelectivePlan:
+    values = {field.name: getattr(plan, field.name) for field in fields(RoundPlan)}
+    return SelectivePlan(**values, filter=filter_plan)
+
+
+def check_config(config: ExpertConfig) -> None:
+    """Check all that the configuration alone tells.
+
+    Raises:
+        ConfigError: settings do not fit together.
+    """
+    data = config.data
+    algorithm_of(config.model)
+    local_settings(config.training.federated)
+    if data.unit in (TRANSITION, TRAJECTORY):
+        raise ConfigError(
+            f"data.unit={data.unit}: expert protects whole experts; set data.unit to the column"
+            " that names them (recipes experts-*: expert)"
+        )
+    if config.filter_share == 1 and not config.training.stable_steps:
+        raise ConfigError(
+            "filter.share=1 leaves noiseless steps alone: set training.stable_steps above 0"
+        )
+    if isinstance(data.units, NoisyCount) or isinstance(data.bounds, NoisyBounds):
+        raise ConfigError(
+            "the number of experts and the bounds of the columns must be public: give data.units"
+            " as a number, and data.bounds as a file, environment or public"
+        )
+
+
+def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> None:
+    """Check the dataset's public facts against what is declared; reads no row.
+
+    Raises:
+        ConfigError: it has no trajectories; or the filter asks for what its metadata do not have:
+            experts, their log-probabilities, as many of them and with as large probabilities as
+            declared, trajectories no longer than declared, and enough of each expert.
+    """
+    info = store.info(config.data.sensitive)
+    if info.kind == "transitions":
+        raise ConfigError(
+            f"{config.data.sensitive} holds independent transitions: expert needs trajectories"
+        )
+    if plan.filter is None:
+        return
+    facts, asked, units = ExpertFacts.of(info), config.filter, plan.filter.units.value
+    if not facts.log_probabilities:
+        raise ConfigError(
+            f"{info.id} was stored without its actions' log-probabilities: collect it again, or set"
+            " filter.share=0"
+        )
+    if units != facts.count:
+        raise ConfigError(f"data.units={units}, it has {facts.count} experts: {info.id}")
+    if asked.minimum_probability > facts.minimum_probability:
+        raise ConfigError(
+            f"filter.minimum_probability={asked.minimum_probability:g} is above its experts'"
+            f" {facts.minimum_probability:g}: {info.id}"
+        )
+    if asked.max_length < facts.max_length:
+        raise ConfigError(
+            f"filter.max_length={asked.max_length} is below its {facts.max_length}: {info.id}"
+        )
+    pool, later = int(plan.filter.about[RELEASE_POOL]), int(plan.rounds is not None)
+    if pool + later > facts.trajectories:
+        also = ", and one for the rounds" if later else ""
+        raise ConfigError(
+            f"the filter needs {pool} trajectories of each expert for {asked.draws} draws{also},"
+            f" it has {facts.trajectories}: {info.id}; take fewer draws"
+        )

@@ -1,0 +1,162 @@
+"""The release of stable prefixes as a stage of a run: its plan, its actors, what comes of it."""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.data.spaces import empty_part
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.methods.expert.config import ExpertConfig, FilterConfig
+from distributed_privrl.methods.expert.filter import (
+    FILTER_ASSUMPTIONS,
+    FilterSettings,
+    SvtFilters,
+    released_prefixes,
+)
+from distributed_privrl.methods.expert.hosting import ExpertHost, host_specs
+from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_prefixes
+from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.releases import ReleasePlan, ReleaseServer, ReleaseServerSpec
+from distributed_privrl.rounds.training import run_rounds
+
+FILTER = "filter"
+CHECKPOINT = "stable_prefixes.safetensors"
+RELEASE_POOL = "release_pool"
+STAGE = "stable prefixes"
+
+
+def filter_mechanism(
+    config: FilterConfig, budget: PrivacyBudget, units: UnitCount
+) -> StablePrefixes:
+    """Return the filter that a budget allows; its spare draws are paid for.
+
+    Raises:
+        ConfigError: no prefix could ever be stable, or a value is out of range.
+        UnsafeError: more draws than the pool allows.
+    """
+    return stable_prefixes(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        experts=units.value,
+        minimum_probability=config.minimum_probability,
+        draws=config.draws + config.spare,
+        max_length=config.max_length,
+        variant=config.variant,
+        release_pool=config.release_pool,
+    )
+
+
+def plan_filter(
+    config: FilterConfig,
+    budget: PrivacyBudget,
+    units: UnitCount,
+    *,
+    accountant: Literal["pld", "rdp"],
+) -> ReleasePlan:
+    """Return the plan of the draws, each reserved and charged on its own; opens no data.
+
+    Args:
+        config: of the filter.
+        budget: its part of the run's.
+        units: number of experts, declared.
+        accountant: that composes the draws.
+
+    Raises:
+        ConfigError: as `filter_mechanism`.
+        UnsafeError: as `filter_mechanism`.
+    """
+    mechanism = filter_mechanism(config, budget, units)
+    return ReleasePlan(
+        units=units,
+        budget=budget,
+        accountant=accountant,
+        steps=config.draws,
+        spare=config.spare,
+        step_events=mechanism.draw_events(),
+        assumed=FILTER_ASSUMPTIONS,
+        about=mechanism.facts(),
+        noise=f"threshold {mechanism.threshold:.0f} of {units.value} experts, noise of scale"
+        f" {mechanism.threshold_scale:.4g} and {mechanism.query_scale:.4g}",
+    )
+
+
+def filter_context(context: RunContext) -> RunContext:
+    """Return the context under whose name the filter is charged."""
+    return replace(context, run_id=f"{context.run_id}/{FILTER}")
+
+
+def run_filter(config: ExpertConfig, context: RunContext, plan: ReleasePlan) -> Trajectories:
+    """Draw experts and return the stable prefixes, none or more (algorithm 2).
+
+    A crash that used up the spare draws leaves fewer; what was released is whole.
+
+    Raises:
+        UnsafeError: there is no folder for the secret order of draws.
+
+    Privacy: unit an expert, relation ``policy_level``; see `SvtFilter`. Each draw is reserved under
+    the filter's own entry of the ledger. What is returned is released.
+    """
+    if plan.budget is None or context.make_private is None:
+        raise UnsafeError("the filter needs a budget, and a private folder for the order of draws")
+    own, asked = filter_context(context), config.filter
+    mechanism = filter_mechanism(asked, plan.budget, plan.units)
+    hosts = context.executor.start(
+        ExpertHost,
+        host_specs(
+            context.store,
+            config.data.sensitive,
+            experts=plan.units.value,
+            hosts=config.runtime.workers,
+            minimum_probability=asked.minimum_probability,
+            release_pool=mechanism.release_pool,
+            max_length=asked.max_length,
+        ),
+        repeat_lost_calls=True,
+    )
+    settings = FilterSettings(
+        prefixes=mechanism,
+        private=context.make_private(),
+        insecure_key=context.insecure_key,
+    )
+    checkpoint = context.folder / CHECKPOINT
+    server = context.executor.start(
+        ReleaseServer,
+        [
+            ReleaseServerSpec(
+                run_id=own.run_id,
+                checkpoint=checkpoint,
+                rounds=plan.rounds,
+                max_rounds=plan.max_rounds,
+                block_rounds=plan.block_rounds,
+                ledger=context.ledger,
+                insecure_key=context.insecure_key,
+                workers=hosts,
+                program=SvtFilters(settings=settings),
+                private=True,
+            )
+        ],
+        service=True,
+    )
+    run_rounds(server, plan, progress=context.progress, stage=STAGE)
+    server.close()
+    hosts.close()
+    tensors, _ = load_checkpoint(checkpoint, run_id=own.run_id, stage="rounds")
+    return released_prefixes(tensors) or _none(config, context)
+
+
+def _none(config: ExpertConfig, context: RunContext) -> Trajectories:
+    """Return no trajectories, of the dataset's spaces."""
+    info = context.store.info(config.data.sensitive)
+    return Trajectories(
+        observations=empty_part(info.observation_space),
+        actions=empty_part(info.action_space),
+        rewards=np.empty(0, dtype=np.float32),
+        terminated=np.empty(0, dtype=bool),
+        truncated=np.empty(0, dtype=bool),
+        offsets=np.zeros(1, dtype=np.int64),
+        unit_ids=np.empty(0, dtype=np.uint64),
+    )

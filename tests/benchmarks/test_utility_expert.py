@@ -1,0 +1,86 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import utility_expert as benchmark
+from benchmarks.utility_expert import Cell, Setting, result_of
+from distributed_privrl.experiments.registry import parse_config
+
+
+def row(variant: str, epsilon: float | None, seed: int, normalised: float) -> dict[str, Any]:
+    return {
+        "environment": "cartpole",
+        "agent": "discrete_cql",
+        "variant": variant,
+        "epsilon": epsilon,
+        "seed": seed,
+        "return": 1000 * normalised,
+        "normalised": normalised,
+        "prefixes": None,
+        "released_steps": None,
+        "certified_epsilon": epsilon,
+        "noise_multiplier": None,
+        "cpu_s": 1,
+    }
+
+
+def test_shares_are_of_the_same_agent_without_privacy() -> None:
+    rows = [
+        row("non_private", None, 0, 0.9),
+        row("non_private", None, 1, 0.7),
+        row("ours", 10.0, 0, 0.4),
+        row("ours", 10.0, 1, 0.8),
+    ]
+    result = result_of(rows)
+    assert result.ratios == {
+        "cartpole-discrete_cql-non_private-none": pytest.approx(1.0),
+        "cartpole-discrete_cql-ours-10": pytest.approx(0.75),
+    }
+    assert [cell["paper"] for cell in result.cells] == [None, 1.03]
+    assert [cell["seeds"] for cell in result.cells] == ["900, 700", "400, 800"]
+    assert result_of(rows[2:]).ratios == {"cartpole-discrete_cql-ours-10": None}
+
+
+@pytest.mark.parametrize("environment", list(benchmark.ENVIRONMENTS))
+@pytest.mark.parametrize("variant", list(benchmark.VARIANTS))
+@pytest.mark.parametrize("agent", ["discrete_cql", "discrete_bcq"])
+def test_every_row_is_a_valid_configuration(
+    environment: str, variant: str, agent: str, tmp_path: Path
+) -> None:
+    private = variant != "non_private"
+    setting = Setting(work=tmp_path, experts=1000, data_seed=1, changes=())
+    cell = Cell(
+        environment=environment,
+        agent=agent,
+        variant=variant,
+        epsilon=10.0 if private else None,
+        seed=3,
+    )
+    config: Any = parse_config(benchmark.values_of(cell, setting), source="cell")
+    assert (config.privacy.epsilon is not None) == private
+    assert (config.seed, config.data.units, config.model.agent) == (3, 1000, agent)
+    assert config.training.expected_batch_size == 85
+    assert config.privacy.delta < 1 / 1000
+    assert Path(config.data.bounds).exists()
+
+
+def test_a_cell_is_run_kept_and_found_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--scale", "quick", "--seeds", "1", "--epsilons", "20", "--parallel", "1"]
+    arguments += ["--agents", "discrete_cql", "--variants", "ours"]
+    arguments += ["--work", str(tmp_path), "--out", str(tmp_path / "results")]
+    benchmark.main(arguments)
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    names = {"cartpole-discrete_cql-non_private-none", "cartpole-discrete_cql-ours-20"}
+    assert last["ratios"].keys() == names
+    kept = tmp_path / "cells" / "cartpole_discrete_cql_ours_20-0.json"
+    found = json.loads(kept.read_text())
+    assert 0 < found["certified_epsilon"] <= 20
+    found["return"] = 5.0
+    kept.write_text(json.dumps(found))
+    benchmark.main(arguments)
+    table = json.loads((tmp_path / "results" / "utility_expert.json").read_text())
+    assert [cell["return"] for cell in table["cells"]][1] == 5.0

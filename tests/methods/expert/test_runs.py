@@ -1,0 +1,358 @@
+"""The expert level through the whole program: refusals, resumes, workers, other splits."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from distributed_privrl.agents.policy import Policy
+from distributed_privrl.cli.planning import _readable, plan_facts
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.methods.expert.agent import AgentFacts
+from distributed_privrl.methods.expert.planning import SelectivePlan, plan_parts
+from distributed_privrl.methods.expert.prefix_stage import FILTER
+from distributed_privrl.methods.expert.training import StableTraining
+from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.noise import SeededNoise
+from distributed_privrl.privacy.sparse_vector import StablePrefixes
+from distributed_privrl.rounds.server import ParameterServer
+from tests.methods.crowd import (
+    DATASET,
+    EXPERTS,
+    World,
+    config_values,
+    crowd,
+    crowd_store,
+    parsed,
+    recorded,
+    write_crowd,
+)
+from tests.methods.swings import files_outside_private
+
+STABLE = "crowd/stable-v0"
+DP_SGD = {
+    "filter__share": 0.0,
+    "privacy__epsilon": 5.0,
+    "privacy__delta": 0.02 - 0.9 * 0.02,
+}
+"""The rounds of the run with a filter, with the same noise, without it."""
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return crowd_store(tmp_path_factory.mktemp("crowd"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    return World(tmp_path, master)
+
+
+def learned(run: Any, store: DatasetStore | None = None) -> dict[str, torch.Tensor]:
+    """Return all that a run released, from the files that may leave."""
+    policy = Policy.load(Path(run.released))
+    found = {"policy": torch.cat([one.detach().reshape(-1) for one in policy.network.parameters()])}
+    if store is not None:
+        stable = store.read_trajectories(STABLE)
+        found["states"] = torch.from_numpy(stable.observations)
+        found["actions"] = torch.from_numpy(stable.actions)
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a run with test noise and two workers releases, never interrupted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "write_reports", lambda *_: None)
+        world = World(tmp_path_factory.mktemp("reference"), master)
+        return learned(world.run(output__dataset=STABLE), world.store)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_any_number_of_workers_and_hosts_releases_the_same(
+    world: World, reference: dict[str, torch.Tensor], workers: int
+) -> None:
+    found = learned(
+        world.run(output__dataset=STABLE, runtime={"workers": workers, "executor": "local"}),
+        world.store,
+    )
+    for name, expected in reference.items():
+        assert float((found[name] - expected).abs().max()) <= 1e-6, name
+
+
+@pytest.mark.parametrize(("stage", "at"), [("stable prefixes", 2), ("private rounds", 3)])
+def test_a_resume_after_an_interruption_releases_the_same(
+    world: World, reference: dict[str, torch.Tensor], stage: str, at: int
+) -> None:
+    """Draws go on in their secret order, rounds with moments and target network as they were."""
+
+    def interrupt(name: str, done: int, *_: Any) -> None:
+        if (name, done) == (stage, at):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.run(output__dataset=STABLE, progress=interrupt)
+    result = world.run(output__dataset=STABLE, resume=True)
+    for name, value in learned(result, world.store).items():
+        assert torch.equal(value, reference[name]), name
+    run_id = result.directory.run_id
+    for entry_id, count in ((run_id, 6), (f"{run_id}/{FILTER}", 4)):
+        entry = world.ledger.reserved(entry_id)
+        assert entry is not None
+        assert entry.reserved_rounds == entry.committed_rounds == count
+
+
+def test_a_finished_run_is_resumed_without_a_draw(
+    world: World, reference: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(output__dataset=STABLE)
+
+    def drawn(*_: Any, **__: Any) -> None:
+        raise AssertionError("noise was drawn")
+
+    for name in ("add_gaussian", "add_laplace"):
+        monkeypatch.setattr(SeededNoise, name, drawn)
+    again = world.run(output__dataset=STABLE, resume=True)
+    assert torch.equal(learned(again)["policy"], reference["policy"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"data__unit": "trajectory"}, ConfigError, "protects whole experts"),
+        ({"data__units": {"epsilon": 1.0}}, ConfigError, "must be public"),
+        ({"data__units": 39}, ConfigError, "data.units=39, it has 40 experts"),
+        ({"privacy__relation": "add_or_remove"}, ConfigError, "privacy.relation"),
+        ({"privacy__delta": 0.03}, UnsafeError, "not below 1/units"),
+        ({"filter__minimum_probability": 0.2}, ConfigError, "minimum_probability=0.2 is above"),
+        ({"filter__max_length": 11}, ConfigError, "max_length=11 is below its 12"),
+        ({"filter__draws": 30}, UnsafeError, "more than release_pool=5 allows"),
+        (
+            {"filter__draws": 9, "filter__release_pool": None},
+            ConfigError,
+            "of each expert for 9 draws, and one for the rounds, it has 7",
+        ),
+        ({"privacy__epsilon": 0.5}, ConfigError, "no prefix could ever be stable"),
+        ({"filter__share": 1.0, "training__stable_steps": 0}, ConfigError, "noiseless steps alone"),
+        ({"filter__share": 0.0, "output__dataset": STABLE}, ConfigError, "needs the filter"),
+        ({"privacy__epsilon": None, "output__dataset": STABLE}, ConfigError, "needs the filter"),
+        ({"output__dataset": DATASET}, ConfigError, "must all be different"),
+        ({"model__options": {"discount": 2.0}}, ConfigError, "discount must lie in"),
+        ({"training__expected_batch_size": 41}, ConfigError, "is above data.units=40"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_charged(
+    world: World, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        world.run(**changes)
+    assert world.ledger.entries() == []
+    assert not (world.folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"log_probabilities": False}, "without its actions' log-probabilities"),
+        ({"minimum_probability": 0.05}, "above its experts' 0.05"),
+        ({"count": 41}, "it has 41 experts"),
+    ],
+)
+def test_a_dataset_that_lacks_what_the_filter_needs_is_refused(
+    tmp_path: Path, facts: dict[str, Any], message: str
+) -> None:
+    store, policies = DatasetStore(tmp_path / "master"), crowd()
+    write_crowd(store, policies, *recorded(policies), **facts)
+    world = World(tmp_path, store)
+    with pytest.raises(ConfigError, match=message):
+        world.run()
+    assert world.ledger.entries() == []
+
+
+def test_a_budget_for_one_part_alone_is_refused_before_anything_is_drawn(
+    tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = World(tmp_path, master, epsilon=19.0)
+
+    def drawn(*_: Any, **__: Any) -> None:
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(PrivateRound, "add_noise", drawn)
+    monkeypatch.setattr(StablePrefixes, "stable_steps", drawn)
+    with pytest.raises(BudgetError, match="this run needs 20"):
+        poor.run()
+    assert poor.ledger.entries() == []
+    assert not (poor.folder / "run").exists()
+
+
+def test_the_public_schedule_changes_no_charge() -> None:
+    """However many steps are noiseless, q, the noise and its count are those of K noisy ones."""
+    events = []
+    for steps in (0, 1, 50):
+        plan = plan_parts(parsed(training__stable_steps=steps)).rounds
+        assert plan is not None
+        events.append(plan.events(plan.rounds))
+        assert plan.sampling_probability == 20 / EXPERTS
+    assert events[0] == events[1] == events[2]
+
+
+def test_sums_in_float64_need_no_assumption() -> None:
+    """Local training adds in float64; gradients are added in float32 within 1,024 rows."""
+    for local, assumed in (("gradient", True), ("federated", False)):
+        plan = plan_parts(parsed(training__local=local)).rounds
+        assert plan is not None
+        assert ("float32_partial_sums" in plan.assumptions) == assumed
+
+
+def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DatasetStore, "__init__", None)
+    config = parse_config(config_values(), source="test")
+    plan = plan_run(config)
+    assert isinstance(plan, SelectivePlan)
+    assert plan.release_pool == 5
+    facts = plan_facts(config, plan)
+    assert facts["filter"]["epsilon"] == 15
+    assert facts["filter"]["draws"] == 4
+    assert facts["relation"] == "policy_level"
+    assert 18 < facts["epsilon_with_spare"] <= 20
+    assert "--relation policy_level" in facts["budget_command"]
+    words = _readable(facts)
+    assert words["filter"].startswith("4 + 1 spare draws for epsilon 15, delta 0.018: threshold ")
+    assert words["output"] == "policy.safetensors"
+    alone = parse_config(config_values(filter__share=1.0), source="test")
+    shown = plan_run(alone)
+    assert (shown.rounds, shown.max_rounds) == (4, 5)
+    assert 0 < plan_facts(alone, shown)["epsilon_with_spare"] <= 20
+    free = plan_run(parse_config(config_values(privacy__epsilon=None), source="test"))
+    assert free.budget is None
+
+
+def test_noiseless_steps_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole budget for the filter: no private round, no Gaussian draw, one stage."""
+
+    def started(*_: Any) -> None:
+        raise AssertionError("a private round was begun")
+
+    monkeypatch.setattr(ParameterServer, "__init__", started)
+    result = world.run(filter__share=1.0, training__rounds=40, training__optimiser__ema_decay=0.5)
+    (stage,) = result.certificate.stages
+    assert (stage.name, stage.delta) == (FILTER, 0.02)
+    (entry,) = world.ledger.entries()
+    assert entry.id == f"{result.directory.run_id}/{FILTER}"
+    start = AgentFacts.of(world.config().model, world.config().data, world.store, seed=0).networks()
+    began = torch.cat([one.detach().reshape(-1) for one in start.values.parameters()])
+    assert float((learned(result)["policy"] - began).abs().max()) > 0.05
+
+
+def test_an_interrupted_training_on_prefixes_goes_on(tmp_path: Path, master: DatasetStore) -> None:
+    found = []
+    for interrupted in (False, True):
+        world = World(tmp_path / str(interrupted), master)
+        asked = {"filter__share": 1.0, "training__rounds": 60}
+        if interrupted:
+
+            def interrupt(name: str, done: int, *_: Any) -> None:
+                if (name, done) == ("training on stable prefixes", 25):
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                world.run(progress=interrupt, **asked)
+        found.append(learned(world.run(resume=interrupted, **asked))["policy"])
+    assert torch.equal(*found)
+
+
+def test_dp_sgd_alone_reads_every_trajectory_and_hosts_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distributed_privrl.methods.expert.run.run_filter", None)
+    shutil.rmtree(world.store.root / DATASET / "experts")
+    result = world.run(**DP_SGD)
+    (stage,) = result.certificate.stages
+    assert (stage.name, stage.delta) == ("rounds", DP_SGD["privacy__delta"])
+    plan = plan_parts(world.config(**DP_SGD)).rounds
+    assert plan is not None
+    assert plan.release_pool == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"training__local": "federated"}, {"model__agent": "discrete_bcq"}, DP_SGD],
+)
+def test_variants_learn_something_else(
+    world: World, reference: dict[str, torch.Tensor], changes: dict[str, Any]
+) -> None:
+    found = learned(world.run(**changes))
+    assert torch.isfinite(found["policy"]).all()
+    assert not torch.equal(found["policy"], reference["policy"])
+
+
+def test_without_privacy_everything_lies_in_private(tmp_path: Path, master: DatasetStore) -> None:
+    world = World(tmp_path, master)
+    result = world.run(key=None, privacy__epsilon=None, evaluation={"episodes": 2, "max_steps": 20})
+    folder = result.directory.path
+    assert result.certificate.status == "non_private"
+    assert result.certificate.outputs == ()
+    assert world.ledger.entries() == []
+    assert list(files_outside_private(folder)) == [
+        "certificate.json",
+        "checkpoint/run.json",
+        "config.yaml",
+        "report.html",
+        "report.json",
+    ]
+    assert json.loads((folder / "report.json").read_text())["sections"] == []
+    assert (folder / "private" / "policy.safetensors").exists()
+    sections = json.loads((folder / "private" / "report.json").read_text())["sections"]
+    assert sections[0]["title"] == "What the policy earns in CartPole-v1"
+
+
+def test_experts_of_any_kind_change_nothing_that_is_shown(tmp_path: Path) -> None:
+    """Experts that are malformed are null: the run says, writes and charges the same."""
+    seen = []
+    for bad in (False, True):
+        folder = tmp_path / str(bad)
+        store, policies = DatasetStore(folder / "master"), crowd()
+        trajectories, logs = recorded(policies)
+        if bad:
+            policies.weights[0][2] = np.nan  # no distribution
+            trajectories.observations[:30] = np.nan
+            trajectories.rewards[-40:] = np.inf
+            kept = np.delete(np.arange(len(trajectories)), slice(70, 74))  # too few of expert 10
+            steps = np.repeat(np.isin(np.arange(len(trajectories)), kept), trajectories.lengths)
+            logs, trajectories = logs[steps], trajectories.select(kept)
+        write_crowd(store, policies, trajectories, logs)
+        world = World(folder, store)
+        told: list[Any] = []
+        result = world.run(progress=lambda *said, _told=told: _told.append(said))
+        entries = [(e.epsilon, e.delta, e.reserved_rounds) for e in world.ledger.entries()]
+        charged = [stage.model_dump() for stage in result.certificate.stages]
+        files = list(files_outside_private(result.directory.path))
+        assert torch.isfinite(learned(result)["policy"]).all()
+        seen.append((told, files, entries, charged))
+    assert seen[0] == seen[1]
+
+
+def test_steps_on_prefixes_follow_the_agents_own_rule(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One noiseless step a call, at the agent's rate, and the target moves after every step."""
+    moves: list[int] = []
+    right = StableTraining.move_target
+
+    def moved(self: StableTraining) -> None:
+        moves.append(self.optimiser.steps)
+        right(self)
+
+    monkeypatch.setattr(StableTraining, "move_target", moved)
+    world.run(training__stable_steps=3)
+    # After each of 6 noisy steps, and after each of 3 noiseless ones between them.
+    assert len(moves) == 6 * (1 + 3)
+    assert moves[:5] == [0, 1, 2, 3, 3]
