@@ -187,7 +187,7 @@ def run_cell(cell: Cell, setting: Setting) -> dict[str, Any]:
     ).certificate
     folder = out if config.privacy.epsilon is not None else out / "private"
     curve = json.loads((folder / "checkpoint" / CURVE).read_text())
-    means = [float(np.mean(point["returns"])) for point in curve]
+    means = [float(np.mean(np.array(point["returns"], float))) for point in curve]
     about = store.info(str(config.data.sensitive)).metadata
     event: Any = certificate.stages[0].events[0] if certificate.stages else None
     row = {

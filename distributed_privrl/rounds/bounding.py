@@ -29,7 +29,9 @@ from distributed_privrl.rounds.context import RunContext
 NARROWEST = 1 / 256
 """The least width of released bounds, as a share of the range that was searched.
 
-So that no value in that range is more than 1000 scales out, where its row would count as null.
+So that no value in that range is more than 1000 scales out, where its row would count as null. A
+difference of two values (PriMORL) has a scale of its own, ``model.difference_share`` times as wide:
+at .1, one that is farther than 40 widths of the bounds counts as null.
 """
 
 

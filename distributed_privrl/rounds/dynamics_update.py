@@ -153,9 +153,10 @@ class DynamicsTrainer:
     ) -> Iterator[NDArray[np.floating]]:
         """Yield start - end of consecutive units' training; see `LocalTrainer.differences`."""
         config, start = self._config, self._padded(parameters)
-        at_once = max(1, _NUMBERS_AT_ONCE // len(parameters))
+        dimension = self._clip.layout.dimension  # parameters may have more behind them
+        at_once = max(1, _NUMBERS_AT_ONCE // dimension)
         if len(self._vectors) < min(at_once, len(batch)):
-            self._vectors = np.zeros((min(at_once, len(batch)), len(parameters)), np.float32)
+            self._vectors = np.zeros((min(at_once, len(batch)), dimension), np.float32)
         for first in range(0, len(batch), at_once):
             part = batch.part(first, first + at_once)
             vectors = self._vectors[: len(part)]

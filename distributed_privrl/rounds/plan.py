@@ -140,12 +140,14 @@ class RoundPlan(Plan):
         config: the rounds.
         mechanism: the calibrated round; None without privacy.
         curiosity_rate: share of an expected batch that is the model's own samples, not units.
+        float64_sums: whether vectors are added in float64, whose rounding the noise pays for.
     """
 
     sampling_probability: float
     config: RoundsConfig
     mechanism: PrivateRound | None
     curiosity_rate: float = 0.0
+    float64_sums: bool = False
 
     @property
     def rounds(self) -> int:
@@ -169,8 +171,13 @@ class RoundPlan(Plan):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Partial sums are rounded to float32 within 1,024 rows."""
-        return (FLOAT32_SUMS,)
+        """Partial sums are rounded to float32 within 1,024 rows, unless they are float64.
+
+        Of n vectors float64 sums move by n^2 2^-52 C more than a vector, which `SUM_SLACK` pays for
+        where n is at most 2^21: twice what a batch may be on average.
+        """
+        paid = self.float64_sums and self.config.expected_batch_size <= 2**20
+        return () if paid else (FLOAT32_SUMS,)
 
     @property
     def expected_units(self) -> float:
@@ -239,6 +246,7 @@ def make_plan(
     units: UnitCount,
     spent: float = 0.0,
     curiosity_rate: float = 0.0,
+    float64_sums: bool = False,
 ) -> RoundPlan:
     """Calibrate the noise so that planned and spare rounds together stay within the budget.
 
@@ -250,6 +258,7 @@ def make_plan(
         spent: epsilon that the run spends elsewhere (`DataConfig.charged_epsilon`).
         curiosity_rate: share of an expected batch that is the model's own samples (p): units are
             sampled, and charged, with (1 - p) times the probability.
+        float64_sums: whether the method adds vectors in float64.
 
     Raises:
         ConfigError: the expected batch is larger than the number of units, or epsilon is used up.
@@ -270,6 +279,7 @@ def make_plan(
             mechanism=None,
             accountant=privacy.accountant,
             curiosity_rate=curiosity_rate,
+            float64_sums=float64_sums,
         )
     check_delta_for_units(privacy.delta, units)
     budget = PrivacyBudget(
@@ -293,4 +303,5 @@ def make_plan(
         mechanism=mechanism,
         accountant=privacy.accountant,
         curiosity_rate=curiosity_rate,
+        float64_sums=float64_sums,
     )

@@ -101,14 +101,14 @@ def gate_split_units(system: System) -> None:
     for path in PATHS:
         update = GateUpdate(network=lambda: ToyNetwork(7), loss=FitLoss(), per_unit_gradients=path)
         null, present = (
-            clipped_sum(system, update, _stored(system, name, value), copies=3)
+            clipped_sum(system, update, stored_units(system, name, value), copies=3)
             for name, value in ((f"gate/null-{path}-v0", np.nan), (f"gate/split-{path}-v0", 900.0))
         )
         moved = assert_within(present - null, f"a unit of 4 trajectories ({path})")
         assert moved > 0.99, f"a unit of 4 trajectories is clipped to {moved:.3f} C"
 
 
-def _stored(system: System, name: str, value: float) -> tuple[ShardSource, ...]:
+def stored_units(system: System, name: str, value: float) -> tuple[ShardSource, ...]:
     """Store 12 trajectories of which numbers 1, 4, 5 and 10 are patient 1's, all ``value``."""
     count, length = 12, 3
     patients = np.arange(count, dtype=np.uint64)

@@ -11,10 +11,13 @@ from tests.gates.federated import FederatedSystem
 GATES = [
     gates.gate_noise_scale,
     gates.gate_fresh_noise,
+    gates.gate_poisson_sampling,
     gates.gate_charged_draws,
     gates.gate_empty_batch,
     gates.gate_bad_units,
+    federated.gate_listed_bad_units,
     federated.gate_trajectory_canaries,
+    federated.gate_split_trajectories,
     federated.gate_federated_denominator,
 ]
 

@@ -39,6 +39,7 @@ def config_values(**changes: Any) -> dict[str, Any]:
             "sensitive": DATASET,
             "unit": "trajectory",
             "units": UNITS,
+            "max_length": 200,
             "environment": "Pendulum-v1",
         },
         "privacy": {"epsilon": 5.0, "delta": 1e-3},
@@ -69,9 +70,16 @@ def config_values(**changes: Any) -> dict[str, Any]:
 
 
 class World:
-    """A copy of the swings, and a ledger with a budget by trajectory."""
+    """A copy of the swings, and a ledger with a budget."""
 
-    def __init__(self, folder: Path, master: DatasetStore, *, epsilon: float = 20.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        master: DatasetStore,
+        *,
+        epsilon: float = 20.0,
+        unit: str = "trajectory",
+    ) -> None:
         shutil.copytree(master.root, folder / "datasets")
         (folder / "bounds.yaml").write_text(BOUNDS)
         self.folder, self.store = folder, DatasetStore(folder / "datasets")
@@ -80,7 +88,7 @@ class World:
         self.ledger.set_budget(
             dataset=DATASET,
             fingerprint=inspect(self.store, DATASET).fingerprint,
-            budget=PrivacyBudget(epsilon=epsilon, delta=1e-3, unit="trajectory"),
+            budget=PrivacyBudget(epsilon=epsilon, delta=1e-3, unit=unit),
         )
 
     def config(self, **changes: Any) -> PrimorlConfig:

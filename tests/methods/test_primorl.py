@@ -5,7 +5,7 @@ import json
 import pickle
 import shutil
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,16 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.termination import termination_rule
 from distributed_privrl.evaluation.report import report_json
+from distributed_privrl.methods.primorl import start_states
 from distributed_privrl.methods.primorl.config import PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts, load_ensemble
-from distributed_privrl.methods.primorl.policy_training import PolicyTrainer, PolicyTrainerSpec
+from distributed_privrl.methods.primorl.policy_training import (
+    PolicyTrainer,
+    PolicyTrainerSpec,
+)
 from distributed_privrl.methods.primorl.report import policy_sections, study
 from distributed_privrl.methods.primorl.start_states import (
+    MomentsRelease,
     PooledStarts,
     environment_starts,
 )
@@ -33,6 +38,7 @@ from distributed_privrl.privacy.verification import verify_certificate
 from tests.docs.pages import ROOT, fences
 from tests.gates import leaks
 from tests.gates.leaks import Secrets
+from tests.gates.primorl import assert_runs_as_certified
 from tests.gates.test_leaks import watch
 from tests.methods.swings import (
     DATASET,
@@ -61,6 +67,8 @@ class Watched:
     reads_before_policy: int | None = None
     reads: int = 0
     spec: PolicyTrainerSpec | None = None
+    workers: list[Any] = field(default_factory=list)
+    servers: list[Any] = field(default_factory=list)
     secrets: Secrets | None = None
     said: str = ""
 
@@ -84,7 +92,11 @@ def finished(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> 
         seen.secrets = Secrets(
             rows=tables(store, config, DATASET), public=tables(store, config, PUBLIC)
         )
-        watch(patch, seen.secrets, defaultdict(list))
+        watch(
+            patch,
+            seen.secrets,
+            defaultdict(list, workers=seen.workers, servers=seen.servers),
+        )
         draw, start = PrivateRound.add_noise, PolicyTrainer.__init__
 
         def drawn(*arguments: Any, **keywords: Any) -> Any:
@@ -135,6 +147,14 @@ def test_the_certificate_states_unit_events_and_outputs(finished: Watched) -> No
         6,
         15 / UNITS,
     )
+
+
+def test_workers_and_server_do_what_the_certificate_states(finished: Watched) -> None:
+    """Clip norm, coins, unit, noise and denominator; sums of float64 need no assumption."""
+    certificate = verify_certificate(finished.result.directory.certificate).certificate
+    (stage,) = certificate.stages
+    assert_runs_as_certified(finished.world.config(), stage, finished.workers, finished.servers)
+    assert stage.assumptions == ("float64_lattice_noise",)
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -219,17 +239,60 @@ def test_rollouts_end_by_the_rule_of_the_environment(finished: Watched) -> None:
 def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:
     """No bytes of a recorded row, of a key, of who took part, or of a sum before noise."""
     assert finished.secrets is not None
-    fragments = list(finished.secrets.fragments())
-    assert {what for what, _ in fragments} >= {"a key", "positions", "a partial sum"}
-    assert len(finished.secrets.pairs) > 1000
     folder = finished.result.directory.path
+    assert len(list(files_outside_private(folder))) == 14
+    assert_no_secret_leaves(folder, finished.secrets, finished.said)
+
+
+def assert_no_secret_leaves(folder: Path, secrets: Secrets, said: str) -> None:
+    fragments = list(secrets.fragments())
+    assert {what for what, _ in fragments} >= {"a key", "positions", "a partial sum"}
+    assert len(secrets.pairs) > 1000
     contents = {name: (folder / name).read_bytes() for name in files_outside_private(folder)}
-    assert len(contents) == 14
-    for name, content in {**contents, "what was said": finished.said.encode()}.items():
-        assert not leaks._holds_words(content, finished.secrets.words), name
+    for name, content in {**contents, "what was said": said.encode()}.items():
+        assert not leaks._holds_words(content, secrets.words), f"{name} holds a row"
         for what, fragment in fragments:
             assert fragment not in content, f"{name} holds {what}"
-    assert "loss" not in finished.said
+    assert "loss" not in said
+
+
+def test_noisy_starts_show_neither_first_observations_nor_their_moments(
+    master: DatasetStore, tmp_path: Path
+) -> None:
+    """What a start distribution is made from stays in the process that draws its noise."""
+    world, said = World(tmp_path, master), []
+    collect("pendulum-mixed", dataset=PUBLIC, store=world.store, steps=2000, seed=2, options={})
+    both = (tables(world.store, world.config(), name) for name in (DATASET, PUBLIC))
+    secrets = Secrets(rows=next(both), public=next(both))
+    made: list[Any] = []
+
+    def noted(right: Any) -> Any:
+        def spied(*arguments: Any, **keywords: Any) -> Any:
+            made.append(right(*arguments, **keywords))
+            return made[-1]
+
+        return spied
+
+    with pytest.MonkeyPatch.context() as patch:
+        watch(patch, secrets, defaultdict(list))
+        first = start_states._first_observations
+        patch.setattr(start_states, "_first_observations", noted(first))
+        patch.setattr(MomentsRelease, "totals", noted(MomentsRelease.totals))
+        result = world.run(
+            key=None,
+            data__environment=None,
+            training__policy__starts={"epsilon": 2.0},
+            progress=lambda *facts: said.append(" ".join(map(str, facts))),
+        )
+    observations, totals = made
+    assert (observations.shape, totals.shape) == ((UNITS, 3), (9,))
+    secrets.sums.extend([totals, *totals[:, None], *observations, *observations.reshape(-1, 1)])
+    folder, told = result.directory.path, "\n".join(said)
+    assert_no_secret_leaves(folder, secrets, told)
+    for number in (totals[0], observations[7, 1], observations[7]):
+        (folder / "metrics.jsonl").write_bytes(np.float64(number).tobytes())
+        with pytest.raises(AssertionError, match=r"a partial sum|holds a row"):
+            assert_no_secret_leaves(folder, secrets, told)
 
 
 def test_the_report_has_its_three_sections(finished: Watched) -> None:

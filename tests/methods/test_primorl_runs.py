@@ -84,7 +84,7 @@ def test_differences_are_scaled_by_column(world: World) -> None:
     ratio = each.scaling.scale / one.scaling.scale
     np.testing.assert_allclose(ratio[block], [1, 2, 0.5])
     assert (np.delete(ratio, np.arange(len(ratio))[block]) == 1).all()
-    with pytest.raises(ConfigError, match="2 numbers, .* has 3 columns"):
+    with pytest.raises(ConfigError, match=r"2 numbers, .* has 3 columns"):
         world.run(model__difference_share=[0.1, 0.2])
 
 
@@ -102,7 +102,8 @@ def test_of_long_trajectories_some_steps_are_drawn_anew_each_round(
         return total
 
     monkeypatch.setattr(FederatedUpdate, "clipped_sum", watched)
-    result = world.run(training__local={"steps": 7}, runtime__workers=1)
+    asked = {"training__local": {"steps": 7}, "runtime__workers": 1}
+    result = world.run(data__max_length=None, **asked)  # no row of a longer unit is padded
     assert {batch.rows.shape[1] for batch in seen} == {7}
     trajectories = {tuple(rows[:, 0]) for batch in seen for rows in batch.rows}
     assert len(trajectories) == sum(len(batch) for batch in seen)
@@ -153,6 +154,9 @@ def test_a_resume_after_an_interruption_learns_the_same(
         ({"training__policy__rollouts": 2_000_000}, ConfigError, "capacity=1000000"),
         ({"output": {"policy": "ensemble.safetensors"}}, ConfigError, "different files"),
         ({"model__log_variance_range": [1.0, -6.0]}, ConfigError, "two rising numbers"),
+        ({"model__log_variance_range": [-6.0, 1000.0]}, ConfigError, "rising .* from -50 to 50"),
+        ({"model__log_variance_range": [-1000.0, 1.0]}, ConfigError, "rising .* from -50 to 50"),
+        ({"data__max_length": None}, ConfigError, "data.max_length is not set: one long record"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_charged(

@@ -56,18 +56,21 @@ def release(width: int = 3, relation: Relation = NULL, clip_norm: float = 1.5) -
     return MomentsRelease(width=width, clip_norm=clip_norm, epsilon=1.0, relation=relation)
 
 
-def extreme_vectors(width: int) -> np.ndarray:
+def extreme_vectors(width: int, clip_norm: float = 1.5) -> np.ndarray:
     corners = np.array(list(itertools.product((-1.0, 0.0, 1.0), repeat=width)))
     noise = np.random.default_rng(0).normal(size=(300, width))
-    return np.concatenate([corners, 1.5 * corners / math.sqrt(width), noise, 1e300 * noise])
+    largest = np.finfo(np.float64).max * corners  # overflows when a small norm divides it
+    within = clip_norm * corners / math.sqrt(width)
+    return np.concatenate([corners, within, noise, 1e300 * noise, largest])
 
 
+@pytest.mark.parametrize("clip_norm", [1.5, 1e-3])
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 def test_a_unit_moves_the_totals_by_no_more_than_is_claimed_and_can_move_them_so_far(
-    width: int,
+    width: int, clip_norm: float
 ) -> None:
-    vectors = extreme_vectors(width)
-    asked = release(width)
+    vectors = extreme_vectors(width, clip_norm)
+    asked = release(width, clip_norm=clip_norm)
     all_totals = [asked.totals(row[None]) for row in vectors]
     distances = [float(np.abs(one).sum()) for one in all_totals]
     assert max(distances) <= asked.sensitivity

@@ -7,7 +7,7 @@ import pytest
 
 from tests.gates import federated, gates
 from tests.gates.federated import FederatedSystem
-from tests.planted import federated_bugs, round_bugs
+from tests.planted import federated_bugs, round_bugs, unit_bugs
 
 CASES: dict[str, tuple[round_bugs.Plant, Callable[[FederatedSystem], None], str]] = {
     "each member clipped at C": (
@@ -35,7 +35,11 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[FederatedSystem], None], str]
         federated.gate_trajectory_canaries,
         "moves the sum by 1.2|moves the sum by 1.19",
     ),
-    "NaN update": (federated_bugs.bad_units_kept, gates.gate_bad_units, "is not finite"),
+    "NaN update": (
+        federated_bugs.bad_units_kept,
+        federated.gate_listed_bad_units,
+        "is not finite",
+    ),
     "NaN update, as a canary": (
         federated_bugs.bad_units_kept,
         federated.gate_trajectory_canaries,
@@ -50,6 +54,26 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[FederatedSystem], None], str]
         federated_bugs.realised_denominator,
         federated.gate_federated_denominator,
         "variance of the batch size.*0.0",
+    ),
+    "rows are units": (
+        unit_bugs.rows_are_units,
+        federated.gate_split_trajectories,
+        r"a unit of 4 trajectories .* moves the sum",
+    ),
+    "trajectories are units": (
+        unit_bugs.trajectories_are_units,
+        federated.gate_split_trajectories,
+        r"a unit of 4 trajectories .* moves the sum",
+    ),
+    "coins by row": (
+        unit_bugs.rows_are_units,
+        gates.gate_poisson_sampling,
+        "a unit took part more than once",
+    ),
+    "fixed batches": (
+        round_bugs.fixed_batches,
+        gates.gate_poisson_sampling,
+        "inclusion|batch size",
     ),
     "sigma x 0.8": (round_bugs.wrong_scale(0.8), gates.gate_noise_scale, "variance"),
     "noise twice, charged once": (

@@ -1,6 +1,7 @@
 """Bounds that are found: paid once, kept on a resume, certified, and never from more than ranks."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from distributed_privrl.data import encoding
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding
-from distributed_privrl.data.scaling import scaling_from_bounds
+from distributed_privrl.data.scaling import Scaling, scaling_from_bounds
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.methods.primorl.config import DynamicsConfig
 from distributed_privrl.privacy.certificate import build_certificate
 from distributed_privrl.privacy.choosing import SeededChooser
 from distributed_privrl.privacy.ledger import Ledger
@@ -45,7 +47,7 @@ def rows(values, units=None):
         observations=values,
         actions=np.arange(count) % 3,
         rewards=np.ones(count),
-        next_observations=values,
+        next_observations=values.copy(),
         terminated=np.zeros(count, bool),
         truncated=np.zeros(count, bool),
         unit_ids=np.arange(count) if units is None else units,
@@ -256,6 +258,21 @@ def test_no_value_that_was_searched_becomes_null_for_being_far_out(tmp_path):
         jumps.next_observations[:3] = RANGES.high[:2]
         assert encoder.encode(jumps).valid.all()
     assert np.sqrt(12) / NARROWEST < encoding._LARGEST
+
+
+def test_a_difference_may_be_forty_widths():
+    """With PriMORL's default share of .1; a farther step is left out."""
+    coding = RowCoding(next_observation="difference")
+    scaling = scaling_from_bounds(RANGES, *SPACES, coding=coding)
+    encoder = TransitionEncoder(*SPACES, scaling, coding)
+    scale = scaling.scale.copy()
+    scale[encoder.layout.blocks["next_observation"]] *= DynamicsConfig().difference_share
+    encoder = replace(encoder, scaling=Scaling(offset=scaling.offset, scale=scale))
+    width = (RANGES.high - RANGES.low)[:2]
+    jumps = rows(np.zeros((4, 2)))
+    for row, widths in enumerate((1, 40, 41, -41)):
+        jumps.next_observations[row] = jumps.observations[row] + widths * width
+    assert encoder.encode(jumps).valid.tolist() == [True, True, False, False]
 
 
 def test_seeded_bounds_repeat_and_are_of_the_seeded_source(tmp_path, monkeypatch):

@@ -304,6 +304,17 @@ def test_rows_that_do_not_count_may_hold_anything(engine: Any) -> None:
     assert not update.clipped_sum(PARAMETERS, batch.part(0, 0)).any()
 
 
+def test_numbers_behind_the_parameters_change_no_vector() -> None:
+    """A broadcast may end with what no round trains: the kernel's vectors are as long as before."""
+    batch = units(6)
+    longer = np.concatenate([PARAMETERS, np.full(7, 1e3, np.float32)])
+    for vectors in UPDATE().trainer.differences(longer, batch):
+        assert vectors.shape == (len(batch), len(PARAMETERS))
+    np.testing.assert_array_equal(
+        UPDATE().clipped_sum(longer, batch), UPDATE().clipped_sum(PARAMETERS, batch)
+    )
+
+
 def test_a_unit_does_not_depend_on_the_units_beside_it() -> None:
     update, batch = UPDATE(), units(40)
     (vectors,) = ([*values.copy()] for values in update.trainer.differences(PARAMETERS, batch))

@@ -1,6 +1,5 @@
 """Configuration of PriMORL."""
 
-import math
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -17,10 +16,13 @@ from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.plan import RoundsConfig
 
+_LARGEST_LOG_VARIANCE = 50.0
+"""Its exponential, and its inverse, are far within float32."""
+
 
 def _rising(value: tuple[float, float]) -> tuple[float, float]:
-    if not -math.inf < value[0] < value[1] < math.inf:
-        raise ValueError("must be two rising numbers")
+    if not -_LARGEST_LOG_VARIANCE <= value[0] < value[1] <= _LARGEST_LOG_VARIANCE:
+        raise ValueError("must be two rising numbers from -50 to 50")
     return value
 
 
@@ -33,8 +35,8 @@ class DynamicsConfig(StrictModel):
     )
     log_variance_range: Annotated[tuple[float, float], AfterValidator(_rising)] = Field(
         default=(-6.0, 1.0),
-        description="public bounds of the predicted log-variance of standardised targets; local"
-        " steps overshoot where it may fall far",
+        description="public bounds of the predicted log-variance of standardised targets, from -50"
+        " to 50; local steps overshoot where it may fall far",
     )
     difference_share: PositiveFloat | tuple[PositiveFloat, ...] = Field(
         default=0.1,
@@ -79,6 +81,9 @@ class PolicyTrainingConfig(StrictModel):
     )
     batch_size: PositiveInt = Field(default=128, description="rows a gradient step")
     learning_rate: PositiveFloat = Field(default=1e-3, description="of actor, critics, temperature")
+    schedule: Literal["constant", "cosine"] = Field(
+        default="constant", description="the learning rates stay, or fall to 0 along a cosine"
+    )
     discount: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.99, description="of future rewards"
     )

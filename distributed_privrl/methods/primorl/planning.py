@@ -41,6 +41,7 @@ def plan_primorl(config: PrimorlConfig, units: UnitCount | None = None) -> Round
         unit=config.data.unit,
         units=declared_units(config.data) if units is None else units,
         spent=config.data.charged_epsilon + sum(charged_before(config).values()),
+        float64_sums=True,
     )
 
 
@@ -83,6 +84,12 @@ def _check_privacy(config: PrimorlConfig) -> None:
             raise ConfigError(
                 "training.clip=false bounds no unit's change: it is for runs without privacy"
                 " (privacy.epsilon null)"
+            )
+        if config.data.max_length is None and training.local.steps is None:
+            raise ConfigError(
+                "data.max_length is not set: one long record would decide what a round costs all"
+                " others, and whether it ends; set it to the longest that a unit can be (the"
+                " horizon of data.environment), or training.local.steps to draw some steps a round"
             )
         if epsilon <= charged:
             raise ConfigError(

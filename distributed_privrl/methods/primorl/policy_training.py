@@ -4,6 +4,7 @@ Reference: paper 001, algorithm 4.
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,7 @@ def policy_settings(config: PolicyTrainingConfig) -> SacConfig:
         horizon=config.horizon,
         gradient_steps=config.gradient_steps,
         reward_offset=config.reward_offset,
+        decay_steps=config.steps if config.schedule == "cosine" else None,
         real_share=config.real_share if isinstance(config, MopoPolicyConfig) else 0.0,
     )
 
@@ -195,9 +197,19 @@ class PolicyTrainer:
 
     def _save(self, done: int) -> None:
         spec = self._spec
-        write_atomically(spec.curve, json.dumps(self._curve), mode=0o600)
+        curve = json.dumps(strict_json(self._curve), allow_nan=False)
+        write_atomically(spec.curve, curve, mode=0o600)
         state = CheckpointState(run_id=spec.run_id, round_index=done, stage="policy")
         save_checkpoint(spec.checkpoint, self._trainer.state(), state)
+
+
+def strict_json(value: Any) -> Any:
+    """Return ``value`` with null for what is not finite: what noise spoiled may earn anything."""
+    if isinstance(value, dict):
+        return {key: strict_json(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [strict_json(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def trained_policy(spec: PolicyTrainerSpec) -> Policy:

@@ -31,7 +31,7 @@ from distributed_privrl.methods.primorl.model_environment import (
     max_aleatoric,
     max_pairwise_difference,
 )
-from distributed_privrl.methods.primorl.policy_training import CURVE
+from distributed_privrl.methods.primorl.policy_training import CURVE, strict_json
 from distributed_privrl.models.dynamics import DynamicsEnsemble
 from distributed_privrl.privacy.metrics import ReleasedValue
 
@@ -74,16 +74,7 @@ def study(config: PrimorlConfig, folder: Path, progress: Progress) -> list[dict[
         {"kind": "uncertainty", **_calibration(facts, ensemble, paths)},
     ]
     progress("trying the policy", 2, 2)
-    return [{key: _strict(value) for key, value in result.items()} for result in results]
-
-
-def _strict(value: Any) -> Any:
-    """Return JSON without what is not finite: models that noise spoiled foresee anything."""
-    if isinstance(value, dict):
-        return {key: _strict(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_strict(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return list(strict_json(results))
 
 
 def _number(value: float | None) -> float:
@@ -103,7 +94,8 @@ def _paths(
 ) -> list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
     """Return observations (T + 1, O), actions (T, A) and rewards (T,) of each episode.
 
-    Half of the actions are uniform, so that the ensemble is asked about more than its own best.
+    Half of the actions are uniform, so that the ensemble is asked about more than its own best; all
+    those are that the policy has no finite answer for.
     """
     made = gymnasium.make(environment)
     if isinstance(made.observation_space, gymnasium.spaces.Dict):
@@ -119,7 +111,7 @@ def _paths(
         over = False
         while not over and len(actions) < steps:
             action = policy.act(observations[-1][None])[0]
-            if generator.random() < 0.5:
+            if generator.random() < 0.5 or not np.isfinite(action).all():
                 action = generator.uniform(limits.low, limits.high).astype(action.dtype)
             observation, reward, terminated, truncated, _ = made.step(action)
             observations.append(np.asarray(observation))

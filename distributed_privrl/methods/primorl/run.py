@@ -144,7 +144,10 @@ def _train_ensemble(
 ) -> None:
     """Algorithm 2: private rounds over the sensitive units."""
     training = config.training
-    update = facts.update(training.local, training.clip_norm if training.clip else None)
+    clip_norm = training.clip_norm if training.clip else None
+    if plan.mechanism is not None:  # the bound that the noise was made for
+        clip_norm = plan.mechanism.clip_norm
+    update = facts.update(training.local, clip_norm)
     refs = shard_refs(
         context.store,
         config.data.sensitive,

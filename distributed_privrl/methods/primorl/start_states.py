@@ -171,10 +171,12 @@ class MomentsRelease:
         """Return the sums over units ``(O + O (O + 1) / 2,)``. Private: for `mechanism` alone.
 
         Args:
-            vectors: (U, O), standardised; a row that is not finite counts as zero.
+            vectors: (U, O), standardised; a row that is not finite, in units of R, counts as zero.
         """
-        finite = np.isfinite(vectors).all(axis=1, keepdims=True)
-        rows = np.where(finite, vectors, 0.0) / self.clip_norm
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = vectors / self.clip_norm
+        # After the division: what was finite may have overflowed in it.
+        rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
         # Scaled down first, so that squares of huge numbers stay finite.
         largest = np.maximum(1.0, np.abs(rows).max(axis=1, keepdims=True, initial=0.0))
         rows = rows / largest

@@ -1,0 +1,49 @@
+"""A run of PriMORL does what it certifies, and every bug planted into it is seen."""
+
+from pathlib import Path
+
+import pytest
+
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from tests.gates.primorl import gate_certified_run
+from tests.methods.swings import swing_store
+from tests.planted import primorl_bugs
+from tests.planted.round_bugs import Plant
+
+CASES: dict[str, tuple[Plant, str]] = {
+    "clip x 10": (primorl_bugs.clip_at_ten_times, "workers clip at 0.05"),
+    "q x 2": (primorl_bugs.coins_at_twice, "coins are thrown at 0.4"),
+    "trajectories are units": (
+        primorl_bugs.trajectories_are_units,
+        "units are cut by trajectory",
+    ),
+    "no cap on a unit": (primorl_bugs.no_cap_on_a_unit, "units are cut after None rows"),
+    "count left out": (primorl_bugs.count_left_out, "certified as .'bounds', 'ensemble'"),
+    "bounds left out": (primorl_bugs.bounds_left_out, "certified as .'count', 'ensemble'"),
+}
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return swing_store(tmp_path_factory.mktemp("swings"))
+
+
+@pytest.fixture(autouse=True)
+def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+
+
+def test_a_run_does_what_it_certifies(tmp_path: Path, master: DatasetStore) -> None:
+    gate_certified_run(tmp_path, master)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gate_sees_the_bug(
+    name: str, tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant, what_it_says = CASES[name]
+    with monkeypatch.context() as patch:
+        plant(patch)
+        with pytest.raises(AssertionError, match=what_it_says):
+            gate_certified_run(tmp_path, master)
