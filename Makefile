@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
-BENCHMARKS ?= dp_sgd trajectory_dp local_update model_rollouts sampling accounting ray_round offline_trainers value_iteration utility_value_iteration
+BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting ray_round offline_trainers value_iteration utility_value_iteration
 
 .PHONY: help env dev check test test-slow smoke demo bench lock clean
 help:  ## this list
