@@ -41,6 +41,9 @@ EXPERTS = 3000
 PAPER: Mapping[tuple[str, str, float], float] = {
     ("cartpole", "discrete_cql", 10.0): 1.03,
     ("cartpole", "discrete_bcq", 10.0): 0.99,
+    ("lunarlander", "discrete_cql", 10.0): 0.75,
+    ("lunarlander", "discrete_bcq", 10.0): 0.57,
+    ("acrobot", "discrete_bcq", 2.5): 0.74,
 }
 """Share of the agent's return without privacy in paper 004, table 2, at the epsilon printed."""
 
@@ -53,7 +56,12 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "one row": ("training.rows_per_expert=1",),
     "federated": ("training.local=federated",),
 }
-ENVIRONMENTS: Mapping[str, Sequence[str]] = {"cartpole": (), "hiv": ()}
+ENVIRONMENTS: Mapping[str, Sequence[str]] = {
+    "cartpole": (),
+    "hiv": (),
+    "acrobot": (),
+    "lunarlander": (),
+}
 """What differs from ``tune_configs/expert_ENVIRONMENT.yaml``."""
 QUICK_EXPERTS = 40
 QUICK = (

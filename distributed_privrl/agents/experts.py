@@ -1,5 +1,6 @@
 """A dataset's experts: what is public of them, and the files that hold them beside its data."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ __all__ = [
     "ExpertPolicy",
     "expert_files",
     "experts_folder",
+    "policies_digest",
+    "policy_units",
     "read_log_probabilities",
     "unit_of_expert",
     "write_experts",
@@ -107,6 +110,37 @@ def expert_files(store: DatasetStore, dataset: str) -> list[Path]:
     if not found:
         raise StorageError(f"{folder} holds no experts: collect the dataset again")
     return found
+
+
+def policy_units(store: DatasetStore, dataset: str) -> NDArray[np.uint64]:
+    """Return the unit of each of a dataset's policies, (E,), and read nothing else of them.
+
+    Raises:
+        ConfigError: no such dataset.
+        StorageError: it has no experts, or they cannot be read.
+    """
+    parts = []
+    for path in expert_files(store, dataset):
+        try:
+            with storage_errors(f"read {path}"), safetensors.safe_open(path, "pt") as file:
+                parts.append(file.get_tensor("unit_ids").numpy().view(np.uint64))
+        except safetensors.SafetensorError as error:
+            raise StorageError(f"{path} holds no expert policies: collect them again") from error
+    return np.concatenate(parts)
+
+
+def policies_digest(store: DatasetStore, dataset: str) -> str:
+    """Return the SHA-256 (hexadecimal) of a dataset's experts, file by file: for the ledger alone.
+
+    Raises:
+        ConfigError: no such dataset.
+        StorageError: it has no experts, or they cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in expert_files(store, dataset):
+        with storage_errors(f"read {path}"), path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def write_experts(folder: Path, policies: ExpertPolicies, *, mode: int = 0o600) -> None:

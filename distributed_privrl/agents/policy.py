@@ -1,8 +1,6 @@
 """A trained deterministic policy: observations in, actions of the environment out."""
 
-import io
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,6 +18,7 @@ from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.core.checks import check_delta
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import atomic_path, storage_errors
+from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.spaces import (
     Space,
     box_bounds,
@@ -125,6 +124,7 @@ class Policy:
         normalisation: of the observations, fitted on the training data.
         observation_space: Box, or Discrete (one-hot).
         action_space: Box with finite bounds, or Discrete.
+        levels: of a Box's actions: the networks decide among their combinations, as if Discrete.
 
     Raises:
         ConfigError: the action space has no finite bounds, or ``threshold`` is out of range.
@@ -139,6 +139,7 @@ class Policy:
         normalisation: Normalisation,
         observation_space: Space,
         action_space: Space,
+        levels: ActionLevels | None = None,
     ) -> None:
         check_delta("threshold", threshold)
         self.network = network
@@ -147,8 +148,11 @@ class Policy:
         self.normalisation = normalisation
         self.observation_space = observation_space
         self.action_space = action_space
-        self._start = int(action_space.start) if isinstance(action_space, Discrete) else 0
-        self._scale = None if isinstance(action_space, Discrete) else ActionScale.of(action_space)
+        self.levels = levels
+        self.decided_space = action_space if levels is None else levels.space
+        decided = self.decided_space
+        self._start = int(decided.start) if isinstance(decided, Discrete) else 0
+        self._scale = None if isinstance(decided, Discrete) else ActionScale.of(decided)
 
     def act(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Return the actions for ``observations`` ``(N, O)``, or ``(N,)`` if Discrete.
@@ -161,9 +165,11 @@ class Policy:
         )
         acting = Acting(self.network, self.behaviour, self.threshold)
         with torch.inference_mode():
-            decided = decide(acting, inputs, self.action_space).numpy()
+            decided = decide(acting, inputs, self.decided_space).numpy()
         if self._scale is not None:
             return self._scale.from_unit(decided)
+        if self.levels is not None:
+            return self.levels.values(decided)
         actions: NDArray[Any] = decided + self._start
         return actions
 
@@ -182,6 +188,7 @@ class Policy:
             "spread": self.normalisation.spread.tolist(),
             "observation_space": json.loads(space_to_json(self.observation_space)),
             "action_space": json.loads(space_to_json(self.action_space)),
+            **({} if self.levels is None else {"levels": self.levels.levels}),
         }
         weights = {
             prefix + name: value.contiguous()
@@ -201,19 +208,9 @@ class Policy:
         Raises:
             StorageError: the file cannot be written.
         """
-        discrete = isinstance(self.observation_space, Discrete)
-        shape = (2,) if discrete else (2, part_width(self.observation_space))
-        example = torch.zeros(shape, dtype=torch.int64 if discrete else torch.float32)
-        if isinstance(self.observation_space, Discrete):
-            example += int(self.observation_space.start)
-        module = _Deployed(self).eval()
-        with torch.no_grad():
-            traced: Any = torch.jit.trace(module, (example,))  # type: ignore[no-untyped-call]
-            frozen = torch.jit.freeze(traced)
-        buffer = io.BytesIO()
-        torch.jit.save(frozen, buffer)
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(_without_source_paths(buffer.getvalue()))
+        from distributed_privrl.agents.deployment import export_torchscript
+
+        export_torchscript(self, path)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -257,6 +254,7 @@ class Policy:
             supported_space(name, space_from_json(json.dumps(description[name])))
             for name in ("observation_space", "action_space")
         )
+        levels = description.get("levels")
         return cls(
             networks[""],
             networks.get(_BEHAVIOUR),
@@ -267,50 +265,8 @@ class Policy:
             ),
             observation_space=observation_space,
             action_space=action_space,
+            levels=ActionLevels.of(levels, action_space) if levels is not None else None,
         )
-
-
-class _Deployed(nn.Module):
-    """A policy as one module: raw observations to raw actions."""
-
-    mean: Tensor
-    spread: Tensor
-    low: Tensor
-    high: Tensor
-
-    def __init__(self, policy: Policy) -> None:
-        super().__init__()
-        self._acting = Acting(policy.network, policy.behaviour, policy.threshold)
-        self.network, self.behaviour = policy.network, policy.behaviour
-        self._observation_space = policy.observation_space
-        self._action_space = policy.action_space
-        sides = {"mean": policy.normalisation.mean, "spread": policy.normalisation.spread}
-        if not isinstance(policy.action_space, Discrete):
-            scale = ActionScale.of(policy.action_space)
-            sides |= {"low": scale.low, "high": scale.high}
-        for name, side in sides.items():
-            self.register_buffer(name, torch.tensor(side))
-
-    def forward(self, observations: Tensor) -> Tensor:
-        inputs = observations
-        if isinstance(self._observation_space, Discrete):
-            start, count = int(self._observation_space.start), int(self._observation_space.n)
-            inputs = nn.functional.one_hot(observations - start, count).float()
-        inputs = (inputs - self.mean) / self.spread
-        decided = decide(self._acting, inputs, self._action_space)
-        if isinstance(self._action_space, Discrete):
-            return decided + int(self._action_space.start)
-        return (self.low + (decided + 1) / 2 * (self.high - self.low)).clamp(self.low, self.high)
-
-
-def _without_source_paths(archive: bytes) -> bytes:
-    """Return a TorchScript archive without its debug records: they name this machine's folders."""
-    found = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(found, "w") as new:
-        for entry in old.infolist():
-            if not entry.filename.endswith(".debug_pkl"):
-                new.writestr(zipfile.ZipInfo(entry.filename), old.read(entry))
-    return found.getvalue()
 
 
 def encode_observations(

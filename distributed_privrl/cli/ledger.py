@@ -96,8 +96,10 @@ def show(
 
 
 def _as_json(accounts: "list[Account]", entries: "list[LedgerEntry]") -> dict[str, Any]:
-    """Return accounts and entries without the fingerprints, which stay in the ledger."""
-    shown = []
+    """Return accounts and entries without fingerprints and digests, which stay in the ledger."""
+    from distributed_privrl.privacy.events import POLICIES
+
+    shown, charges = [], []
     for account in accounts:
         values = {k: v for k, v in asdict(account).items() if k not in ("id", "fingerprint")}
         remaining = {
@@ -105,7 +107,10 @@ def _as_json(accounts: "list[Account]", entries: "list[LedgerEntry]") -> dict[st
             "remaining_delta": account.remaining_delta,
         }
         shown.append(values | remaining)
-    return {"accounts": shown, "entries": [asdict(entry) for entry in entries]}
+    for entry in entries:
+        event = {k: v for k, v in entry.event.items() if k != POLICIES}
+        charges.append(asdict(entry) | {"event": event})
+    return {"accounts": shown, "entries": charges}
 
 
 def _show_accounts(accounts: "list[Account]") -> None:

@@ -8,6 +8,7 @@ Reference: paper 004, section 6 and appendix B.1.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +27,7 @@ from distributed_privrl.environments.classic_control import (
     ClassicCartPole,
 )
 from distributed_privrl.environments.hiv import HIV, HivTreatment
+from distributed_privrl.environments.lunar_lander import LUNAR_LANDER, LunarLanders
 
 if TYPE_CHECKING:
     from distributed_privrl.collection.experts_training import Trainer
@@ -34,6 +36,7 @@ _SIMULATORS: Mapping[str, Callable[[], Any]] = {
     CARTPOLE: ClassicCartPole,
     ACROBOT: ClassicAcrobot,
     HIV: HivTreatment,
+    LUNAR_LANDER: LunarLanders,
 }
 
 
@@ -68,7 +71,8 @@ class ExpertRecipe:
         problem: Gymnasium id.
         max_length: steps of a trajectory at most; in training too, unless it says otherwise.
         evaluation_steps: steps at most where policies learned from the data are judged.
-        algorithm: proximal policy optimisation, or fitted Q-iteration.
+        algorithm: proximal policy optimisation of each expert, or of one policy that is told of
+            each expert's setting; or fitted Q-iteration.
         training: its hyper-parameters.
     """
 
@@ -76,7 +80,7 @@ class ExpertRecipe:
     problem: str
     max_length: int
     evaluation_steps: int
-    algorithm: Literal["ppo", "fitted_q"]
+    algorithm: Literal["ppo", "shared_ppo", "fitted_q"]
     training: Mapping[str, Any]
     options: type[ExpertOptions] = ExpertOptions
     layout: Layout = "packed"
@@ -139,6 +143,7 @@ class ExpertRecipe:
         """
         from distributed_privrl.collection import experts_training as training
         from distributed_privrl.collection.experts_grids import GRIDS
+        from distributed_privrl.collection.experts_shared import SharedPpoTrainer
         from distributed_privrl.collection.replay_training import policies_folder
 
         longest = options.max_length or self.max_length
@@ -155,6 +160,8 @@ class ExpertRecipe:
         settings = GRIDS[self.problem].settings(options.experts, plan.streams)
         simulator = _SIMULATORS[self.problem]()
         with policies_folder(root, plan, keep=options.keep_policies) as folder:
+            if isinstance(trainer, SharedPpoTrainer):
+                trainer.prepare(settings, plan.streams.child("shared"), folder)
             training.make_blocks(plan, trainer, simulator, settings, folder, progress=progress)
             yield TrainedExperts(
                 plan=plan,
@@ -165,20 +172,25 @@ class ExpertRecipe:
 
     def _trainer(self, options: ExpertOptions, max_length: int) -> "Trainer":
         from distributed_privrl.collection.experts_fitted_q import FittedQConfig, FittedQTrainer
+        from distributed_privrl.collection.experts_grids import GRIDS
         from distributed_privrl.collection.experts_ppo import PpoConfig, PpoTrainer
+        from distributed_privrl.collection.experts_shared import SharedPpoConfig, SharedPpoTrainer
 
-        configs: dict[str, type[Any]] = {"ppo": PpoConfig, "fitted_q": FittedQConfig}
-        trainers: dict[str, type[Any]] = {"ppo": PpoTrainer, "fitted_q": FittedQTrainer}
+        forms: dict[str, tuple[type[Any], Callable[..., Trainer]]] = {
+            "ppo": (PpoConfig, PpoTrainer),
+            "shared_ppo": (SharedPpoConfig, partial(SharedPpoTrainer, grid=GRIDS[self.problem])),
+            "fitted_q": (FittedQConfig, FittedQTrainer),
+        }
+        form, trainer = forms[self.algorithm]
         given = {"max_steps": max_length, **self.training, **options.training}
         try:
-            config = configs[self.algorithm](**given)
+            config = form(**given)
         except TypeError as error:
-            known = ", ".join(configs[self.algorithm].__dataclass_fields__)
+            known = ", ".join(form.__dataclass_fields__)
             raise ConfigError(
                 f"training={options.training!r} has an unknown key (known: {known})"
             ) from error
-        trainer: Trainer = trainers[self.algorithm](config, _SIMULATORS[self.problem]())
-        return trainer
+        return trainer(config, _SIMULATORS[self.problem]())
 
 
 EXPERT_RECIPES = (
@@ -204,6 +216,26 @@ EXPERT_RECIPES = (
             "reward_scale": 0.05,
             "entropy_weight": 0.01,
             "scale": (1.0, 1.0, 1.0, 1.0, 2.5, 5.0),
+        },
+    ),
+    ExpertRecipe(
+        name="experts-lunarlander",
+        problem=LUNAR_LANDER,
+        max_length=200,
+        evaluation_steps=1000,
+        algorithm="shared_ppo",
+        training={
+            "max_steps": 500,
+            "hidden": (64, 64),
+            "environments": 32,
+            "rollout_steps": 128,
+            "updates": 300,
+            "minibatches": 8,
+            "learning_rate": 1e-3,
+            "discount": 0.995,
+            "trace_decay": 0.95,
+            "entropy_weight": 0.003,
+            "scale": (1.0, 1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0),
         },
     ),
     ExpertRecipe(

@@ -145,7 +145,10 @@ class _Learner:
         self._experts = len(self._noise)
         widths = (len(config.scale), *config.hidden, simulator.actions)
         self.values = Networks.drawn(self._experts, widths, 0.1, initial)
-        self._target = Networks(*([one.clone() for one in part] for part in self.values))
+        self._target = Networks(
+            [one.clone() for one in self.values.weights],
+            [one.clone() for one in self.values.biases],
+        )
         for parameter in self.values.tensors:
             parameter.requires_grad_()
         self._adam = torch.optim.Adam(self.values.tensors, lr=config.learning_rate, foreach=True)

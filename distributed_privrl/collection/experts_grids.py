@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.random import Streams
 from distributed_privrl.environments.classic_control import ACROBOT, CARTPOLE
 from distributed_privrl.environments.hiv import HIV
+from distributed_privrl.environments.lunar_lander import LUNAR_LANDER
 
 Axis = tuple[float, float, int]
 """Equally spaced values: the first, the last, their number."""
@@ -48,6 +49,14 @@ class Grid:
         chosen = table[order[np.arange(experts) % len(table)]]
         return {name: chosen[:, index].copy() for index, name in enumerate(self.axes)}
 
+    def normalised(self, settings: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float32]:
+        """Return settings ``(E,)`` by name as numbers in [-1, 1], ``(E, C)``."""
+        columns = [
+            2 * (settings[name] - first) / (last - first) - 1
+            for name, (first, last, _) in self.axes.items()
+        ]
+        return np.stack(columns, axis=1).astype(np.float32)
+
     def as_metadata(self) -> dict[str, list[float]]:
         """Return first value, last value and number of values by name."""
         return {name: list(axis) for name, axis in self.axes.items()}
@@ -63,6 +72,9 @@ GRIDS: Mapping[str, Grid] = {
             "first_mass": (0.9, 1.1, 10),
             "second_mass": (0.9, 1.1, 10),
         }
+    ),
+    LUNAR_LANDER: Grid(
+        axes={"gravity": (9.0, 11.0, 10), "wind": (0.0, 5.0, 10), "turbulence": (0.0, 0.5, 10)}
     ),
     HIV: Grid(
         axes={

@@ -72,6 +72,8 @@ class Networks(NamedTuple):
 
     weights: list[Tensor]
     biases: list[Tensor]
+    conditions: Tensor | None = None
+    """(E, C) what one shared network, (1, in, out), is told of each expert."""
 
     @classmethod
     def drawn(
@@ -90,7 +92,7 @@ class Networks(NamedTuple):
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return ``(E, M, out)`` of ``(E, M, in)``."""
         hidden = inputs
-        for index, (weight, bias) in enumerate(zip(*self, strict=True)):
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             hidden = torch.baddbmm(bias[:, None], hidden.tanh() if index else hidden, weight)
         return hidden
 
@@ -203,6 +205,23 @@ class StackedPpo:
                 chosen = order[start : start + size]
                 self._learn(_Rollout(*(part[:, chosen] for part in rollout)))
         self._updates += 1
+
+    def kept(self) -> dict[str, Tensor]:
+        """Return what `restore` needs: networks, Adam's state and the number of updates."""
+        found = {"updates": torch.tensor(self._updates)}
+        for index, parameter in enumerate(self._parameters):
+            state = {"value": parameter.detach(), **self._adam.state[parameter]}
+            found |= {f"{name}_{index}": one.contiguous().clone() for name, one in state.items()}
+        return found
+
+    def restore(self, kept: Mapping[str, Tensor]) -> None:
+        """Go on from what `kept` returned, in fresh episodes."""
+        self._updates = int(kept["updates"])
+        for index, parameter in enumerate(self._parameters):
+            parameter.data.copy_(kept[f"value_{index}"])
+            self._adam.state[parameter] = {
+                name: kept[f"{name}_{index}"].clone() for name in ("step", "exp_avg", "exp_avg_sq")
+            }
 
     @torch.no_grad()
     def _act(self) -> _Rollout:

@@ -176,6 +176,7 @@ def _policies(
         unit_ids=np.array([unit_of_expert(number) for number in numbers], dtype=np.uint64),
         offset=offset,
         scale=scale,
+        conditions=networks.conditions,
     )
 
 

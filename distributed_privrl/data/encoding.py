@@ -10,6 +10,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.layout import PLAIN, RowCoding, RowLayout
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.spaces import (
@@ -48,6 +49,7 @@ class TransitionEncoder:
         scaling: (D,) offset and scale from public facts; one-hot and terminal columns are
             expected at -1 and 1.
         coding: of next observations, rewards and actions, from public facts.
+        levels: of recorded Box actions, whose combinations are ``action_space``; see `with_levels`.
 
     Raises:
         ConfigError: an unsupported space, or a scaling of another width.
@@ -57,6 +59,7 @@ class TransitionEncoder:
     action_space: Space
     scaling: Scaling
     coding: RowCoding = PLAIN
+    levels: ActionLevels | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_space", self.layout.observation_space)
@@ -81,11 +84,24 @@ class TransitionEncoder:
         """The name of each column."""
         return self.layout.column_names
 
+    def with_levels(self, levels: ActionLevels) -> "TransitionEncoder":
+        """Return an encoder that takes each Box action as its nearest level, one-hot."""
+        actions = self.layout.blocks["action"]
+        sides = (
+            np.concatenate(
+                [side[: actions.start], np.full(levels.count, 0.5), side[actions.stop :]]
+            )
+            for side in (self.scaling.offset, self.scaling.scale)
+        )
+        return TransitionEncoder(
+            self.observation_space, levels.space, Scaling(*sides), self.coding, levels
+        )
+
     def encode(self, transitions: Transitions) -> EncodedRows:
         """Return standardised rows; never fails, warns or logs because of what a row holds.
 
         Args:
-            transitions: N transitions of the encoder's spaces.
+            transitions: N transitions of the encoder's spaces; with levels, of Box actions.
 
         Returns:
             rows (N, D) and valid (N,). A row with a value that is not finite, a category outside
@@ -101,7 +117,10 @@ class TransitionEncoder:
         encoded = np.zeros((len(transitions), self.width), dtype=np.float32)
         valid = np.zeros(len(transitions), dtype=bool)
         for part in self.layout.slices(len(transitions)):
-            raw, proper = self.layout.to_rows(transitions.select(part))
+            chosen = transitions.select(part)
+            if self.levels is not None:
+                chosen = replace(chosen, actions=self.levels.cells(chosen.actions))
+            raw, proper = self.layout.to_rows(chosen)
             with np.errstate(all="ignore"):
                 rows = (raw - self.scaling.offset) / self.scaling.scale
                 proper &= (np.abs(rows) <= _LARGEST).all(axis=1)
@@ -126,10 +145,11 @@ class TransitionEncoder:
             raise ConfigError(f"rows must be (N, {self.width}), got {rows.shape}")
         raw = rows.astype(np.float64) * self.scaling.scale + self.scaling.offset
         decoded = self.layout.from_rows(raw)
+        actions = _clip(decoded.actions, self.action_space)
         return replace(
             decoded,
             observations=_clip(decoded.observations, self.observation_space),
-            actions=_clip(decoded.actions, self.action_space),
+            actions=actions if self.levels is None else self.levels.values(actions),
             next_observations=_clip(decoded.next_observations, self.observation_space),
         )
 
@@ -142,6 +162,7 @@ class TransitionEncoder:
                 "offset": self.scaling.offset.tolist(),
                 "scale": self.scaling.scale.tolist(),
                 "coding": asdict(self.coding),
+                **({} if self.levels is None else {"levels": self.levels.levels}),
             }
         )
 
@@ -159,7 +180,9 @@ class TransitionEncoder:
                 supported_space(name, space_from_json(value[name]))
                 for name in ("observation_space", "action_space")
             ]
-            return cls(spaces[0], spaces[1], scaling, RowCoding(**value["coding"]))
+            asked = value.get("levels")
+            levels = None if asked is None else ActionLevels(tuple(map(tuple, asked)))
+            return cls(spaces[0], spaces[1], scaling, RowCoding(**value["coding"]), levels)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"text is no encoder as written by to_json: {error}") from error
 

@@ -13,9 +13,13 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.hashing import mix
-from distributed_privrl.data.spaces import empty_part
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
-from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
+from distributed_privrl.data.trajectories import (
+    Trajectories,
+    Transitions,
+    no_trajectories,
+    offsets_of,
+)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -212,15 +216,7 @@ def load_trajectories(
         )
     store = DatasetStore(Path(ref.root))
     info = store.info(ref.dataset)
-    none = Trajectories(
-        observations=empty_part(info.observation_space),
-        actions=empty_part(info.action_space),
-        rewards=np.empty(0, dtype=np.float32),
-        terminated=np.empty(0, dtype=np.bool_),
-        truncated=np.empty(0, dtype=np.bool_),
-        offsets=np.zeros(1, dtype=np.int64),
-        unit_ids=np.empty(0, dtype=np.uint64),
-    )
+    none = no_trajectories(info.observation_space, info.action_space)
     chunks = store.iter_trajectories(
         ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=_keep(ref)
     )

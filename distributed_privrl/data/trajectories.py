@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.spaces import Space, empty_part
 
 TRANSITION = "transition"
 TRAJECTORY = "trajectory"
@@ -268,6 +269,19 @@ def single_steps(transitions: Transitions) -> Trajectories:
         truncated=transitions.truncated | ~transitions.terminated,
         offsets=np.arange(len(transitions) + 1),
         unit_ids=transitions.unit_ids,
+    )
+
+
+def no_trajectories(observation_space: Space, action_space: Space) -> Trajectories:
+    """Return no trajectories, of the types and shapes of their spaces' rows."""
+    return Trajectories(
+        observations=empty_part(observation_space),
+        actions=empty_part(action_space),
+        rewards=np.empty(0, dtype=np.float32),
+        terminated=np.empty(0, dtype=np.bool_),
+        truncated=np.empty(0, dtype=np.bool_),
+        offsets=np.zeros(1, dtype=np.int64),
+        unit_ids=np.empty(0, dtype=np.uint64),
     )
 
 

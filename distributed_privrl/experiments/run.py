@@ -223,8 +223,7 @@ def _release(
         if sign_key is not None:
             certificate = sign_certificate(certificate, sign_key)
         write_atomically(directory.certificate, certificate.to_json())
-    for entry in certificate.ledger_entries:
-        context.ledger.certify(entry, certificate.digest)
+    _state(context, certificate)
     publisher.attach(certificate)
     context.progress("writing release", 1, 1)
     return certificate
@@ -239,7 +238,7 @@ def _release_beside(
 ) -> None:
     """Write the datasets beside a policy, each with a certificate of what was charged for it alone.
 
-    The ledger ties each entry to the run's certificate, which states more.
+    The ledger ties each entry to them, and to the run's certificate, which states more.
 
     Raises:
         VerificationError: a dataset that was written before is no longer what was certified.
@@ -257,13 +256,22 @@ def _release_beside(
         if one.dataset in context.store.ids():
             written = context.store.info(one.dataset).certificate
             if written.get("status") == "valid":
-                verify_outputs(written, publisher.outputs(), source=one.dataset)
+                known = verify_outputs(written, publisher.outputs(), source=one.dataset)
+                _state(context, known, output=one.dataset)
                 continue
         publisher.write(own)
         certificate = _certified(config, context, own, publisher)
         if sign_key is not None:
             certificate = sign_certificate(certificate, sign_key)
         publisher.attach(certificate)
+        if certificate.status == "valid":  # of test noise: written anew by each resume
+            _state(context, certificate, output=one.dataset)
+
+
+def _state(context: RunContext, certificate: Certificate, *, output: str | None = None) -> None:
+    """Tell the ledger which certificate states its entries: the run's, or that of an output."""
+    for entry in certificate.ledger_entries:
+        context.ledger.certify(entry, certificate.digest, output=output)
 
 
 def _certified(

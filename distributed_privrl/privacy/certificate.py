@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from distributed_privrl.core.config import PositiveFloat, PositiveInt, StrictModel
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.privacy.accounting import Accountant, RdpFigure, cross_check, epsilon
-from distributed_privrl.privacy.events import Event
+from distributed_privrl.privacy.events import Event, check_failures_charged
 from distributed_privrl.privacy.units import Relation, UnitCount, check_delta_for_units
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -40,6 +40,12 @@ class Stage(StrictModel):
     clip_norm: PositiveFloat | None = None
     assumptions: tuple[str, ...] = ()
     events: Annotated[tuple[Event, ...], Field(min_length=1)]
+
+    @field_validator("events")
+    @classmethod
+    def _with_their_failures(cls, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        check_failures_charged(events)
+        return events
 
 
 class Output(StrictModel):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.privacy.laplace_tails import wrong_answer
 
 # Bounds far beyond any use, within which no accountant over- or underflows.
 Multiplier = Annotated[float, Field(ge=1e-9, le=1e9)]
@@ -23,6 +24,8 @@ STABLE_PREFIX = "stable_prefix"
 """A ``derivation``'s mechanism whose epsilon is `stable_prefix_epsilon`."""
 PREFIX_ROUNDING = 2.0**-10
 """Share by which a stable prefix's count may be above the odds that it was drawn: rounding."""
+LONGEST_PREFIX = 2**11 - 1
+"""Steps of a stable prefix at most: float32 rounds by 2^-22 a step, half of it in all."""
 _ROUNDING = 1e-9
 
 
@@ -95,6 +98,7 @@ class PureDpEvent(_Event):
             derived = stable_prefix_epsilon(self.derivation)
             if not self.epsilon >= (1 - _ROUNDING) * derived > 0:
                 raise ValueError(f"epsilon must be at least {derived!r}, as derived")
+            stable_prefix_failure(self.derivation)
         return self
 
 
@@ -122,6 +126,60 @@ def stable_prefix_epsilon(derivation: Mapping[str, str | int | float]) -> float:
         raise ValueError("stable_prefix needs stable_count x minimum_probability > 1, scales > 0")
     shifts = 1 if variant == "tight" else 2
     return -math.log1p(-1 / least) + 1 / threshold_scale + shifts / query_scale
+
+
+def stable_prefix_failure(derivation: Mapping[str, str | int | float]) -> float:
+    """Return the probability that a draw releases a prefix that is not stable, at most.
+
+    Args:
+        derivation: as for `stable_prefix_epsilon`, and ``margin``, ``failure`` (of one query) and
+            ``max_length``: ``paper`` adds up the failures of all steps.
+
+    Raises:
+        ValueError: a number is missing, or the margin does not give that failure.
+
+    Reference: paper 004, algorithm 2; `sparse_vector`, steps 3 and 4 of its proof.
+    """
+    epsilon = stable_prefix_epsilon(derivation)
+    margin, failure, longest = (derivation.get(n) for n in ("margin", "failure", "max_length"))
+    if not (isinstance(margin, float) and isinstance(failure, float) and isinstance(longest, int)):
+        raise ValueError("stable_prefix needs the numbers margin, failure and max_length")
+    if not (margin > 0 and 1 <= longest <= LONGEST_PREFIX):
+        raise ValueError(f"stable_prefix needs margin > 0, max_length 1 to {LONGEST_PREFIX}")
+    scales = (float(derivation["threshold_scale"]), float(derivation["query_scale"]))
+    tight = derivation["variant"] == "tight"
+    queries = 1 / scales[0] + (1 if tight else 2) / scales[1]
+    most = math.exp(-queries) * -math.expm1(-epsilon)
+    if not wrong_answer(margin, *scales) <= failure * (1 + _ROUNDING) <= most * (1 + _ROUNDING):
+        raise ValueError(f"failure={failure!r} is not what margin={margin!r} gives")
+    return failure * (1 if tight else longest)
+
+
+def check_failures_charged(events: Sequence["Event"]) -> None:
+    """Check that what stable prefixes may fail by stands beside them as ``approximate_dp``.
+
+    Args:
+        events: of one stage, or of one branch.
+
+    Raises:
+        ValueError: it does not.
+    """
+    failures = charged = 0.0
+    for event in events:
+        if isinstance(event, PureDpEvent) and event.derivation.get("mechanism") == STABLE_PREFIX:
+            failures += event.count * stable_prefix_failure(event.derivation)
+        elif isinstance(event, ApproximateDpEvent):
+            charged += event.count * event.delta
+        elif isinstance(event, RepeatAndSelectEvent):
+            check_failures_charged(event.events)
+        elif isinstance(event, ParallelEvent):
+            for branch in event.branches:
+                check_failures_charged(branch)
+    if charged < failures * (1 - _ROUNDING):
+        raise ValueError(
+            f"stable_prefix needs approximate_dp events with delta {failures!r} in all, as derived,"
+            f" beside it, got {charged!r}"
+        )
 
 
 class ApproximateDpEvent(_Event):
@@ -183,11 +241,33 @@ RepeatAndSelectEvent.model_rebuild()
 EVENTS: TypeAdapter[tuple[Event, ...]] = TypeAdapter(tuple[Event, ...])
 
 ROUNDS = "rounds"
+TRAJECTORIES = "trajectories"
+POLICIES = "policies"
 
 
-def charged_rounds(events: Sequence[Event]) -> dict[str, Any]:
-    """Return what a ledger keeps of a run: the events of one round; it counts the rounds itself."""
-    return {"kind": ROUNDS, "events": [event.model_dump(mode="json") for event in events]}
+def charged_rounds(
+    events: Sequence[Event],
+    *,
+    trajectories: tuple[int, int | None] | None = None,
+    policies: str | None = None,
+) -> dict[str, Any]:
+    """Return what a ledger keeps of a run: the events of one round; it counts the rounds itself.
+
+    Args:
+        events: of one round.
+        trajectories: of each unit that the run may read: the first, and the one after the last
+            (None: whatever follows). Not given: all.
+        policies: digest of the policies that the run hosts; stays in the ledger.
+    """
+    kept: dict[str, Any] = {
+        "kind": ROUNDS,
+        "events": [one.model_dump(mode="json") for one in events],
+    }
+    if trajectories is not None:
+        kept[TRAJECTORIES] = list(trajectories)
+    if policies is not None:
+        kept[POLICIES] = policies
+    return kept
 
 
 def repeated(event: Event, times: int) -> Event:

@@ -10,6 +10,7 @@ from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.accounting import epsilon as epsilon_of
 from distributed_privrl.privacy.events import PureDpEvent
+from distributed_privrl.privacy.laplace_tails import wrong_answer
 from distributed_privrl.privacy.units import Relation
 
 Variant = Literal["tight", "paper"]
@@ -66,21 +67,6 @@ def constants(
     )
     noise = float(best.x)
     return (cost - 2 * noise, noise, noise), margin_of(failure, 1 / noise, 1 / noise), failure
-
-
-def wrong_answer(margin: float, threshold_scale: float, query_scale: float) -> float:
-    """Return P(query noise - threshold noise >= margin), exactly, for a margin of at least 0.
-
-    Example:
-        >>> wrong_answer(0.0, 1.0, 2.0)
-        0.5
-    """
-    a, b = threshold_scale, query_scale
-    if abs(a - b) <= 1e-6 * max(a, b):
-        wide = max(a, b)
-        return math.exp(-margin / wide) * (0.5 + margin / (4 * wide))
-    squares = (b**2 * math.exp(-margin / b), a**2 * math.exp(-margin / a))
-    return (squares[0] - squares[1]) / (2 * (b**2 - a**2))
 
 
 def margin_of(failure: float, threshold_scale: float, query_scale: float) -> float:

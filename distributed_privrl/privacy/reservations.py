@@ -73,12 +73,12 @@ def check_reservations(
 
 
 def _check_certified(certificate: Certificate, ledger: ReservationLedger, path: Path) -> None:
-    """Refuse any rewrite: each entry knows the digest of the one certificate that states it."""
+    """Refuse any rewrite: each entry knows the digests of the certificates that state it."""
     for entry_id in certificate.ledger_entries:
         entry = ledger.reserved(entry_id)
         if entry is None or entry.certificate_digest is None:
             raise VerificationError(f"{path}: the ledger has no certificate for entry {entry_id!r}")
-        if entry.certificate_digest != certificate.digest:
+        if certificate.digest not in (entry.certificate_digest, *entry.beside_digests):
             raise VerificationError(
                 f"{path}: the ledger has another certificate for entry {entry_id!r}, with digest"
                 f" {entry.certificate_digest}"

@@ -6,7 +6,8 @@ sparse vector technique releases the longest prefix before the first count that 
 
 Why a draw is (epsilon, failure)-DP, epsilon = ``epsilon_draw + epsilon_threshold + epsilon_query``.
 Let P be the law of its output for a set of n experts, Q that for a neighbour, with one expert less
-or more; ``w(prefix)``, at least its count, the sum of the experts' true odds to take its actions.
+or more; ``w(prefix)``, at least its count, the sum of these experts' true odds to take its actions:
+experts that cannot be drawn are none of the n, and count nowhere.
 
 1. *Queries.* Counts of neighbours differ by at most 1, all in the same direction. With one expert
    less, the threshold is lowered by 1 (``epsilon_threshold``): every answer "above" stays at least
@@ -52,19 +53,20 @@ from numpy.typing import NDArray
 from distributed_privrl.core.checks import check_delta, check_positive
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.events import (
+    LONGEST_PREFIX,
     PREFIX_ROUNDING,
     STABLE_PREFIX,
     ApproximateDpEvent,
     Event,
     PureDpEvent,
 )
+from distributed_privrl.privacy.laplace_tails import wrong_answer
 from distributed_privrl.privacy.noise import NoiseSource, lattice_granularity
 from distributed_privrl.privacy.prefix_costs import (
     OVERFLOW_SHARE,
     Variant,
     constants,
     overflow_cost,
-    wrong_answer,
 )
 
 SMALLEST_POOL = 4
@@ -88,6 +90,7 @@ class StablePrefixes:
         margin: by which the threshold is above theta.
         failure: bound on the probability that the margin does not suffice for one query.
         release_pool: trajectories a of each expert that draws may use.
+        first_trajectory: the first of them.
 
     Raises:
         ConfigError: a value is out of range, or nothing can ever be released.
@@ -116,6 +119,7 @@ class StablePrefixes:
     margin: float
     failure: float
     release_pool: int
+    first_trajectory: int = 0
 
     def __post_init__(self) -> None:
         for name in ("epsilon_draw", "epsilon_threshold", "epsilon_query", "margin"):
@@ -245,6 +249,7 @@ class StablePrefixes:
             "draws": self.draws,
             "max_length": self.max_length,
             "release_pool": self.release_pool,
+            "first_trajectory": self.first_trajectory,
             "epsilon_draw": self.epsilon_draw,
             "epsilon_threshold": self.epsilon_threshold,
             "epsilon_query": self.epsilon_query,
@@ -335,5 +340,10 @@ def _check_public(experts: int, probability: float, draws: int, max_length: int)
     check_positive("experts", experts)
     check_positive("draws", draws)
     check_positive("max_length", max_length)
+    if max_length > LONGEST_PREFIX:
+        raise ConfigError(
+            f"max_length={max_length} is above {LONGEST_PREFIX}: probabilities in float32 would be"
+            " rounded by more than the threshold allows for"
+        )
     if not 0 < probability <= 0.5:
         raise ConfigError(f"minimum_probability must lie in (0, 1/2], got {probability!r}")

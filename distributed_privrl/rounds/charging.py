@@ -1,7 +1,7 @@
 """Charging a run's private rounds and its noisy count; the stages of its certificate."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -11,6 +11,7 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger.budgets import budget_line
+from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.mechanisms import noisy_count
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
@@ -174,22 +175,43 @@ def open_charge(data: DataConfig, context: RunContext, plan: Plan) -> None:
     Raises:
         BudgetError: there is no budget, it would be exceeded, or the account's deltas would add up
             to 1/units.
-        UnsafeError: the budget is for another unit or relation.
+        UnsafeError: the budget is for another unit or relation, or trajectories are not free.
     """
-    if plan.budget is None:
-        return
-    context.ledger.open_run(
-        run_id=context.run_id,
-        dataset=data.sensitive,
-        fingerprint=context.fingerprint,
-        unit=plan.budget.unit,
-        relation=plan.budget.relation,
-        epsilon=plan.budget.epsilon,
-        delta=plan.budget.delta,
-        max_rounds=plan.max_rounds,
-        event=charged_rounds(plan.events(1)),
-        units=plan.units.value,
-    )
+    open_charges(data, [(context, plan)])
+
+
+def open_charges(
+    data: DataConfig,
+    parts: Sequence[tuple[RunContext, Plan]],
+    *,
+    policies: str | None = None,
+) -> None:
+    """Hold the costs of a run's parts, all or none; otherwise as `open_charge`.
+
+    Args:
+        data: says which dataset.
+        parts: context and plan of each, with one ledger.
+        policies: digest of the policies that the run hosts.
+    """
+    charges = [
+        Charge(
+            entry_id=context.run_id,
+            kind="rounds",
+            dataset=data.sensitive,
+            fingerprint=context.fingerprint,
+            unit=plan.budget.unit,
+            relation=plan.budget.relation,
+            epsilon=plan.budget.epsilon,
+            delta=plan.budget.delta,
+            max_rounds=plan.max_rounds,
+            event=charged_rounds(plan.events(1), trajectories=plan.trajectories, policies=policies),
+            units=plan.units.value,
+        )
+        for context, plan in parts
+        if plan.budget is not None
+    ]
+    if charges:
+        parts[0][0].ledger.open_together(charges)
 
 
 def settle_charge(

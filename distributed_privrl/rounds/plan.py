@@ -69,11 +69,14 @@ class Plan(ABC):
         units: number of units, declared or counted with noise.
         budget: what the run may cost; None without privacy.
         accountant: that calibrated it.
+        trajectories: of each unit that the run may read: the first, and the one after the last
+            (None: whatever follows); None: all, and nobody asks.
     """
 
     units: UnitCount
     budget: PrivacyBudget | None
     accountant: Literal["pld", "rdp"]
+    trajectories: tuple[int, int | None] | None = None
 
     @property
     @abstractmethod

@@ -206,7 +206,12 @@ def test_a_damaged_block_is_named(store: DatasetStore) -> None:
 
 def test_grids_are_the_papers() -> None:
     sizes = {name: len(grid) for name, grid in GRIDS.items()}
-    assert sizes == {"CartPole-v1": 1000, "Acrobot-v1": 1000, "privrl/HIVTreatment-v0": 2000}
+    assert sizes == {
+        "CartPole-v1": 1000,
+        "Acrobot-v1": 1000,
+        "LunarLander-v3": 1000,
+        "privrl/HIVTreatment-v0": 2000,
+    }
     spread = GRIDS["privrl/HIVTreatment-v0"].settings(3000, Streams(0))
     assert {name: len(set(values)) for name, values in spread.items()} == {
         "first_penalty": 50,

@@ -74,8 +74,10 @@ def test_configurations_are_the_variants_they_are_called() -> None:
         "primorl_cartpole_balance",
         "primorl_cartpole_swingup",
         "mopo_pendulum",
+        "expert_acrobot",
         "expert_cartpole",
         "expert_hiv",
+        "expert_lunarlander",
     }
     assert loaded["pdp_diffusion"].training.pretraining.curiosity_rate == 0
     assert loaded["dpdm"].training.pretraining.steps == 0

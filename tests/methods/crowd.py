@@ -90,6 +90,7 @@ def write_crowd(
     policies: ExpertPolicies,
     trajectories: Trajectories,
     logs: np.ndarray,
+    environment: str = "CartPole-v1",
     **facts: Any,
 ) -> None:
     """Write a dataset of experts; ``facts`` change what its metadata say."""
@@ -101,13 +102,14 @@ def write_crowd(
         shared_policy=False,
         log_probabilities=True,
     ).as_metadata()
+    made = gymnasium.make(environment)
     store.write_trajectories(
         DATASET,
         trajectories,
-        observation_space=gymnasium.make("CartPole-v1").observation_space,
-        action_space=gymnasium.spaces.Discrete(2),
+        observation_space=made.observation_space,
+        action_space=made.action_space,
         layout="packed",
-        environment="CartPole-v1",
+        environment=environment,
         unit_column=UNIT_COLUMN,
         metadata={
             EXPERTS_KEY: {**about, **facts},

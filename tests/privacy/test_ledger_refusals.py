@@ -79,6 +79,22 @@ def test_an_entry_is_certified_once_and_only_when_it_is_settled(ledger):
         ledger.certify("?", "1" * 64)
 
 
+def test_a_dataset_beside_has_one_certificate_of_its_own(ledger):
+    """It neither takes the place of the run's certificate nor is replaced by another."""
+    open_run(ledger)
+    with pytest.raises(UnsafeError, match="settle it"):
+        ledger.certify("run", "2" * 64, output="a/b-v0")
+    ledger.settle("run", reserved_rounds=0, epsilon=0.0, delta=0.0)
+    ledger.certify("run", "1" * 64)
+    for _ in range(2):
+        ledger.certify("run", "2" * 64, output="a/b-v0")
+    ledger.certify("run", "3" * 64, output="a/c-v0")
+    with pytest.raises(UnsafeError, match="another certificate for a/b-v0 already"):
+        ledger.certify("run", "1" * 64, output="a/b-v0")
+    entry = ledger.reserved("run")
+    assert (entry.certificate_digest, entry.beside_digests) == ("1" * 64, ("2" * 64, "3" * 64))
+
+
 def test_a_ledger_of_an_older_format_is_refused_in_one_line(tmp_path):
     Ledger(url_of(tmp_path)).close()
     with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:

@@ -10,14 +10,25 @@ from scipy.stats import binom, laplace
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import epsilon as epsilon_of
-from distributed_privrl.privacy.events import EVENTS, PureDpEvent, stable_prefix_epsilon
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.events import (
+    EVENTS,
+    LONGEST_PREFIX,
+    PREFIX_ROUNDING,
+    Event,
+    ParallelEvent,
+    PureDpEvent,
+    RepeatAndSelectEvent,
+    stable_prefix_epsilon,
+    stable_prefix_failure,
+)
+from distributed_privrl.privacy.laplace_tails import wrong_answer
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.prefix_costs import (
     OVERFLOW_SHARE,
     draw_epsilon,
     margin_of,
     overflow_cost,
-    wrong_answer,
 )
 from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_prefixes
 from distributed_privrl.privacy.units import Relation
@@ -243,6 +254,15 @@ def test_the_event_recomputes_its_epsilon() -> None:
         {"stable_count": 10.0},
         {"query_scale": "large"},
         {"threshold_scale": math.nan},
+        {"margin": 20.0},
+        {"margin": -1.0},
+        {"margin": math.nan},
+        {"failure": 1e-9},
+        {"failure": 0.5},
+        {"failure": 0},
+        {"max_length": 0},
+        {"max_length": 2048},
+        {"max_length": "long"},
     ],
 )
 def test_an_event_below_its_derivation_is_refused(change: dict[str, object]) -> None:
@@ -254,6 +274,38 @@ def test_an_event_below_its_derivation_is_refused(change: dict[str, object]) -> 
         PureDpEvent(epsilon=event.epsilon * 0.99, derivation=event.derivation)
 
 
+@pytest.mark.parametrize("variant", ["tight", "paper"])
+def test_a_stage_states_the_failures_beside_the_epsilon(variant: str) -> None:
+    one = made(variant=variant)
+    assert stable_prefix_failure(one.draw_events()[0].derivation) == one.draw_failure  # type: ignore[union-attr]
+
+    def stage(*events: Event) -> Stage:
+        return Stage(
+            name="filter",
+            dataset="a/b-v0",
+            unit="expert",
+            relation=Relation.POLICY_LEVEL,
+            units=M,
+            units_source="declared",
+            accountant="pld",
+            delta=DELTA,
+            events=events,
+        )
+
+    pure, failures, overflow = one.events()
+    assert stage(pure, failures, overflow).events == (pure, failures, overflow)
+    less = failures.model_copy(update={"delta": one.draw_failure * 0.9})
+    fewer = failures.model_copy(update={"count": 24})
+    wrong: list[tuple[Event, ...]] = [(pure,), (pure, overflow), (pure, less), (pure, fewer)]
+    for events in wrong:
+        with pytest.raises(ValidationError, match="approximate_dp"):
+            stage(*events)
+        with pytest.raises(ValidationError, match="approximate_dp"):
+            stage(ParallelEvent(branches=((), events)))
+        with pytest.raises(ValidationError, match="approximate_dp"):
+            stage(RepeatAndSelectEvent(distribution="poisson", mean=2.0, events=events))
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
@@ -262,6 +314,7 @@ def test_an_event_below_its_derivation_is_refused(change: dict[str, object]) -> 
         ({"experts": 0}, ConfigError, "experts"),
         ({"draws": 0}, ConfigError, "draws"),
         ({"max_length": 0}, ConfigError, "max_length"),
+        ({"max_length": 2048}, ConfigError, "max_length=2048 is above 2047"),
         ({"delta": 0.0}, ConfigError, "delta"),
         ({"epsilon": -1.0}, ConfigError, "epsilon"),
         ({"variant": "loose"}, ConfigError, "variant"),
@@ -272,6 +325,12 @@ def test_what_public_facts_rule_out_is_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         made(**changes)
+
+
+def test_rounding_of_the_longest_prefix_is_paid_for() -> None:
+    """Half of what theta is enlarged by; the other half is for p_min's own rounding."""
+    assert (1 + 2.0**-22) ** LONGEST_PREFIX - 1 < PREFIX_ROUNDING / 2 * 1.001
+    assert made(max_length=LONGEST_PREFIX).threshold > 0
 
 
 def test_a_threshold_above_the_experts_is_told() -> None:

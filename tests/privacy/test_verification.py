@@ -181,6 +181,7 @@ class Entry:
     epsilon: float = 5.0
     delta: float = 1e-6
     certificate_digest: str | None = None
+    beside_digests: tuple[str, ...] = ()
     event: dict[str, Any] = field(default_factory=lambda: one_round())
 
 

@@ -7,22 +7,26 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import PLAIN
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import ALGORITHMS, configured
-from distributed_privrl.methods.expert.config import AgentModelConfig, LocalExpertConfig
+from distributed_privrl.methods.expert.config import (
+    AgentModelConfig,
+    ExpertDataConfig,
+    LocalExpertConfig,
+)
 from distributed_privrl.rounds.encoders import bounds_of, public_encoder
 from distributed_privrl.rounds.ensemble_clipping import EnsembleClip, EnsembleLayout
 from distributed_privrl.rounds.federated import FederatedConfig, FederatedUpdate
@@ -43,6 +47,23 @@ def algorithm_of(model: AgentModelConfig) -> Algorithm[Any, Any]:
     return configured(ALGORITHMS[model.agent], {**model.options, "hidden": list(model.hidden)})
 
 
+def levels_of(data: ExpertDataConfig, store: DatasetStore) -> ActionLevels | None:
+    """Return the levels that stand for a dataset's Box actions; None: it is used as it is.
+
+    Raises:
+        ConfigError: they are not of its actions, or a Box's actions have none.
+    """
+    actions = store.info(data.sensitive).action_space
+    if data.action_levels is not None:
+        return ActionLevels.of(data.action_levels, actions)
+    if isinstance(actions, Box):
+        raise ConfigError(
+            f"{data.sensitive} has actions {actions}: declare data.action_levels, a list for each"
+            " of their columns"
+        )
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentFacts:
     """All that is public about a run's agent; picklable.
@@ -61,7 +82,7 @@ class AgentFacts:
 
     @classmethod
     def of(
-        cls, model: AgentModelConfig, data: DataConfig, store: DatasetStore, *, seed: int
+        cls, model: AgentModelConfig, data: ExpertDataConfig, store: DatasetStore, *, seed: int
     ) -> "AgentFacts":
         """Return the facts of a run.
 
@@ -77,12 +98,16 @@ class AgentFacts:
         Privacy: reads the sensitive dataset's spaces, none of its rows.
         """
         algorithm = algorithm_of(model)
-        algorithm.check_actions(store.info(data.sensitive).action_space)
+        encoder = public_encoder(data, store, coding=PLAIN)
+        levels = levels_of(data, store)
+        if levels is not None:
+            encoder = encoder.with_levels(levels)
+        algorithm.check_actions(encoder.action_space)
         bounds = bounds_of(data, store)
         largest = max(abs(float(bounds.low[-1])), abs(float(bounds.high[-1])))
         return cls(
             algorithm=algorithm,
-            encoder_json=public_encoder(data, store, coding=PLAIN).to_json(),
+            encoder_json=encoder.to_json(),
             reward_factor=model.reward_scale / (largest or 1.0),
             seed=seed,
         )
@@ -125,7 +150,7 @@ class AgentFacts:
         """Return the policy of trained numbers ``(P,)``; its normalisation is public."""
         networks = self.networks()
         FlatParameters(networks).load(parameters)
-        encoder = self.encoder
+        encoder, levels = self.encoder, self.encoder.levels
         columns = encoder.layout.blocks["observation"]
         return Policy(
             *self.algorithm.acting(networks),
@@ -134,7 +159,8 @@ class AgentFacts:
                 spread=encoder.scaling.scale[columns].astype("float32"),
             ),
             observation_space=encoder.observation_space,
-            action_space=encoder.action_space,
+            action_space=encoder.action_space if levels is None else levels.box,
+            levels=levels,
         )
 
     def about(self) -> dict[str, Any]:

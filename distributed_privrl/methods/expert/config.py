@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from distributed_privrl.core.config import (
+    DataConfig,
     DatasetId,
     EvaluationConfig,
     PolicyOutputConfig,
@@ -19,6 +20,16 @@ from distributed_privrl.rounds.plan import RoundsConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
+
+
+class ExpertDataConfig(DataConfig):
+    """What the run reads."""
+
+    action_levels: tuple[tuple[float, ...], ...] | None = Field(
+        default=None,
+        description="of Box actions: public levels of each column; an action counts as the nearest"
+        " ones, and the policy takes their combinations",
+    )
 
 
 class ExpertPrivacyConfig(PrivacyConfig):
@@ -50,6 +61,10 @@ class FilterConfig(StrictModel):
         default=None,
         description="trajectories of each expert that the filter alone uses (default: the fewest"
         " that suffice)",
+    )
+    first_trajectory: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="first one of each expert that the filter uses; earlier ones are another run's",
     )
     spare: Annotated[int, Field(ge=0)] = Field(
         default=1, description="draws paid for so that a crash does not end the run"
@@ -97,6 +112,11 @@ class ExpertTraining(RoundsConfig):
     stable_steps: Annotated[int, Field(ge=0)] = Field(
         default=1, description="noiseless steps on the released prefixes after each round"
     )
+    skip_trajectories: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="first trajectories of each expert that a run without a filter leaves out, as"
+        " another run's filter uses them",
+    )
     local: Literal["gradient", "federated"] = Field(
         default="gradient",
         description="an expert's vector: the mean gradient over its transitions, or how far local"
@@ -142,6 +162,7 @@ class ExpertConfig(RunConfig):
     """A policy from many experts' trajectories that hides each expert's policy."""
 
     method: Literal["expert"] = "expert"
+    data: ExpertDataConfig
     privacy: ExpertPrivacyConfig
     filter: FilterConfig = FilterConfig()
     model: AgentModelConfig = AgentModelConfig()
@@ -158,4 +179,9 @@ class ExpertConfig(RunConfig):
     def _something_releases(self) -> Self:
         if self.output.dataset is not None and not self.filter_share:
             raise ValueError("output.dataset needs the filter: set privacy.epsilon, filter.share")
+        if self.training.skip_trajectories and self.filter_share:
+            raise ValueError(
+                "training.skip_trajectories is for runs without a filter: rounds leave out what"
+                " theirs uses; set filter.share=0, or filter.first_trajectory"
+            )
         return self

@@ -19,6 +19,8 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, StorageErro
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.methods.expert.hosting import HostSpec
+from distributed_privrl.methods.expert.pools import ExpertPools, padded
 from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 
@@ -58,7 +60,7 @@ class SecretDraws:
     Experts are drawn independently and uniformly, from AES in counter mode under a key of the
     operating system's entropy. Key and number of draws started lie in one file of the run's private
     folder, written before each draw: a draw that a crash undid is never made again, so that no
-    trajectory is used twice.
+    trajectory is used twice. Once the run has settled, `forget_order` drops the key.
 
     Args:
         folder: the run's private folder.
@@ -89,6 +91,7 @@ class SecretDraws:
 
         Raises:
             BudgetError: all draws that are paid for were started.
+            UnsafeError: the order was forgotten.
             StorageError: the file cannot be written; nothing was drawn.
         """
         index = self._started
@@ -96,6 +99,8 @@ class SecretDraws:
             raise BudgetError(
                 f"all {self._draws} draws that are paid for were started: raise filter.spare"
             )
+        if self._key is None:
+            raise UnsafeError(f"{self._path} has no key, the run has settled: start a new run")
         folder = self._path.parent
         with storage_errors(f"write {folder}"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,19 +115,37 @@ class SecretDraws:
 
     def order(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the experts of all draws, (T,), among those that are ``live``: private."""
+        assert self._key is not None
         generator = np.random.Generator(AESCounter(key=int.from_bytes(self._key, "big")))
         return live[generator.integers(len(live), size=self._draws)]
 
-    def _read(self) -> tuple[bytes, int]:
+    def _read(self) -> tuple[bytes | None, int]:
         try:
             with storage_errors(f"read {self._path}"):
                 content = json.loads(self._path.read_text())
-            return bytes.fromhex(content["key"]), int(content["started"])
+            key = None if set(content) == {"started"} else bytes.fromhex(content["key"])
+            return key, int(content["started"])
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
                 f"{self._path} is damaged, and which trajectories were used is not known: start a"
                 " new run"
             ) from error
+
+
+def forget_order(private: Path) -> None:
+    """Keep the number of draws alone, once no more will be made; who was drawn is then unknown.
+
+    Args:
+        private: the run's private folder.
+
+    Raises:
+        StorageError: the file cannot be read or written.
+    """
+    path = private / DRAWS_FILE
+    if path.exists():
+        with storage_errors(f"read {path}"):
+            started = int(json.loads(path.read_text())["started"])
+        write_atomically(path, json.dumps({"started": started}), mode=0o600)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +172,10 @@ class SvtFilter:
         and returned is released: the states, actions and rewards of stable prefixes, with the state
         after each, and how many steps each draw released; nothing of the step after a prefix, and
         nothing of whose trajectory it is. A draw whose expert's pool is used up, or for which there
-        is no expert, releases nothing. Raw counts and the order of draws stay in the run's private
-        folder.
+        is no expert, releases nothing; hosts are asked and noise is drawn all the same, always for
+        ``max_length`` steps. Its process reads the trajectories of drawn experts itself; hosts are
+        told states and actions, not whose. Raw counts and the order of draws stay in the run's
+        private folder.
 
     Args:
         settings: see there.
@@ -168,6 +193,7 @@ class SvtFilter:
         self._released: Trajectories | None = None
         self._lengths: list[int] = []
         self._live: NDArray[np.int64] | None = None
+        self._pools: ExpertPools | None = None
 
     def step(self, index: int, workers: WorkerGroup, noise: NoiseSource | None) -> None:
         """Draw a trajectory and add its stable prefix to what is released.
@@ -189,26 +215,35 @@ class SvtFilter:
         if self._live is None:
             self._live = np.flatnonzero(np.concatenate(workers.call("describe")))
         draw = self._order.start(self._live)
-        steps = 0
-        if draw.expert is not None and draw.number < self.settings.prefixes.release_pool:
-            steps = self._filter(draw, workers, noise)
+        if self._pools is None:
+            self._pools = self._read(self._live, workers)
+        drawn = self._pools.drawn(draw.expert, draw.number)
+        steps = self._stable_steps(draw, drawn, workers, noise)
         self._lengths.append(steps)
-
-    def _filter(self, draw: Draw, workers: WorkerGroup, noise: NoiseSource) -> int:
-        """Release the stable prefix of the drawn trajectory; return its number of steps."""
-        asked = {"expert": draw.expert, "number": draw.number}
-        drawn = next(one for one in workers.call("drawn", asked) if one is not None)
-        counts = np.sum(
-            workers.call(
-                "prefix_counts", {"observations": drawn.observations, "actions": drawn.actions}
-            ),
-            axis=0,
-        )
-        steps = self.settings.prefixes.stable_steps(counts, noise, tag=draw.index)
-        self._keep_counts(draw, counts, steps)
         if steps:
             self._add(_ended(drawn.cut(np.array([steps]))))
-        return steps
+
+    def _read(self, live: NDArray[np.int64], workers: WorkerGroup) -> ExpertPools:
+        """Return the pools of all experts that the run draws; whose they are reaches no host."""
+        spec: HostSpec = workers.call("built_from")[0]
+        units = np.concatenate(workers.call("units"))
+        drawn = np.unique(self._order.order(live)) if len(live) else live
+        return ExpertPools(
+            spec.pool, drawn, units[drawn], actions=spec.actions, release_pool=spec.release_pool
+        )
+
+    def _stable_steps(
+        self, draw: Draw, drawn: Trajectories, workers: WorkerGroup, noise: NoiseSource
+    ) -> int:
+        """Return how many steps are released; as much work whatever was drawn."""
+        prefixes, steps = self.settings.prefixes, len(drawn.actions)
+        states, actions = padded(drawn, prefixes.max_length)
+        counts = np.sum(
+            workers.call("prefix_counts", {"observations": states, "actions": actions}), axis=0
+        )
+        stable = min(prefixes.stable_steps(counts, noise, tag=draw.index), steps)
+        self._keep_counts(draw, counts[:steps], stable)
+        return stable
 
     def _add(self, prefix: Trajectories) -> None:
         parts = [prefix] if self._released is None else [self._released, prefix]
@@ -219,7 +254,8 @@ class SvtFilter:
         """Write raw counts where the owner's private report reads them; never for release."""
         path = self.settings.private / COUNTS_FILE
         kept = read_counts(self.settings.private)
-        kept[draw.index] = (counts, steps)
+        if len(counts):
+            kept[draw.index] = (counts, steps)
         rows = [
             {"draw": number, "steps": length, "counts": values.tolist()}
             for number, (values, length) in kept.items()
@@ -258,8 +294,11 @@ class SvtFilter:
                 f"{self.settings.private / DRAWS_FILE} does not know of {steps_done} draws that"
                 " were made: put it back, or start a new run"
             )
-        self._lengths = [int(length) for length in lengths]
-        self._released = released_prefixes(tensors)
+        released = released_prefixes(tensors)
+        rows = [] if released is None else released.lengths.tolist()
+        if lengths[lengths > 0].tolist() != rows:
+            raise ConfigError("tensors must hold as many steps as their lengths say")
+        self._lengths, self._released = [int(length) for length in lengths], released
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,9 @@
 Reference: paper 004, section 4 (the count of algorithm 1).
 """
 
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -22,9 +23,10 @@ from distributed_privrl.agents.experts import (
     expert_files,
 )
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.spaces import empty_part
+from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.data.trajectories import Trajectories, no_trajectories
+from distributed_privrl.methods.expert.pools import ExpertPools, PoolSource
 
 ROWS_AT_ONCE = 400
 """Rows of one forward: as many as still fit into a core's caches."""
@@ -67,8 +69,6 @@ class SinglePolicies:
 
 PolicySource: TypeAlias = Callable[[], Sequence[HostedPolicies]]
 """Loads a host's policies in its own process, in the order of the experts; picklable."""
-PoolSource: TypeAlias = Callable[[NDArray[np.uint64]], Trajectories]
-"""Loads units' trajectories for draws, each unit's in a fixed order; picklable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,35 +108,43 @@ class StoredPolicies:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPool:
-    """The first ``release_pool`` trajectories of each expert of a dataset (pool A).
+    """``release_pool`` trajectories of each expert of a dataset (pool A).
 
     Args:
         root: folder of the dataset store.
         dataset: its id.
-        release_pool: a; whatever follows is not read here.
+        release_pool: a; whatever follows is not used here.
         max_length: trajectories are cut after so many steps.
+        levels: that stand for Box actions: trajectories hold positions of their combinations.
+        first_trajectory: of each expert's; those before it are another run's.
     """
 
     root: str
     dataset: str
     release_pool: int
     max_length: int
+    levels: ActionLevels | None = None
+    first_trajectory: int = 0
 
     def __call__(self, unit_ids: NDArray[np.uint64]) -> Trajectories:
         """Read them as a stream; memory is that of the pool and one chunk."""
         store = DatasetStore(Path(self.root))
         taken: dict[int, int] = {}
-        parts = [_no_trajectories(store, self.dataset)]
+        info = store.info(self.dataset)
+        parts = [no_trajectories(info.observation_space, info.action_space)]
         for chunk in store.iter_trajectories(
             self.dataset, unit=UNIT_COLUMN, keep=lambda ids: np.isin(ids, unit_ids)
         ):
             wanted = []
             for position, unit in enumerate(chunk.unit_ids.tolist()):
+                number = taken.get(unit, 0) - self.first_trajectory
                 taken[unit] = taken.get(unit, 0) + 1
-                if taken[unit] <= self.release_pool:
+                if 0 <= number < self.release_pool:
                     wanted.append(position)
             parts.append(chunk.select(wanted))
         pool = Trajectories.concatenate(parts)
+        if self.levels is not None:
+            pool = replace(pool, actions=self.levels.cells(pool.actions))
         return pool.cut(np.full(len(pool), self.max_length))
 
 
@@ -170,6 +178,8 @@ def host_specs(
     minimum_probability: float,
     release_pool: int,
     max_length: int,
+    levels: ActionLevels | None = None,
+    first_trajectory: int = 0,
 ) -> list[HostSpec]:
     """Return what ``hosts`` hosts of a dataset's experts are built from, in order.
 
@@ -181,11 +191,14 @@ def host_specs(
         minimum_probability: p_min.
         release_pool: trajectories of each expert that draws may use.
         max_length: L.
+        levels: that stand for Box actions.
+        first_trajectory: of each expert's that draws may use.
 
     Raises:
         ConfigError: no such dataset, its actions are not Discrete, or a number below one.
     """
-    root, actions = str(store.root.absolute()), store.info(dataset).action_space
+    root = str(store.root.absolute())
+    actions = store.info(dataset).action_space if levels is None else levels.space
     if not isinstance(actions, Discrete):
         raise ConfigError(f"{dataset} has actions {actions}: prefixes need Discrete ones")
     if experts < 1 or hosts < 1:
@@ -195,7 +208,12 @@ def host_specs(
         HostSpec(
             policies=StoredPolicies(root=root, dataset=dataset, start=start, stop=stop),
             pool=StoredPool(
-                root=root, dataset=dataset, release_pool=release_pool, max_length=max_length
+                root=root,
+                dataset=dataset,
+                release_pool=release_pool,
+                max_length=max_length,
+                levels=levels,
+                first_trajectory=first_trajectory,
             ),
             first=start,
             actions=int(actions.n),
@@ -210,53 +228,55 @@ class ExpertHost:
     """Hosts experts, their policies and their trajectories for draws; holds no state of a run.
 
     Privacy:
-        Unit: an expert. Relation: ``policy_level``. An expert adds a number in [0, 1] to each
-        count, which never grows along a trajectory, so that one expert moves every count by at
-        most 1, in one direction. It counts for a prefix only if its probabilities are well-formed
+        Unit: an expert. Relation: ``policy_level``. An expert that can be drawn adds a number in
+        [0, 1] to each count, which never grows along a trajectory, so that one expert moves every
+        count by at most 1, in one direction; one that cannot be drawn adds nothing, for no odds of
+        its own would bound that. It counts for a prefix only if its probabilities are well-formed
         (finite, their sum one) and at least p_min at each of the prefix's states, the one after it
-        included unless the trajectory ends there; its true odds then bound what it adds. From the
-        first state where they are not, it counts for nothing: no error, no message, no other
-        shape. One that fails altogether counts nowhere. All that is returned is raw, for the
-        filter's process alone.
+        included; its true odds then bound what it adds. From the first state where they are not,
+        it counts for nothing: no error, no message, no other shape. One that fails altogether
+        counts nowhere, and what it does to its own copy of the states reaches no other. All that
+        is returned is raw, for the filter's process alone.
 
     Args:
         spec: what it hosts.
     """
 
     def __init__(self, spec: HostSpec) -> None:
-        self._first, self._actions = spec.first, spec.actions
+        self._actions = spec.actions
         self._least = spec.minimum_probability * (1 - TOLERANCE)
         self._experts: list[tuple[HostedPolicies, int]] = []
         ids = []
         for part in spec.policies():
             self._experts += [(part, index) for index in range(len(part.unit_ids))]
             ids.append(part.unit_ids)
-        units = np.concatenate([np.empty(0, np.uint64), *ids])
-        self._trajectories = spec.pool(units)
-        self._pools = _usable_pools(self._trajectories, units, spec)
+        self._spec, self._units = spec, np.concatenate([np.empty(0, np.uint64), *ids])
+        self.pools = ExpertPools(
+            spec.pool,
+            spec.first + np.arange(len(self._units)),
+            self._units,
+            actions=spec.actions,
+            release_pool=spec.release_pool,
+        )
+        self._live = torch.from_numpy(self.pools.live)
 
     def describe(self) -> NDArray[np.bool_]:
         """Return which of its experts can be drawn, (E,): private, for the filter alone.
 
-        One that cannot is null: it lacks trajectories, or they hold what no environment gave
-        (numbers that are not finite, actions that do not exist). This depends on no policy. A
-        policy that is malformed somewhere does not make its expert null as a whole: to leave out
-        experts by the states that their trajectories happened to visit would change the law of
-        the others' trajectories.
+        One that cannot is null, or was made null: it has fewer trajectories than a pool needs.
+        This depends on no policy, and on nothing that a trajectory holds: to leave out experts by
+        the states that their trajectories happened to visit would change the law of the others'
+        trajectories. Bad rows cut the trajectory that holds them: see `cut_before_bad_rows`.
         """
-        return np.array([len(pool) > 0 for pool in self._pools], np.bool_)
+        return self.pools.live
 
-    def drawn(self, expert: int, number: int) -> Trajectories | None:
-        """Return one trajectory of an expert's pool; None if it is another host's expert.
+    def units(self) -> NDArray[np.uint64]:
+        """Return its experts' units in the dataset, (E,)."""
+        return self._units
 
-        Args:
-            expert: its number among all.
-            number: position in the pool, from 0 on.
-        """
-        local = expert - self._first
-        if not 0 <= local < len(self._pools):
-            return None
-        return self._trajectories.select([self._pools[local][number]])
+    def built_from(self) -> HostSpec:
+        """Return references and public facts, by which the filter reads what it draws itself."""
+        return self._spec
 
     def prefix_counts(
         self, observations: NDArray[np.generic], actions: NDArray[np.int64]
@@ -264,7 +284,8 @@ class ExpertHost:
         """Return how many of its experts would have taken each prefix of a trajectory.
 
         Args:
-            observations: ``(K + 1, O)``, the last one after the last action.
+            observations: ``(K + 1, O)``, the last one after the last action: an expert counts for
+                a prefix where it is well-formed at the state after it, too.
             actions: ``(K,)``.
 
         Returns:
@@ -273,77 +294,53 @@ class ExpertHost:
         """
         steps = len(actions)
         counts = torch.zeros(steps, dtype=torch.float64)
-        states = torch.as_tensor(observations[:steps])
+        states = torch.tensor(observations)
         chosen = torch.as_tensor(actions)
         with torch.inference_mode():
             for start in range(0, len(self._experts), EXPERTS_AT_ONCE):
-                some = self._experts[start : start + EXPERTS_AT_ONCE]
-                table = torch.stack([self._table(expert, states) for expert in some])
-                counts += _counted(table, chosen, self._least)
+                part = slice(start, start + EXPERTS_AT_ONCE)
+                table = torch.stack([self._table(expert, states) for expert in self._experts[part]])
+                counts += _counted(table, chosen, self._least, self._live[part])
         return np.asarray(counts.numpy() * COUNT_UNIT, np.float64)
 
     def _table(self, expert: tuple[HostedPolicies, int], states: Tensor) -> Tensor:
-        """Return log-probabilities (K, A), not numbers where the policy fails."""
+        """Return log-probabilities (K + 1, A), not numbers where the policy fails."""
         policies, index = expert
         shape = (len(states), self._actions)
         try:
-            starts = range(0, len(states), ROWS_AT_ONCE)
-            rows = [states[start : start + ROWS_AT_ONCE] for start in starts]
-            parts = [policies.log_probabilities(index, one) for one in rows]
-            table = parts[0] if len(parts) == 1 else torch.cat(parts)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                rows = torch.split(states.clone(), ROWS_AT_ONCE)
+                parts = [_numbers(policies.log_probabilities(index, one)) for one in rows]
+                table = torch.cat(parts)
             if tuple(table.shape) == shape:
-                return table.float()
+                return table
         except Exception:  # whatever an expert's code does stays without a trace
             pass
         return torch.full(shape, torch.nan)
 
 
-def _counted(table: Tensor, actions: Tensor, least: float) -> Tensor:
-    """Return the count of each prefix in `COUNT_UNIT`, (K,), from log-probabilities (E, K, A)."""
+def _numbers(answer: object) -> Tensor:
+    """Return a policy's answer as float32 if it is an ordinary tensor of real numbers.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not isinstance(answer, Tensor) or not answer.is_floating_point() or answer.is_nested:
+        raise TypeError("a policy must answer with a tensor of real numbers")
+    if answer.layout != torch.strided or answer.device.type != "cpu":
+        raise TypeError("a policy must answer with a plain tensor in main memory")
+    return answer.as_subclass(Tensor).float()
+
+
+def _counted(table: Tensor, actions: Tensor, least: float, live: Tensor) -> Tensor:
+    """Return each prefix's count in `COUNT_UNIT`, (K,), from log-probabilities (E, K + 1, A)."""
     probabilities = table.exp()
     sums = probabilities.sum(dim=2)
     sound = ((sums - 1).abs() <= TOLERANCE) & (probabilities.amin(dim=2) >= least)
-    taken = table.gather(2, actions.expand(len(table), -1)[:, :, None])[:, :, 0]
-    logs = taken.double() - sums.double().log()
-    sound_so_far = sound.cumprod(dim=1).bool()
-    counts = torch.cat((sound_so_far[:, 1:], sound_so_far[:, -1:]), dim=1)
-    logs = torch.where(sound_so_far, logs.clamp(max=0), 0).cumsum(dim=1)
+    sound_so_far = (sound & live[:, None]).cumprod(dim=1).bool()
+    steps = actions.expand(len(table), -1)[:, :, None]
+    logs = table[:, :-1].gather(2, steps)[:, :, 0].double() - sums[:, :-1].double().log()
+    logs = torch.where(sound_so_far[:, :-1], logs.clamp(max=0), 0).cumsum(dim=1)
     parts = (logs.exp() / COUNT_UNIT).floor()
-    return torch.where(counts, parts, 0).sum(dim=0)
-
-
-def _usable_pools(
-    trajectories: Trajectories, units: NDArray[np.uint64], spec: HostSpec
-) -> list[list[int]]:
-    """Return the positions of each expert's trajectories; none where any of them is unusable."""
-    pools: dict[int, list[int]] = {unit: [] for unit in units.tolist()}
-    bad = set()
-    steps = (trajectories.actions >= 0) & (trajectories.actions < spec.actions)
-    steps &= np.isfinite(trajectories.rewards)
-    states = np.isfinite(trajectories.observations)
-    states = states.all(axis=tuple(range(1, states.ndim)))
-    offsets = trajectories.offsets
-    for position, unit in enumerate(trajectories.unit_ids.tolist()):
-        begin, end = int(offsets[position]), int(offsets[position + 1])
-        pools[unit].append(position)
-        whole = states[begin + position : end + position + 1].all() and steps[begin:end].all()
-        if begin == end or not whole:
-            bad.add(unit)
-    wanted = spec.release_pool
-    return [
-        pools[unit][:wanted] if unit not in bad and len(pools[unit]) >= wanted else []
-        for unit in units.tolist()
-    ]
-
-
-def _no_trajectories(store: DatasetStore, dataset: str) -> Trajectories:
-    info = store.info(dataset)
-    return Trajectories(
-        observations=empty_part(info.observation_space),
-        actions=empty_part(info.action_space),
-        rewards=np.empty(0, np.float32),
-        terminated=np.empty(0, np.bool_),
-        truncated=np.empty(0, np.bool_),
-        offsets=np.zeros(1, np.int64),
-        unit_ids=np.empty(0, np.uint64),
-    )
+    return torch.where(sound_so_far[:, 1:], parts, 0).sum(dim=0)

@@ -3,17 +3,27 @@
 Reference: paper 004, theorem 5.6; the split of a budget between the filter and the rounds.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from distributed_privrl.agents.experts import ExpertFacts
+import numpy as np
+
+from distributed_privrl.agents.experts import (
+    UNIT_COLUMN,
+    ExpertFacts,
+    ExpertPolicies,
+    expert_files,
+    policy_units,
+)
 from distributed_privrl.core.config import NoisyBounds, NoisyCount
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
-from distributed_privrl.methods.expert.agent import algorithm_of, local_settings
+from distributed_privrl.methods.expert.agent import algorithm_of, levels_of, local_settings
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.methods.expert.prefix_stage import RELEASE_POOL, plan_filter
+from distributed_privrl.methods.expert.prefix_stage import plan_filter
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, check_delta_for_units
 from distributed_privrl.rounds.charging import declared_units
 from distributed_privrl.rounds.plan import Plan, RoundPlan, make_plan
@@ -34,9 +44,9 @@ class SelectivePlan(RoundPlan):
     filter: ReleasePlan | None = None
 
     @property
-    def release_pool(self) -> int:
-        """First trajectories of each expert that the filter alone uses."""
-        return 0 if self.filter is None else int(self.filter.about[RELEASE_POOL])
+    def skip_trajectories(self) -> int:
+        """First trajectories of each expert that rounds do not read."""
+        return 0 if self.trajectories is None else self.trajectories[0]
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -116,7 +126,12 @@ def plan_parts(config: ExpertConfig) -> RunPlan:
             unit=data.unit,
             relation=Relation(privacy.relation),
         )
-        filter_plan = plan_filter(config.filter, budget, units, accountant=privacy.accountant)
+        filter_plan = plan_filter(
+            config.filter,
+            budget,
+            units,
+            levelled=data.action_levels is not None,
+        )
         if share == 1:
             return RunPlan(filter=filter_plan, rounds=None)
         epsilon, delta = epsilon - budget.epsilon, delta - budget.delta
@@ -127,12 +142,20 @@ def plan_parts(config: ExpertConfig) -> RunPlan:
         units=units,
         float64_sums=training.local == "federated",
     )
+    used = training.skip_trajectories if filter_plan is None else _stop(filter_plan)
+    rounds = replace(rounds, trajectories=(used, None))
     return RunPlan(filter=filter_plan, rounds=_with_filter(rounds, filter_plan))
 
 
 def _with_filter(plan: RoundPlan, filter_plan: ReleasePlan | None) -> SelectivePlan:
     values = {field.name: getattr(plan, field.name) for field in fields(RoundPlan)}
     return SelectivePlan(**values, filter=filter_plan)
+
+
+def _stop(plan: ReleasePlan) -> int:
+    """Return the number after the last trajectory that a filter uses."""
+    assert plan.trajectories is not None
+    return plan.trajectories[1] or 0
 
 
 def check_config(config: ExpertConfig) -> None:
@@ -148,6 +171,11 @@ def check_config(config: ExpertConfig) -> None:
         raise ConfigError(
             f"data.unit={data.unit}: expert protects whole experts; set data.unit to the column"
             " that names them (recipes experts-*: expert)"
+        )
+    if config.filter_share and data.unit != UNIT_COLUMN:
+        raise ConfigError(
+            f"data.unit={data.unit}: the filter draws from the units of the column {UNIT_COLUMN}"
+            f" alone; set data.unit={UNIT_COLUMN}, or filter.share=0"
         )
     if config.filter_share == 1 and not config.training.stable_steps:
         raise ConfigError(
@@ -166,7 +194,8 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
     Raises:
         ConfigError: it has no trajectories; or the filter asks for what its metadata do not have:
             experts, their log-probabilities, as many of them and with as large probabilities as
-            declared, trajectories no longer than declared, and enough of each expert.
+            declared, trajectories no longer than declared, and enough of each expert; or its
+            policies are not one for each unit.
     """
     info = store.info(config.data.sensitive)
     if info.kind == "transitions":
@@ -174,6 +203,7 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
             f"{config.data.sensitive} holds independent transitions: expert needs trajectories"
         )
     if plan.filter is None:
+        _check_skip(config, info)
         return
     facts, asked, units = ExpertFacts.of(info), config.filter, plan.filter.units.value
     if not facts.log_probabilities:
@@ -188,14 +218,51 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
             f"filter.minimum_probability={asked.minimum_probability:g} is above its experts'"
             f" {facts.minimum_probability:g}: {info.id}"
         )
+    _check_policies(config, store, units)
     if asked.max_length < facts.max_length:
         raise ConfigError(
             f"filter.max_length={asked.max_length} is below its {facts.max_length}: {info.id}"
         )
-    pool, later = int(plan.filter.about[RELEASE_POOL]), int(plan.rounds is not None)
-    if pool + later > facts.trajectories:
+    stop, later = _stop(plan.filter), int(plan.rounds is not None)
+    if stop + later > facts.trajectories:
         also = ", and one for the rounds" if later else ""
+        after = f" after the first {asked.first_trajectory}" if asked.first_trajectory else ""
         raise ConfigError(
-            f"the filter needs {pool} trajectories of each expert for {asked.draws} draws{also},"
-            f" it has {facts.trajectories}: {info.id}; take fewer draws"
+            f"the filter needs {stop - asked.first_trajectory} trajectories of each expert for"
+            f" {asked.draws} draws{after}{also}, it has {facts.trajectories}: {info.id}; take fewer"
+            " draws"
+        )
+
+
+def _check_skip(config: ExpertConfig, info: DatasetInfo) -> None:
+    skip = config.training.skip_trajectories
+    if skip and skip >= ExpertFacts.of(info).trajectories:
+        raise ConfigError(
+            f"training.skip_trajectories={skip} leaves none of its"
+            f" {ExpertFacts.of(info).trajectories} trajectories of each expert: {info.id}"
+        )
+
+
+def _check_policies(config: ExpertConfig, store: DatasetStore, units: int) -> None:
+    """Check what is public of the stored networks: their number, units and form.
+
+    Raises:
+        ConfigError: there are fewer or more than units, two of one unit, or they have another
+            number of actions than the dataset.
+    """
+    info, levels = store.info(config.data.sensitive), levels_of(config.data, store)
+    named = policy_units(store, info.id)
+    if len(named) != units:
+        raise ConfigError(f"data.units={units}, {info.id} has {len(named)} policies beside it")
+    if len(np.unique(named)) != units:
+        raise ConfigError(
+            f"{info.id} has policies that name the same unit: they would share its trajectories"
+        )
+    actions = part_width(info.action_space if levels is None else levels.space)
+    hosted = ExpertPolicies.load(expert_files(store, info.id)[0], stop=1).actions
+    if hosted != actions:
+        also = "" if levels is None else " with data.action_levels"
+        raise ConfigError(
+            f"the experts of {info.id} choose among {hosted} actions, its rows among"
+            f" {actions}{also}"
         )

@@ -1,13 +1,10 @@
 """The release of stable prefixes as a stage of a run: its plan, its actors, what comes of it."""
 
 from dataclasses import replace
-from typing import Literal
-
-import numpy as np
 
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.data.spaces import empty_part
-from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.data.trajectories import Trajectories, no_trajectories
+from distributed_privrl.methods.expert.agent import levels_of
 from distributed_privrl.methods.expert.config import ExpertConfig, FilterConfig
 from distributed_privrl.methods.expert.filter import (
     FILTER_ASSUMPTIONS,
@@ -25,8 +22,9 @@ from distributed_privrl.rounds.training import run_rounds
 
 FILTER = "filter"
 CHECKPOINT = "stable_prefixes.safetensors"
-RELEASE_POOL = "release_pool"
 STAGE = "stable prefixes"
+ALIKE_WITHIN_A_LEVEL = "exact_actions_behind_a_level_do_not_depend_on_the_expert"
+"""What a released state could otherwise tell of them; nothing, where experts act by the levels."""
 
 
 def filter_mechanism(
@@ -38,7 +36,7 @@ def filter_mechanism(
         ConfigError: no prefix could ever be stable, or a value is out of range.
         UnsafeError: more draws than the pool allows.
     """
-    return stable_prefixes(
+    mechanism = stable_prefixes(
         epsilon=budget.epsilon,
         delta=budget.delta,
         experts=units.value,
@@ -48,6 +46,7 @@ def filter_mechanism(
         variant=config.variant,
         release_pool=config.release_pool,
     )
+    return replace(mechanism, first_trajectory=config.first_trajectory)
 
 
 def plan_filter(
@@ -55,29 +54,33 @@ def plan_filter(
     budget: PrivacyBudget,
     units: UnitCount,
     *,
-    accountant: Literal["pld", "rdp"],
+    levelled: bool = False,
 ) -> ReleasePlan:
     """Return the plan of the draws, each reserved and charged on its own; opens no data.
+
+    Draws are calibrated by privacy loss distributions, so they are composed by them, whichever
+    accountant the rounds have: both parts add up.
 
     Args:
         config: of the filter.
         budget: its part of the run's.
         units: number of experts, declared.
-        accountant: that composes the draws.
+        levelled: whether declared levels stand for Box actions.
 
     Raises:
         ConfigError: as `filter_mechanism`.
         UnsafeError: as `filter_mechanism`.
     """
-    mechanism = filter_mechanism(config, budget, units)
+    mechanism, asked = filter_mechanism(config, budget, units), config.first_trajectory
     return ReleasePlan(
         units=units,
         budget=budget,
-        accountant=accountant,
+        accountant="pld",
         steps=config.draws,
         spare=config.spare,
+        trajectories=(asked, asked + mechanism.release_pool),
         step_events=mechanism.draw_events(),
-        assumed=FILTER_ASSUMPTIONS,
+        assumed=(*FILTER_ASSUMPTIONS, *((ALIKE_WITHIN_A_LEVEL,) if levelled else ())),
         about=mechanism.facts(),
         noise=f"threshold {mechanism.threshold:.0f} of {units.value} experts, noise of scale"
         f" {mechanism.threshold_scale:.4g} and {mechanism.query_scale:.4g}",
@@ -103,6 +106,7 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: ReleasePlan) -> 
     if plan.budget is None or context.make_private is None:
         raise UnsafeError("the filter needs a budget, and a private folder for the order of draws")
     own, asked = filter_context(context), config.filter
+    levels = levels_of(config.data, context.store)
     mechanism = filter_mechanism(asked, plan.budget, plan.units)
     hosts = context.executor.start(
         ExpertHost,
@@ -113,7 +117,9 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: ReleasePlan) -> 
             hosts=config.runtime.workers,
             minimum_probability=asked.minimum_probability,
             release_pool=mechanism.release_pool,
+            first_trajectory=mechanism.first_trajectory,
             max_length=asked.max_length,
+            levels=levels,
         ),
         repeat_lost_calls=True,
     )
@@ -145,18 +151,10 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: ReleasePlan) -> 
     server.close()
     hosts.close()
     tensors, _ = load_checkpoint(checkpoint, run_id=own.run_id, stage="rounds")
-    return released_prefixes(tensors) or _none(config, context)
-
-
-def _none(config: ExpertConfig, context: RunContext) -> Trajectories:
-    """Return no trajectories, of the dataset's spaces."""
-    info = context.store.info(config.data.sensitive)
-    return Trajectories(
-        observations=empty_part(info.observation_space),
-        actions=empty_part(info.action_space),
-        rewards=np.empty(0, dtype=np.float32),
-        terminated=np.empty(0, dtype=bool),
-        truncated=np.empty(0, dtype=bool),
-        offsets=np.zeros(1, dtype=np.int64),
-        unit_ids=np.empty(0, dtype=np.uint64),
-    )
+    released = released_prefixes(tensors)
+    if released is None:
+        info = context.store.info(config.data.sensitive)
+        return no_trajectories(info.observation_space, info.action_space)
+    if levels is not None:
+        return replace(released, actions=levels.values(released.actions))
+    return released

@@ -4,7 +4,9 @@ Reference: paper 004, figures 2 and 3.
 """
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +39,26 @@ PRIVATE_REPORT = "experts"
 REFERENCES_KEY = "reference_returns"
 EVALUATION_KEY = "evaluation_returns"
 """The same over as many steps as an evaluation has."""
+REFERENCES_ARE_PUBLIC = "reference_returns_are_public"
+"""What a report of returns of the dataset's metadata assumes: they may be the experts' best."""
 _BEST = ("best", "expert")
 
 
-def write_facts(config: ExpertConfig, context: RunContext, stable: Trajectories | None) -> None:
-    """Keep what the report shows beside the policy: released lengths, and public references."""
+def write_facts(config: ExpertConfig, context: RunContext, stable: Trajectories | None) -> bool:
+    """Keep what the report shows beside the policy: released lengths, and public references.
+
+    Returns:
+        whether there are references, so that the release assumes `REFERENCES_ARE_PUBLIC`.
+    """
     metadata = context.store.info(config.data.sensitive).metadata
     steps = config.evaluation.max_steps
     asked = metadata.get(EVALUATION_KEY)
     longer = isinstance(asked, Mapping) and steps is not None and asked.get("steps") == steps
-    facts = {
-        "lengths": None if stable is None else stable.lengths.tolist(),
-        "references": _references(asked if longer else metadata.get(REFERENCES_KEY)),
-    }
+    references = _references(asked if longer else metadata.get(REFERENCES_KEY))
+    lengths = None if stable is None else stable.lengths.tolist()
+    facts = {"lengths": lengths, "references": references}
     write_atomically(context.folder / FACTS, json.dumps(facts))
+    return bool(references)
 
 
 def _references(found: Any) -> dict[str, float]:
@@ -67,12 +75,23 @@ def write_private_report(
 ) -> None:
     """Write the experts' returns, and raw counts against the threshold, to ``private/``.
 
+    No row's number ends a run whose draws are paid for, or shows on its screen: a report that
+    fails is left out.
+
     Privacy: computed from rows and policies without noise; NOT FOR RELEASE, no certificate covers
     it.
     """
     if context.make_private is None:
         return
     folder = context.make_private()
+    with warnings.catch_warnings(), np.errstate(all="ignore"), suppress(Exception):
+        warnings.simplefilter("ignore")
+        _write_private(config, context, folder, threshold)
+
+
+def _write_private(
+    config: ExpertConfig, context: RunContext, folder: Path, threshold: float | None
+) -> None:
     returns = expert_returns(context.store, config.data.sensitive, config.data.unit)
     write_report(
         folder / f"{PRIVATE_REPORT}.html",
@@ -137,7 +156,8 @@ def expert_returns(store: DatasetStore, dataset: str, unit: str) -> NDArray[np.f
     """Return the experts' finite mean returns over their trajectories, ``(E,)``: private."""
     sums: dict[int, list[float]] = {}
     for chunk in store.iter_trajectories(dataset, unit=unit):
-        earned = np.add.reduceat(chunk.rewards.astype(np.float64), chunk.offsets[:-1])
+        owner = np.repeat(np.arange(len(chunk)), chunk.lengths)
+        earned = np.bincount(owner, weights=chunk.rewards, minlength=len(chunk))
         for expert, value in zip(chunk.unit_ids.tolist(), earned.tolist(), strict=True):
             sums.setdefault(expert, []).append(value)
     means = np.array([sum(values) / len(values) for values in sums.values()], np.float64)

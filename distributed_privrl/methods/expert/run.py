@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from distributed_privrl.agents.experts import policies_digest
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.methods.expert.agent import AgentFacts, AgentUpdate
 from distributed_privrl.methods.expert.config import ExpertConfig
+from distributed_privrl.methods.expert.filter import forget_order
 from distributed_privrl.methods.expert.planning import (
     RunPlan,
     SelectivePlan,
@@ -18,7 +20,11 @@ from distributed_privrl.methods.expert.planning import (
     plan_parts,
 )
 from distributed_privrl.methods.expert.prefix_stage import FILTER, filter_context, run_filter
-from distributed_privrl.methods.expert.report import write_facts, write_private_report
+from distributed_privrl.methods.expert.report import (
+    REFERENCES_ARE_PUBLIC,
+    write_facts,
+    write_private_report,
+)
 from distributed_privrl.methods.expert.training import (
     StableSpec,
     StableTrainer,
@@ -26,7 +32,7 @@ from distributed_privrl.methods.expert.training import (
     save_rows,
 )
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.rounds.charging import check_budget, open_charge, settle_charge
+from distributed_privrl.rounds.charging import check_budget, open_charges, settle_charge
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import (
     CertifiedDataset,
@@ -36,6 +42,7 @@ from distributed_privrl.rounds.context import (
     SyntheticTrajectories,
 )
 from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.rounds.plan import Plan
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.training import run_rounds
 from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
@@ -76,6 +83,8 @@ def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
         stages.append(stage)
         entries.append(own.run_id)
         spare_rounds += left
+        if context.make_private is not None:
+            forget_order(context.make_private())
     spec = _stable_spec(config, context, facts, stable, alone=plan.rounds is None)
     trained = _train(config, context, facts, plan.rounds, spec)
     if plan.rounds is not None and plan.rounds.mechanism is not None:
@@ -83,7 +92,9 @@ def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
         stages.append(stage)
         entries.append(context.run_id)
         spare_rounds += left
-    write_facts(config, context, stable)
+    if write_facts(config, context, stable) and stages:
+        assumed = (*stages[-1].assumptions, REFERENCES_ARE_PUBLIC)
+        stages[-1] = stages[-1].model_copy(update={"assumptions": assumed})
     threshold = None if plan.filter is None else float(plan.filter.about["threshold"])
     write_private_report(config, context, threshold=threshold)
     return MethodResult(
@@ -96,15 +107,19 @@ def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
 
 
 def _open_charges(config: ExpertConfig, context: RunContext, plan: RunPlan) -> None:
-    """Hold the cost of both parts before either draws."""
-    spent = {}
+    """Hold the cost of both parts, or of none, before either draws."""
+    spent: dict[str, float] = {}
+    parts: list[tuple[RunContext, Plan]] = []
+    policies = None
     if plan.filter is not None and plan.filter.budget is not None:
         spent = {FILTER: plan.filter.budget.epsilon}
     check_budget(config.data, config.privacy, context, also=spent)
     if plan.filter is not None:
-        open_charge(config.data, filter_context(context), plan.filter)
+        parts.append((filter_context(context), plan.filter))
+        policies = policies_digest(context.store, config.data.sensitive)
     if plan.rounds is not None:
-        open_charge(config.data, context, plan.rounds)
+        parts.append((context, plan.rounds))
+    open_charges(config.data, parts, policies=policies)
 
 
 def _stable_spec(
@@ -208,7 +223,7 @@ def worker_specs(
         count=config.runtime.workers,
         unit=config.data.unit,
         max_rows_per_unit=config.data.max_length,
-        skip_trajectories=plan.release_pool,
+        skip_trajectories=plan.skip_trajectories,
     )
     return [
         WorkerSpec(

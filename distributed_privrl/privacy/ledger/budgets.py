@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select, update
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
+from distributed_privrl.privacy.ledger.pools import check_pools
 from distributed_privrl.privacy.ledger.records import (
     ROUNDING,
     Account,
@@ -113,8 +114,8 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
 
     Raises:
         BudgetError: no budget, not enough of it left, or the account's deltas reach 1/units.
-        UnsafeError: unit, relation or data do not fit the account, or the entry's id was used for
-            something else.
+        UnsafeError: unit, relation or data do not fit the account, the entry's id was used for
+            something else, or trajectories are not free (`check_pools`).
     """
     account = chargeable_account(
         connection,
@@ -136,6 +137,7 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
         return as_entry(row), False
     _check_affordable(account, request)
     _check_delta_sum(account, request)
+    check_pools(connection, account, request)
     connection.execute(
         insert(ENTRIES).values(
             **columns,

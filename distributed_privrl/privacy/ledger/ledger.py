@@ -8,14 +8,14 @@ are chosen adaptively (Rogers, Roth, Ullman and Vadhan, 2016, section 4).
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import insert, select, update
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.privacy.ledger import blocks, budgets
+from distributed_privrl.privacy.ledger import blocks, budgets, certified
 from distributed_privrl.privacy.ledger.records import (
     Account,
     Charge,
@@ -142,8 +142,8 @@ class Ledger:
 
         Raises:
             BudgetError: no budget, not enough left, or deltas that add up to 1/units.
-            UnsafeError: unit, relation or data do not fit the account, or ``run_id`` was opened
-                with other values.
+            UnsafeError: unit, relation or data do not fit the account, ``run_id`` was opened with
+                other values, or trajectories that it would read are another run's.
         """
         request = Charge(
             entry_id=run_id,
@@ -158,8 +158,12 @@ class Ledger:
             event=event,
             units=units,
         )
+        return self.open_together([request])[0]
+
+    def open_together(self, requests: Sequence[Charge]) -> list[LedgerEntry]:
+        """Hold the costs of a run's parts, all or none; otherwise as `open_run`."""
         with self._storage.transaction() as connection:
-            return budgets.charge(connection, request)[0]
+            return [budgets.charge(connection, request)[0] for request in requests]
 
     def reserve_rounds(self, run_id: str, *, rounds: int, nonce: str) -> Reservation:
         """Reserve a block of rounds durably: on return they count, drawn or not.
@@ -223,20 +227,19 @@ class Ledger:
                 connection, run_id, reserved_rounds=reserved_rounds, epsilon=epsilon, delta=delta
             )
 
-    def certify(self, entry_id: str, certificate_digest: str) -> None:
+    def certify(self, entry_id: str, certificate_digest: str, *, output: str | None = None) -> None:
         """Store which certificate states a settled entry, once; may be repeated with the same.
+
+        Args:
+            entry_id: of the entry.
+            certificate_digest: the certificate's.
+            output: id of a dataset that is released beside it, under a certificate of its own.
 
         Raises:
             UnsafeError: no such entry, still open, or stated by another certificate.
         """
         with self._storage.transaction() as connection:
-            row = budgets.stored_entry(connection, entry_id)
-            if row["status"] != "settled":
-                raise UnsafeError(f"{entry_id!r} is open: settle it before it is certified")
-            if row["certificate_digest"] not in (None, certificate_digest):
-                raise UnsafeError(f"{entry_id!r} is stated by another certificate already")
-            certified = update(ENTRIES).where(ENTRIES.c.id == entry_id)
-            connection.execute(certified.values(certificate_digest=certificate_digest))
+            certified.certify(connection, entry_id, certificate_digest, output)
 
     def release_once(
         self,
@@ -311,7 +314,9 @@ class Ledger:
         """Return the entry with this id, or None: what a certificate is compared with."""
         with self._storage.transaction() as connection:
             row = budgets.find_entry(connection, entry_id)
-            return None if row is None else as_entry(row)
+            if row is None:
+                return None
+            return as_entry(row, beside=certified.digests_beside(connection, entry_id))
 
     def accounts(self) -> list[Account]:
         """Return every account with what is spent, in the order they were made."""

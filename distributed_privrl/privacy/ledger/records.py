@@ -67,7 +67,7 @@ class LedgerEntry:
     ``epsilon`` and ``delta`` are what is charged now: the whole hold until it is settled.
     ``committed_rounds <= drawn_rounds <= reserved_rounds <= max_rounds`` always. ``units`` is the
     number of units that the run counted on; ``certificate_digest`` says which certificate states
-    the entry.
+    the entry, ``beside_digests`` (from `Ledger.reserved` alone) which do for what lies beside it.
     """
 
     id: str
@@ -86,6 +86,7 @@ class LedgerEntry:
     created: str
     units: int | None
     certificate_digest: str | None
+    beside_digests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +157,10 @@ def as_json(name: str, value: Any) -> str:
         raise ConfigError(f"{name} must be made of JSON values: {error}") from error
 
 
-def as_entry(row: RowMapping) -> LedgerEntry:
+def as_entry(row: RowMapping, *, beside: tuple[str, ...] = ()) -> LedgerEntry:
     """Return the record of a row of entries joined with its account's ``dataset``."""
-    values = {name: row[name] for name in LedgerEntry.__dataclass_fields__}
+    names = set(LedgerEntry.__dataclass_fields__) - {"beside_digests"}
+    values: dict[str, Any] = {name: row[name] for name in names} | {"beside_digests": beside}
     values.update(event=json.loads(row["event"]), relation=Relation(row["relation"]))
     return LedgerEntry(**values)
 

@@ -71,6 +71,16 @@ ENTRIES = Table(
     CheckConstraint("delta >= 0 AND delta <= held_delta", name="entry_delta"),
 )
 
+# Of what is released beside an entry's certificate: datasets with certificates of their own.
+BESIDE = Table(
+    "certificates_beside",
+    METADATA,
+    Column("entry_id", String(255), ForeignKey("entries.id"), primary_key=True),
+    Column("output", String(255), primary_key=True),
+    Column("certificate_digest", String(64), nullable=False),
+    CheckConstraint("length(certificate_digest) = 64", name="beside_digest"),
+)
+
 BLOCKS = Table(
     "blocks",
     METADATA,

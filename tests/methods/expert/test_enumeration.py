@@ -82,6 +82,18 @@ def test_neighbours_stay_within_what_is_claimed(name: str, variant: str) -> None
     assert worst(toy, made, fewer, more) <= made.draw_failure + 1e-9
 
 
+@pytest.mark.parametrize("live", [0, 1, 60])
+@pytest.mark.parametrize("variant", ["tight", "paper"])
+def test_experts_that_cannot_be_drawn_do_not_speak_for_those_that_can(
+    live: int, variant: str
+) -> None:
+    """Many policies without trajectories beside few with some: none of the many may count."""
+    made = mechanism(variant)
+    toy = Toy((ONE, ONE), 3, LEAST, null=frozenset({0}))
+    assert worst(toy, made, (4000, live), (4000, live + 1)) <= made.draw_failure + 1e-9
+    assert worst(toy, made, (4000, live), (4001, live)) <= made.draw_failure + 1e-9
+
+
 def test_something_is_released_where_the_guarantee_is_checked() -> None:
     kinds, fewer, _ = SETS["most alike"]
     law = Toy(kinds, 3, LEAST).law(mechanism(), fewer)

@@ -2,13 +2,14 @@
 
 import json
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.executor import LocalWorkerGroup
@@ -20,9 +21,11 @@ from distributed_privrl.methods.expert.filter import (
     SecretDraws,
     SvtFilter,
     SvtFilters,
+    forget_order,
     read_counts,
     released_prefixes,
 )
+from distributed_privrl.methods.expert.pools import ExpertPools
 from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SecureNoise, SeededNoise
@@ -131,17 +134,47 @@ def test_hosts_do_not_change_the_result(tmp_path: Path) -> None:
     assert (one.offsets == three.offsets).all()
 
 
+LAST: list[tuple[int, int]] = []
+
+
+@pytest.fixture(autouse=True)
+def _noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note the last trajectory that was read, by expert and position."""
+    draw = ExpertPools.drawn
+
+    def note(self: ExpertPools, expert: int, number: int) -> Trajectories:
+        LAST[:] = [(expert, number)]
+        return draw(self, expert, number)
+
+    monkeypatch.setattr(ExpertPools, "drawn", note)
+
+
 @dataclass
 class Spy:
-    """Records which trajectories a group of hosts gave out."""
+    """Records for which trajectories a group of hosts was asked, and all that it was told."""
 
     group: LocalWorkerGroup
     drawn: list[tuple[int, int]]
+    told: list[tuple[str, Any]] = field(default_factory=list)
 
     def call(self, method: str, shared: Any = None, per_worker: Any = None) -> list[Any]:
-        if method == "drawn":
-            self.drawn.append((shared["expert"], shared["number"]))
+        if method == "prefix_counts":
+            self.drawn += LAST
+        self.told.append((method, shared or per_worker))
         return self.group.call(method, shared, per_worker)
+
+
+def test_hosts_are_told_states_and_actions_and_not_whose(tmp_path: Path) -> None:
+    spy = Spy(hosts_of(pool_of(*[LIKELY] * POOL), hosts=3), [])
+    run(filter_of(tmp_path, mechanism()), spy, 2)  # type: ignore[arg-type]
+    assert len(set(spy.drawn)) == 2
+    assert {name for name, told in spy.told if not told} == {"describe", "built_from", "units"}
+    counted = [told for name, told in spy.told if told]
+    assert len(counted) == 2
+    for told in counted:
+        assert set(told) == {"observations", "actions"}
+        assert told["observations"][:, 0].tolist() == list(LIKELY.states)
+        assert told["actions"].tolist() == list(LIKELY.actions)
 
 
 def test_after_a_crash_no_trajectory_is_used_twice(tmp_path: Path) -> None:
@@ -164,15 +197,67 @@ def test_after_a_crash_no_trajectory_is_used_twice(tmp_path: Path) -> None:
 
 
 def test_an_expert_drawn_again_gives_its_next_trajectory_until_there_is_none(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(SecretDraws, "order", lambda *_: np.zeros(6, np.int64))
     few = mechanism(draws=6)
-    pool = pool_of(*[LIKELY] * POOL, experts=1)
-    spy = Spy(hosts_of(pool), [])
+    spy = Spy(hosts_of(pool_of(*[LIKELY] * POOL)), [])
     one = filter_of(tmp_path, few)
     run(one, spy, 6)  # type: ignore[arg-type]
-    assert spy.drawn == [(0, number) for number in range(POOL)]
+    assert spy.drawn == [(0, number) for number in range(6)]
     assert one.lengths.tolist() == [3, 3, 3, 3, 0, 0]
+    assert len(one.released() or ()) == len(read_counts(tmp_path / "private")) == POOL
+
+
+def test_every_draw_asks_the_hosts_for_as_much(tmp_path: Path) -> None:
+    """Neither a trajectory's length nor a pool that is used up nor a lack of experts shows."""
+    asked: set[tuple[Any, ...]] = set()
+    calls, noises = [], []
+
+    class Asked(Spy):
+        def call(self, method: str, shared: Any = None, per_worker: Any = None) -> list[Any]:
+            if method == "prefix_counts":
+                states, actions = shared["observations"], shared["actions"]
+                asked.add((states.shape, states.dtype, actions.shape, actions.dtype))
+                calls.append(method)
+            return super().call(method, shared, per_worker)
+
+    class Noted(SeededNoise):
+        def add_laplace(self, value: Any, **options: Any) -> Any:
+            noises.append(len(value))
+            return super().add_laplace(value, **options)
+
+    pools = (pool_of(*[ENDS] * POOL), pool_of(*[LIKELY] * POOL, experts=1), trajectories([], []))
+    for name, pool in enumerate(pools):
+        one = filter_of(tmp_path / str(name), mechanism())
+        for index in range(6):
+            one.step(index, Asked(hosts_of(pool), []), Noted(1))  # type: ignore[arg-type]
+    assert len(calls) == 18
+    assert asked == {((4, 1), np.dtype(np.float32), (3,), np.dtype(np.int64))}
+    assert noises == [1, 3] * 18
+
+
+@pytest.mark.parametrize("live", [[0], []])
+def test_experts_without_trajectories_lend_no_counts(tmp_path: Path, live: list[int]) -> None:
+    """Of 300 hosted policies one or none has trajectories: nothing may come out."""
+    pool = trajectories([LIKELY] * POOL * len(live), [unit for unit in live for _ in range(POOL)])
+    for key in range(3):
+        one = filter_of(tmp_path / str(key), mechanism(), key=key)
+        assert run(one, hosts_of(pool), 4, key=key) is None
+
+
+@pytest.mark.parametrize("bad", [True, False])
+def test_a_bad_row_costs_a_trajectory_what_follows_and_no_expert(tmp_path: Path, bad: bool) -> None:
+    """Experts whose trajectories break the environment count for all others as before."""
+    pool = pool_of(*[LIKELY] * POOL)
+    if bad:
+        pool.observations[2::4] = np.nan  # the state after each second step
+    one = filter_of(tmp_path, mechanism())
+    run(one, hosts_of(pool), 4)
+    assert one.lengths.tolist() == [1 if bad else 3] * 4
+    pool.observations[0::4] = np.nan
+    nothing = filter_of(tmp_path / "nothing", mechanism())
+    assert run(nothing, hosts_of(pool), 4) is None
 
 
 def test_no_expert_at_all_releases_nothing(tmp_path: Path) -> None:
@@ -245,12 +330,30 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     run(one, hosts, 2)
     with pytest.raises(ConfigError, match="3 draws"):
         filter_of(tmp_path, made).restore(one.tensors(), 3)
+    unlike = {**one.tensors(), "lengths": torch.tensor([3, 0])}
+    with pytest.raises(ConfigError, match="as many steps"):
+        filter_of(tmp_path, made).restore(unlike, 2)
     (tmp_path / "private" / DRAWS_FILE).unlink()
     with pytest.raises(UnsafeError, match="does not know of 2 draws"):
         filter_of(tmp_path, made).restore(one.tensors(), 2)
     (tmp_path / "private" / DRAWS_FILE).write_text("{}")
     with pytest.raises(StorageError, match="damaged"):
         filter_of(tmp_path, made)
+
+
+def test_a_settled_run_forgets_who_was_drawn(tmp_path: Path) -> None:
+    hosts, made = hosts_of(pool_of(*[LIKELY] * POOL)), mechanism()
+    forget_order(tmp_path / "private")  # there is nothing yet
+    one = filter_of(tmp_path, made, key=None)
+    run(one, hosts, 2)
+    forget_order(tmp_path / "private")
+    path = tmp_path / "private" / DRAWS_FILE
+    assert json.loads(path.read_text()) == {"started": 2}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = filter_of(tmp_path, made, key=None)
+    again.restore(one.tensors(), 2)
+    with pytest.raises(UnsafeError, match="has settled"):
+        again.step(2, hosts, SeededNoise(1))
 
 
 def server_of(
@@ -283,8 +386,9 @@ class Mortal(Spy):
     alive = True
 
     def call(self, method: str, shared: Any = None, per_worker: Any = None) -> list[Any]:
-        if method == "prefix_counts" and len(self.drawn) == 3 and self.alive:
+        if method == "prefix_counts" and len(self.drawn) == 2 and self.alive:
             self.alive = False
+            self.drawn += LAST
             raise DiedError
         return super().call(method, shared, per_worker)
 

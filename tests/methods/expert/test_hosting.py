@@ -1,4 +1,5 @@
 import pickle
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.expert.hosting import COUNT_UNIT, ExpertHost, host_specs
+from distributed_privrl.methods.expert.pools import padded
 from tests.methods.expert.toy import Episode, Table, host_of, trajectories
 
 LEAST = 0.05
@@ -76,6 +78,25 @@ class Broken:
         return self._answer  # type: ignore[return-value]
 
 
+class InPlace:
+    """Malformed, and changes what it is given."""
+
+    def log_probabilities(self, observations: torch.Tensor) -> torch.Tensor:
+        observations.mul_(0)
+        return torch.zeros(len(observations), 2)
+
+
+class Nested:
+    def log_probabilities(self, observations: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor([torch.full((len(observations), 2), 0.5).log()])
+
+
+class Warns:
+    def log_probabilities(self, observations: torch.Tensor) -> torch.Tensor:
+        warnings.warn("secret", stacklevel=1)
+        return torch.zeros(len(observations), 2)
+
+
 NULL = {
     "sum above one": Table(((0.9, 0.3), (0.5, 0.5))),
     "sum below one": Table(((0.6, 0.3), (0.5, 0.5))),
@@ -84,8 +105,15 @@ NULL = {
     "not a number": Table(((float("nan"), 0.5), (0.5, 0.5))),
     "infinite": Table(((float("inf"), 0.5), (0.5, 0.5))),
     "raises": Broken(RuntimeError("secret")),
-    "shape": Broken(torch.zeros(4, 3)),
+    "shape": Broken(torch.zeros(5, 3)),
     "no tensor": Broken("nothing"),
+    "in place": InPlace(),
+    "warns": Warns(),
+    "sparse": Broken(torch.full((5, 2), 0.5).log().to_sparse()),
+    "on no device": Broken(torch.zeros(5, 2, device="meta")),
+    "complex": Broken(torch.full((5, 2), 0.5, dtype=torch.complex64).log()),
+    "whole numbers": Broken(torch.zeros(5, 2, dtype=torch.int64)),
+    "nested": Nested(),
 }
 
 
@@ -94,14 +122,19 @@ def test_a_malformed_expert_counts_nowhere_and_leaves_no_trace(
     name: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     alone = host_of(WELL, minimum_probability=LEAST).prefix_counts(STATES, ACTIONS)
-    beside = host_of([*WELL, NULL[name]], minimum_probability=LEAST)
-    assert (beside.prefix_counts(STATES, ACTIONS) == alone).all()
+    beside = host_of([NULL[name], *WELL], minimum_probability=LEAST)
+    states = STATES.copy()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert (beside.prefix_counts(states, ACTIONS) == alone).all()
+    assert (states == STATES).all()
+    assert not warned
     assert not caplog.records
     assert capfd.readouterr() == ("", "")
 
 
 def test_an_expert_counts_until_the_first_malformed_state_comes_next() -> None:
-    """The state after a prefix matters, but for the last one: no action follows."""
+    """The state after a prefix matters, the last one too: a bad row may have cut what follows."""
     bad = Table(((0.8, 0.2), (0.99, 0.01)))
     host = host_of([bad], minimum_probability=LEAST)
     zero = np.zeros((4, 1), np.float32)
@@ -111,7 +144,7 @@ def test_an_expert_counts_until_the_first_malformed_state_comes_next() -> None:
     assert (host.prefix_counts(turned, np.array([0, 0, 0])) > 0).tolist() == [True, False, False]
     last = zero.copy()
     last[3] = 1
-    assert (host.prefix_counts(last, np.array([0, 0, 0])) > 0).tolist() == [True] * 3
+    assert (host.prefix_counts(last, np.array([0, 0, 0])) > 0).tolist() == [True, True, False]
 
 
 def test_the_count_times_the_minimum_bounds_every_next_action() -> None:
@@ -128,7 +161,7 @@ def test_the_count_times_the_minimum_bounds_every_next_action() -> None:
 
 
 def pool(changed: str | None = None) -> Trajectories:
-    """Two trajectories for each of three experts, one of them unusable."""
+    """Two trajectories for each of three experts; something of the second one's is changed."""
     some = [Episode((0, 1, 1), (0, 1), 1.0), Episode((1, 0, 2), (1, 1), 1.0)] * 3
     units = [0, 0, 1, 1, 2, 2]
     if changed == "missing":
@@ -136,19 +169,54 @@ def pool(changed: str | None = None) -> Trajectories:
     held = trajectories(some, units)
     if changed == "observation":
         held.observations[6] = np.nan
+    elif changed == "after":
+        held.observations[11] = np.inf
     elif changed == "action":
         held.actions[4] = 7
     elif changed == "reward":
-        held.rewards[6] = np.inf
+        held.rewards[7] = np.inf
     return held
 
 
-@pytest.mark.parametrize("changed", ["missing", "observation", "action", "reward"])
-def test_an_expert_without_usable_trajectories_cannot_be_drawn(changed: str) -> None:
-    whole = host_of([*WELL, WELL[0]], minimum_probability=LEAST, pool=pool(), release_pool=2)
-    assert whole.describe().tolist() == [True] * 3
+@pytest.mark.parametrize(
+    ("changed", "left"), [("observation", []), ("action", []), ("reward", [1]), ("after", [1])]
+)
+def test_a_bad_row_cuts_its_trajectory_and_leaves_its_expert(changed: str, left: list[int]) -> None:
+    """Who can be drawn does not depend on where trajectories went."""
+    clean = host_of([*WELL, WELL[0]], minimum_probability=LEAST, pool=pool(), release_pool=2)
     host = host_of([*WELL, WELL[0]], minimum_probability=LEAST, pool=pool(changed), release_pool=2)
+    assert host.describe().tolist() == [True] * 3
+    assert (host.prefix_counts(STATES, ACTIONS) == clean.prefix_counts(STATES, ACTIONS)).all()
+    cut = host.pools.drawn(1, 0 if changed in ("observation", "action") else 1)
+    assert cut.actions.tolist() == left
+    assert cut.truncated.tolist() == [True] * len(left)
+    assert host.pools.drawn(1, 2).actions.tolist() == []
+    for expert, number in ((0, 0), (0, 1), (2, 0), (2, 1)):
+        whole = host.pools.drawn(expert, number)
+        assert whole.rewards.tolist() == clean.pools.drawn(expert, number).rewards.tolist()
+
+
+def test_an_expert_with_too_few_trajectories_is_neither_drawn_nor_counted() -> None:
+    some = pool("missing")
+    host = host_of([*WELL, WELL[0]], minimum_probability=LEAST, pool=some, release_pool=2)
     assert host.describe().tolist() == [True, False, True]
+    counts = host.prefix_counts(STATES, ACTIONS)
+    assert counts == pytest.approx(literal([WELL[0]] * 2, STATES, ACTIONS), abs=1e-6)
+    none = host_of(WELL, minimum_probability=LEAST, pool=trajectories([], []))
+    assert (none.prefix_counts(STATES, ACTIONS) == 0).all()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_padding_keeps_counts_and_hides_lengths(steps: int) -> None:
+    """Every trajectory asks as much; the counts of its own prefixes are what they were."""
+    host = host_of(WELL, minimum_probability=LEAST, pool=pool(), release_pool=2)
+    whole = host.pools.drawn(1, 0).cut(np.array([steps]))
+    states, actions = padded(whole, 5)
+    assert (states.shape, states.dtype, actions.shape) == ((6, 1), np.float32, (5,))
+    counts = host.prefix_counts(states, actions)[:steps]
+    assert (counts == host.prefix_counts(whole.observations, whole.actions)).all()
+    nothing, _ = padded(host.pools.drawn(9, 0), 5)
+    assert (nothing.shape, nothing.dtype) == ((6, 1), np.float32)
 
 
 def test_what_a_policy_says_does_not_decide_who_is_drawn() -> None:
@@ -159,11 +227,14 @@ def test_what_a_policy_says_does_not_decide_who_is_drawn() -> None:
 
 def test_drawn_trajectories_come_from_their_host_in_order() -> None:
     host = host_of(WELL, minimum_probability=LEAST, pool=pool(), release_pool=2, first=1)
-    assert host.drawn(0, 0) is None
-    assert host.drawn(3, 0) is None
-    first, second = host.drawn(1, 0), host.drawn(2, 1)
-    assert first is not None
-    assert second is not None
+    assert (
+        len(host.pools.drawn(0, 0))
+        == len(host.pools.drawn(3, 0))
+        == len(host.pools.drawn(-1, 0))
+        == 0
+    )
+    assert len(host.pools.drawn(1, 2)) == 0
+    first, second = host.pools.drawn(1, 0), host.pools.drawn(2, 1)
     assert first.observations[:, 0].tolist() == [0, 1, 1]
     assert second.observations[:, 0].tolist() == [1, 0, 2]
     assert second.terminated.tolist() == [False, True]
@@ -218,15 +289,14 @@ def test_stored_experts_are_hosted_from_references(tmp_path: Path) -> None:
     whole = ExpertHost(specs(store, 1)[0])
     several = [ExpertHost(pickle.loads(pickle.dumps(spec))) for spec in specs(store, 3)]
     read = store.read_trajectories("toy/experts-v0")
-    one = whole.drawn(4, 1)
-    assert one is not None
+    one = whole.pools.drawn(4, 1)
     assert len(one.actions) == 4
     assert (one.observations == read.select([13]).observations[:5]).all()
     assert one.truncated.tolist() == [False, False, False, True]
     live = np.concatenate([host.describe() for host in several])
     assert live.tolist() == [True] * 5
-    found = [host.drawn(4, 1) for host in several]
-    assert [other is not None for other in found] == [False, False, True]
+    found = [host.pools.drawn(4, 1) for host in several]
+    assert [len(other) == 1 for other in found] == [False, False, True]
     counts = whole.prefix_counts(one.observations, one.actions)
     assert (
         sum(host.prefix_counts(one.observations, one.actions) for host in several) == counts

@@ -5,6 +5,7 @@ import stat
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,21 @@ import pytest
 import torch
 
 from distributed_privrl.agents.policy import Policy
+from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import release_of
 from distributed_privrl.methods.expert.agent import AgentFacts
+from distributed_privrl.methods.expert.filter import forget_order
 from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec
 from distributed_privrl.methods.expert.prefix_stage import FILTER
-from distributed_privrl.methods.expert.report import expert_returns, normalised_return
+from distributed_privrl.methods.expert.report import (
+    expert_returns,
+    normalised_return,
+    write_facts,
+)
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.certificate import digest_of
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.worker import WorkerSpec
@@ -49,6 +57,7 @@ class Watched:
     workers: list[WorkerSpec] = field(default_factory=list)
     hosts: list[HostSpec] = field(default_factory=list)
     said: str = ""
+    order: str = ""
 
     @property
     def folder(self) -> Path:
@@ -91,7 +100,13 @@ def finished(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> 
             start(self, spec)
 
         patch.setattr(PrivateRound, "add_noise", drawn)
+
+        def forgotten(private: Path) -> None:
+            seen.order = json.loads((private / "draws.json").read_text())["key"]
+            forget_order(private)
+
         patch.setattr(ExpertHost, "__init__", hosted)
+        patch.setattr("distributed_privrl.methods.expert.run.forget_order", forgotten)
         said: list[str] = []
         seen.result = seen.world.run(
             key=None,
@@ -130,6 +145,24 @@ def test_the_certificate_states_both_parts_in_one_account(finished: Watched) -> 
     assert set(entries) == {run_id, f"{run_id}/{FILTER}"} == set(certificate.ledger_entries)
 
 
+def test_the_prefixes_certificate_is_in_the_ledger(finished: Watched) -> None:
+    """The run's entries know it, and refuse a rewrite of it that is consistent in itself."""
+    store, values = finished.world.store, finished.world.store.info(STABLE).certificate
+    path = finished.world.folder / "stable.json"
+
+    def checked() -> Any:
+        path.write_text(json.dumps(values))
+        return verify_certificate(path, ledger=finished.world.ledger, outputs_root=store.root)
+
+    found = checked()
+    assert found.ledger_checked
+    assert found.certificate.ledger_entries == (f"{finished.result.directory.run_id}/{FILTER}",)
+    values["created"] = "2020-01-01T00:00:00+00:00"
+    values["digest"] = digest_of(values)
+    with pytest.raises(VerificationError, match="another certificate for entry"):
+        checked()
+
+
 def test_the_certificate_names_what_is_assumed(finished: Watched) -> None:
     stable, rounds = finished.result.certificate.stages
     assert {
@@ -141,8 +174,20 @@ def test_the_certificate_names_what_is_assumed(finished: Watched) -> None:
     assert {
         "adam_moments_and_target_network_post_process_noisy_steps",
         "pools_split_by_trajectory_index",
+        "reference_returns_are_public",
         "float64_lattice_noise",
     } <= set(rounds.assumptions)
+
+
+def test_returns_are_assumed_public_where_they_are_shown(
+    tmp_path: Path, master: DatasetStore
+) -> None:
+    world = World(tmp_path, master)
+    context: Any = SimpleNamespace(store=world.store, folder=tmp_path)
+    assert write_facts(world.config(), context, None)
+    world.store.update_metadata(DATASET, {"reference_returns": None, "evaluation_returns": None})
+    assert not write_facts(world.config(), context, None)
+    assert json.loads((tmp_path / "expert_facts.json").read_text())["references"] == {}
 
 
 def test_there_are_as_many_gaussian_draws_as_rounds_in_the_ledger(finished: Watched) -> None:
@@ -213,7 +258,8 @@ def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:
     fragments = list(finished.secrets.fragments())
     assert {what for what, _ in fragments} >= {"a key", "positions", "a partial sum"}
     assert len(finished.secrets.pairs) > 1000
-    order = json.loads((finished.folder / "private" / "draws.json").read_text())["key"]
+    order = finished.order
+    assert json.loads((finished.folder / "private" / "draws.json").read_text()) == {"started": 4}
     fragments += [("the order of draws", order.encode()), ("the order", bytes.fromhex(order))]
     contents = {
         name: (finished.folder / name).read_bytes()

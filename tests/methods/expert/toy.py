@@ -77,8 +77,12 @@ def host_of(
     release_pool: int = 1,
     first: int = 0,
 ) -> ExpertHost:
+    """Return a host; without a ``pool`` each expert has as many trajectories as it needs."""
     units = np.arange(first, first + len(policies), dtype=np.uint64)
-    held = trajectories([], []) if pool is None else pool
+    if pool is None:
+        each = np.repeat(units, release_pool)
+        pool = trajectories([Episode((0, 0), (0,), 1.0)] * len(each), each.tolist())
+    held = pool
 
     def own(wanted: NDArray[np.uint64]) -> Trajectories:
         return held.select(np.flatnonzero(np.isin(held.unit_ids, wanted)))
@@ -123,11 +127,13 @@ class Toy:
         kinds: of experts.
         length: steps of an episode at most.
         minimum_probability: that hosts ask for.
+        null: kinds that have no trajectories: they are hosted, and cannot be drawn.
     """
 
     kinds: tuple[Table, ...]
     length: int
     minimum_probability: float
+    null: frozenset[int] = frozenset()
 
     @cache  # noqa: B019 - sets are few and small
     def counts(self) -> NDArray[np.float64]:
@@ -135,7 +141,11 @@ class Toy:
         some = list(episodes(self.length))
         found = np.zeros((len(self.kinds), len(some), self.length))
         for number, kind in enumerate(self.kinds):
-            host = host_of([kind], minimum_probability=self.minimum_probability)
+            host = host_of(
+                [kind],
+                minimum_probability=self.minimum_probability,
+                pool=trajectories([], []) if number in self.null else None,
+            )
             for place, one in enumerate(some):
                 observations = np.array(one.states, np.float32)[:, None]
                 counted = host.prefix_counts(observations, np.array(one.actions))
@@ -182,7 +192,10 @@ class Toy:
 
     def law(self, mechanism: StablePrefixes, numbers: Sequence[int], **options: NDArray) -> Law:
         """Return the law of a draw's output: the expert is uniform over the set."""
-        return mixed(self.laws(mechanism, numbers, **options), numbers)
+        drawn = [0 if kind in self.null else number for kind, number in enumerate(numbers)]
+        if not sum(drawn):
+            return {(): 1.0}
+        return mixed(self.laws(mechanism, numbers, **options), drawn)
 
 
 def mixed(laws: Sequence[Law], numbers: Sequence[int]) -> Law:

@@ -1,0 +1,18 @@
+"""How likely Laplace noise makes a comparison with a noisy threshold come out wrong."""
+
+import math
+
+
+def wrong_answer(margin: float, threshold_scale: float, query_scale: float) -> float:
+    """Return P(query noise - threshold noise >= margin), exactly, for a margin of at least 0.
+
+    Example:
+        >>> wrong_answer(0.0, 1.0, 2.0)
+        0.5
+    """
+    a, b = threshold_scale, query_scale
+    if abs(a - b) <= 1e-6 * max(a, b):
+        wide = max(a, b)
+        return math.exp(-margin / wide) * (0.5 + margin / (4 * wide))
+    squares = (b**2 * math.exp(-margin / b), a**2 * math.exp(-margin / a))
+    return (squares[0] - squares[1]) / (2 * (b**2 - a**2))
