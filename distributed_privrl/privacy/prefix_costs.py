@@ -47,7 +47,7 @@ def constants(
     """
     if variant == "paper":
         part = epsilon / math.sqrt(32 * draws * math.log(2 / delta))
-        failure = delta / (2 * draws * max_length)
+        failure = min(delta / (2 * draws * max_length), _largest_failure(2 * part, part))
         return (part, part / 2, part / 2), 4 / part * math.log(1 / failure), failure
     if variant != "tight":
         raise ConfigError(f"variant must be tight or paper, got {variant!r}")
@@ -66,7 +66,13 @@ def constants(
         options={"xatol": 1e-6 * cost},
     )
     noise = float(best.x)
+    failure = min(failure, _largest_failure(cost, 2 * noise))
     return (cost - 2 * noise, noise, noise), margin_of(failure, 1 / noise, 1 / noise), failure
+
+
+def _largest_failure(cost: float, queries: float) -> float:
+    """Return what step 4 of `sparse_vector`'s proof allows; less than delta's at large costs."""
+    return math.exp(-queries) * -math.expm1(-cost) * (1 - 10 * _STEP_DOWN)
 
 
 def margin_of(failure: float, threshold_scale: float, query_scale: float) -> float:

@@ -26,6 +26,7 @@ from distributed_privrl.privacy.laplace_tails import wrong_answer
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.prefix_costs import (
     OVERFLOW_SHARE,
+    Variant,
     draw_epsilon,
     margin_of,
     overflow_cost,
@@ -358,3 +359,22 @@ def test_steps_stop_at_the_first_answer_below() -> None:
     assert one.stable_steps(np.empty(0), SeededNoise(1)) == 0
     with pytest.raises(ConfigError, match="max_length"):
         one.stable_steps(np.ones(L + 1), SeededNoise(1))
+
+
+@pytest.mark.parametrize("variant", ["tight", "paper"])
+@pytest.mark.parametrize("epsilon", [20.0, 45.0])
+def test_a_draw_that_may_cost_much_still_fails_as_seldom_as_the_proof_needs(
+    variant: Variant, epsilon: float
+) -> None:
+    found = stable_prefixes(
+        epsilon=epsilon,
+        delta=2.7e-4,
+        experts=3000,
+        minimum_probability=0.02,
+        draws=1,
+        max_length=200,
+        variant=variant,
+    )
+    queries = found.epsilon_threshold + found.epsilon_query
+    assert found.failure <= math.exp(-queries) * -math.expm1(-found.epsilon)
+    assert found.epsilon <= epsilon
