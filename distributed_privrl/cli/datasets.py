@@ -64,7 +64,7 @@ def collect(
             " icu-sepsis, linear-mdp, random-mdp, gridworld, cartpole-mixed, pendulum-mixed,"
             " pendulum-replay, cartpole-balance-replay, cartpole-swingup-replay,"
             " halfcheetah-medium-replay, halfcheetah-medium-expert, walker2d-medium,"
-            " experts-cartpole, experts-acrobot or experts-hiv",
+            " experts-cartpole, experts-acrobot, experts-lunarlander or experts-hiv",
         ),
     ],
     dataset: Annotated[

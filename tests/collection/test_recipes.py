@@ -124,7 +124,7 @@ def test_an_interrupt_leaves_nothing_behind(
     [
         (
             {"recipe": "hopper"},
-            r"recipe 'hopper' is unknown \(known: maze2d-open, .*medium-expert\)",
+            r"recipe 'hopper' is unknown \(known: maze2d-open, .*experts-hiv\)",
         ),
         ({"options": {"nois": 1}}, r"unknown key 'nois' \(known: episode_steps, trajectories, noi"),
         ({"options": {"noise": -1}}, "noise"),
