@@ -128,7 +128,6 @@ class Setting:
         trajectories: recorded ones; None: the recipe's.
         data_seed: public seed of the recording.
         changes: ``section.key=value`` of every run.
-        steps: steps recorded, where few will do.
     """
 
     work: Path
