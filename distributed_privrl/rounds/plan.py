@@ -169,8 +169,8 @@ class RoundPlan(Plan):
 
     @property
     def clip_norm(self) -> float | None:
-        """L2 bound of a unit's vector (C)."""
-        return self.config.clip_norm
+        """L2 bound of a unit's vector (C); None without privacy."""
+        return None if self.mechanism is None else self.mechanism.clip_norm
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -186,6 +186,11 @@ class RoundPlan(Plan):
     def expected_units(self) -> float:
         """The fixed public denominator of a round: units on average, and samples of the model."""
         return float(self.config.expected_batch_size)
+
+    @property
+    def skip_trajectories(self) -> int:
+        """First trajectories of each unit that the rounds do not read."""
+        return 0 if self.trajectories is None else self.trajectories[0]
 
     @property
     def samples(self) -> int:
@@ -215,7 +220,7 @@ class RoundPlan(Plan):
         if self.curiosity_rate:
             facts["curiosity_rate"] = self.curiosity_rate
         if self.mechanism is not None:
-            facts["clip_norm"] = config.clip_norm
+            facts["clip_norm"] = self.mechanism.clip_norm
             facts["noise_multiplier"] = self.mechanism.noise_multiplier
         return facts
 

@@ -121,7 +121,8 @@ def gate_charged_draws(system: System) -> None:
         assert entry.committed_rounds <= draws, "more rounds are committed than were drawn"
         assert entry.drawn_rounds <= entry.reserved_rounds <= entry.max_rounds
 
-    with observed(run, on_draw=lambda draws: check(draws, 1)) as seen, run.server() as server:
+    watch = observed(run.expected_units, on_draw=lambda draws: check(draws, 1))
+    with watch as seen, run.server() as server:
         while not server.call("advance", {"rounds": 1})[0].finished:
             check(len(seen.sums), 0)
     entry = run.entry()
@@ -131,7 +132,7 @@ def gate_charged_draws(system: System) -> None:
     assert [event["kind"] for event in entry.event["events"]] == ["poisson_gaussian"]
 
     crashed = system.run(rounds=12, block=5)
-    with observed(crashed) as seen:
+    with observed(crashed.expected_units) as seen:
         with crashed.server() as server:
             server.call("advance", {"rounds": 8})  # the process ends here, without a word
         with crashed.server() as server:

@@ -20,8 +20,7 @@ from distributed_privrl.privacy.ledger import LedgerEntry
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.optimiser import ServerOptimiser
-from distributed_privrl.rounds.server import ServerSpec
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import ShardSource, StoredShard, WorkerSpec
 from tests.rounds.harness import RUN_ID, UNITS, ToyRun
 from tests.rounds.toy import ToyLoss, ToyNetwork
@@ -202,7 +201,7 @@ class Observation:
     Args:
         sums: what the noise source was given.
         noisy: what it gave back.
-        steps: the optimiser's gradients times the public denominator.
+        steps: the server's gradients times the public denominator.
     """
 
     sums: list[NDArray[np.float64]] = field(default_factory=list)
@@ -212,16 +211,16 @@ class Observation:
 
 @contextmanager
 def observed(
-    run: GateRun, *, on_draw: Callable[[int], None] | None = None
+    expected_units: float, *, on_draw: Callable[[int], None] | None = None
 ) -> Iterator[Observation]:
-    """Watch the innermost Gaussian draw and the optimiser, whatever lies between them.
+    """Watch the innermost Gaussian draw and servers' optimisers, whatever lies between them.
 
     Args:
-        run: for its public denominator.
+        expected_units: the public denominator.
         on_draw: called before each draw with the number of draws so far.
     """
     seen = Observation()
-    draw, step = SecureNoise._add_normals, ServerOptimiser.step
+    draw, start = SecureNoise._add_normals, ParameterServer.__init__
 
     def spy_draw(
         self: SecureNoise, tag: int, values: Any, out: Any, factor: float, granularity: float
@@ -232,20 +231,26 @@ def observed(
         draw(self, tag, values, out, factor, granularity)
         seen.noisy.append(out.copy())
 
-    def spy_step(self: ServerOptimiser, gradient: Tensor) -> None:
-        seen.steps.append(gradient.double().numpy() * run.expected_units)
-        step(self, gradient)
+    def spy_start(self: ParameterServer, spec: ServerSpec) -> None:
+        start(self, spec)
+        step = self._optimiser.step
+
+        def spy_step(gradient: Tensor) -> None:
+            seen.steps.append(gradient.double().numpy() * expected_units)
+            step(gradient)
+
+        self._optimiser.step = spy_step  # type: ignore[method-assign]
 
     with (
         patch.object(SecureNoise, "_add_normals", spy_draw),
-        patch.object(ServerOptimiser, "step", spy_step),
+        patch.object(ParameterServer, "__init__", spy_start),
     ):
         yield seen
 
 
 def observe(run: GateRun) -> Observation:
     """Run all rounds and return what passed through."""
-    with observed(run) as seen:
+    with observed(run.expected_units) as seen:
         run.train()
     return seen
 

@@ -8,17 +8,17 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from tests.gates.primorl import gate_certified_run
 from tests.methods.swings import swing_store
-from tests.planted import primorl_bugs
+from tests.planted import primorl_bugs, run_bugs
 from tests.planted.round_bugs import Plant
 
 CASES: dict[str, tuple[Plant, str]] = {
-    "clip x 10": (primorl_bugs.clip_at_ten_times, "workers clip at 0.05"),
-    "q x 2": (primorl_bugs.coins_at_twice, "coins are thrown at 0.4"),
+    "clip x 10": (run_bugs.workers_clip_at(10), "workers clip at 0.05"),
+    "q x 2": (run_bugs.coins_at_twice, "coins are thrown at 0.4"),
     "trajectories are units": (
-        primorl_bugs.trajectories_are_units,
+        run_bugs.trajectories_are_units,
         "units are cut by trajectory",
     ),
-    "no cap on a unit": (primorl_bugs.no_cap_on_a_unit, "units are cut after None rows"),
+    "no cap on a unit": (run_bugs.no_cap_on_a_unit, "units are cut after None rows"),
     "count left out": (primorl_bugs.count_left_out, "certified as .'bounds', 'ensemble'"),
     "bounds left out": (primorl_bugs.bounds_left_out, "certified as .'count', 'ensemble'"),
 }

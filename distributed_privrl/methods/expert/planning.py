@@ -44,11 +44,6 @@ class SelectivePlan(RoundPlan):
     filter: ReleasePlan | None = None
 
     @property
-    def skip_trajectories(self) -> int:
-        """First trajectories of each expert that rounds do not read."""
-        return 0 if self.trajectories is None else self.trajectories[0]
-
-    @property
     def assumptions(self) -> tuple[str, ...]:
         """Those of private rounds, and what an agent's training adds to them."""
         pools = () if self.filter is None else (SPLIT_POOLS,)

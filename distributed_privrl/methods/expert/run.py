@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from distributed_privrl.agents.experts import policies_digest
-from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.methods.expert.agent import AgentFacts, AgentUpdate
 from distributed_privrl.methods.expert.config import ExpertConfig
@@ -43,9 +42,8 @@ from distributed_privrl.rounds.context import (
 )
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.plan import Plan
-from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.training import run_rounds
-from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
+from distributed_privrl.rounds.worker import StoredShard
 
 INITIAL = "initial.safetensors"
 ROUNDS = "rounds.safetensors"
@@ -176,65 +174,25 @@ def _train_in_rounds(
     spec: StableSpec,
 ) -> None:
     """Algorithm 3: noisy rounds on pool B, and noiseless steps on the released prefixes."""
-    private = plan.mechanism is not None
-    workers = context.executor.start(
-        LocalUpdateWorker, worker_specs(config, context, facts, plan), repeat_lost_calls=True
-    )
-    server = context.executor.start(
-        ParameterServer,
-        [
-            ServerSpec(
-                run_id=context.run_id,
-                workers=workers,
-                initial=context.folder / INITIAL,
-                checkpoint=context.folder / ROUNDS,
-                mechanism=plan.mechanism,
-                expected_units=plan.expected_units,
-                rounds=plan.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=plan.block_rounds,
-                optimiser=config.training.optimiser,
-                public_update=spec,
-                ledger=context.ledger if private else None,
-                insecure_key=context.insecure_key,
-            )
-        ],
-        service=True,
-    )
-    run_rounds(server, plan, progress=context.progress)
-    server.close()
-    workers.close()
-
-
-def worker_specs(
-    config: ExpertConfig, context: RunContext, facts: AgentFacts, plan: SelectivePlan
-) -> list[WorkerSpec]:
-    """Return what the workers are built from: the experts' trajectories after the filter's."""
     training = config.training
-    update = AgentUpdate(
-        facts=facts,
-        clip_norm=training.clip_norm if plan.mechanism is not None else None,
-        micro_batch_rows=training.micro_batch_rows,
-        federated=training.federated if training.local == "federated" else None,
-    )
-    refs = shard_refs(
-        context.store,
-        config.data.sensitive,
-        count=config.runtime.workers,
-        unit=config.data.unit,
-        max_rows_per_unit=config.data.max_length,
-        skip_trajectories=plan.skip_trajectories,
-    )
-    return [
-        WorkerSpec(
-            source=StoredShard(ref=ref, encoder=facts.encoder_json),
-            local_update=update,
-            sampling_probability=plan.sampling_probability,
-            copies=training.rows_per_expert,
-            insecure_key=context.insecure_key,
+
+    def update(clip_norm: float | None) -> AgentUpdate:
+        return AgentUpdate(
+            facts=facts,
+            clip_norm=clip_norm,
+            micro_batch_rows=training.micro_batch_rows,
+            federated=training.federated if training.local == "federated" else None,
         )
-        for ref in refs
-    ]
+
+    rounds = TrainingSpec(
+        source=lambda ref: StoredShard(ref=ref, encoder=facts.encoder_json),
+        local_update=update,
+        initial=context.folder / INITIAL,
+        checkpoint=context.folder / ROUNDS,
+        copies=training.rows_per_expert,
+        public_update=spec,
+    )
+    train_in_rounds(rounds, config, context, plan)
 
 
 def _train_on_prefixes(context: RunContext, spec: StableSpec) -> Path:

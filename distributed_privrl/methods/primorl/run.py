@@ -38,12 +38,12 @@ from distributed_privrl.rounds.charging import (
 )
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, RunContext
+from distributed_privrl.rounds.dynamics_update import DynamicsUpdate
 from distributed_privrl.rounds.encoders import search_ranges
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.plan import RoundPlan
-from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.training import run_rounds
-from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
+from distributed_privrl.rounds.worker import StoredShard
 
 INITIAL = "initial.safetensors"
 TRAINED = "rounds.safetensors"
@@ -144,52 +144,21 @@ def _train_ensemble(
 ) -> None:
     """Algorithm 2: private rounds over the sensitive units."""
     training = config.training
-    clip_norm = training.clip_norm if training.clip else None
-    if plan.mechanism is not None:  # the bound that the noise was made for
-        clip_norm = plan.mechanism.clip_norm
-    update = facts.update(training.local, clip_norm)
-    refs = shard_refs(
-        context.store,
-        config.data.sensitive,
-        count=config.runtime.workers,
-        unit=config.data.unit,
-        max_rows_per_unit=config.data.max_length,
+
+    def update(clip_norm: float | None) -> DynamicsUpdate:
+        if plan.mechanism is None and training.clip:
+            clip_norm = training.clip_norm  # as private runs do, and it protects nobody
+        return facts.update(training.local, clip_norm)
+
+    spec = TrainingSpec(
+        source=lambda ref: StoredShard(ref=ref, encoder=facts.encoder_json),
+        local_update=update,
+        initial=context.folder / INITIAL,
+        checkpoint=context.folder / TRAINED,
+        copies=training.local.steps or 1,
+        all_rows=training.local.steps is None,
     )
-    specs = [
-        WorkerSpec(
-            source=StoredShard(ref=ref, encoder=facts.encoder_json),
-            local_update=update,
-            sampling_probability=plan.sampling_probability,
-            all_rows=training.local.steps is None,
-            copies=training.local.steps or 1,
-            insecure_key=context.insecure_key,
-        )
-        for ref in refs
-    ]
-    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
-    server = context.executor.start(
-        ParameterServer,
-        [
-            ServerSpec(
-                run_id=context.run_id,
-                workers=workers,
-                initial=context.folder / INITIAL,
-                checkpoint=context.folder / TRAINED,
-                mechanism=plan.mechanism,
-                expected_units=plan.expected_units,
-                rounds=training.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=training.block,
-                optimiser=training.optimiser,
-                ledger=context.ledger if plan.mechanism is not None else None,
-                insecure_key=context.insecure_key,
-            )
-        ],
-        service=True,
-    )
-    run_rounds(server, plan, progress=context.progress)
-    server.close()
-    workers.close()
+    train_in_rounds(spec, config, context, plan)
 
 
 def _train_on_minibatches(config: MopoConfig, context: RunContext, facts: EnsembleFacts) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fingerprint import inspect
-from distributed_privrl.data.shards import ShardRef, shard_refs
+from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.methods.privorl.config import PrivorlConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.network import DiffusionUpdate, Synthesizer
@@ -36,9 +36,8 @@ from distributed_privrl.rounds.context import MethodResult, Release, RunContext
 from distributed_privrl.rounds.devices import check_device, device_of
 from distributed_privrl.rounds.encoders import search_ranges
 from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
-from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.training import run_rounds
-from distributed_privrl.rounds.worker import LocalUpdateWorker, ShardSource, WorkerSpec
+from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
+from distributed_privrl.rounds.worker import ShardSource
 
 PRETRAINED = "pretrained.safetensors"
 TRAINED = "rounds.safetensors"
@@ -210,56 +209,26 @@ def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
 def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: RoundPlan) -> None:
     """Algorithm 1, line 13, and algorithm 2, line 19: private rounds over the sensitive units."""
     training = config.training
-    update = DiffusionUpdate(
-        synthesizer=parts.synthesizer,
-        seed=config.seed,
-        clip_norm=training.clip_norm if plan.mechanism is not None else None,
-        micro_batch_rows=training.micro_batch_rows,
-        device=device_of(config.runtime),
-    )
-    refs = shard_refs(
-        context.store,
-        config.data.sensitive,
-        count=config.runtime.workers,
-        unit=config.data.unit,
-        max_rows_per_unit=config.data.max_length,
-    )
-    specs = [
-        WorkerSpec(
-            source=parts.rows.shard(ref),
-            local_update=update,
-            sampling_probability=plan.sampling_probability,
-            copies=training.noise_multiplicity,
-            all_rows=parts.all_rows,
-            insecure_key=context.insecure_key,
+
+    def update(clip_norm: float | None) -> DiffusionUpdate:
+        return DiffusionUpdate(
+            synthesizer=parts.synthesizer,
+            seed=config.seed,
+            clip_norm=clip_norm,
+            micro_batch_rows=training.micro_batch_rows,
+            device=device_of(config.runtime),
         )
-        for ref in refs
-    ]
-    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
-    server = context.executor.start(
-        ParameterServer,
-        [
-            ServerSpec(
-                run_id=context.run_id,
-                workers=workers,
-                initial=context.folder / PRETRAINED,
-                checkpoint=context.folder / TRAINED,
-                mechanism=plan.mechanism,
-                expected_units=plan.expected_units,
-                rounds=training.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=training.block,
-                optimiser=training.optimiser,
-                public_update=_novel_update(config, update, plan),
-                ledger=context.ledger if plan.mechanism is not None else None,
-                insecure_key=context.insecure_key,
-            )
-        ],
-        service=True,
+
+    spec = TrainingSpec(
+        source=parts.rows.shard,
+        local_update=update,
+        initial=context.folder / PRETRAINED,
+        checkpoint=context.folder / TRAINED,
+        copies=training.noise_multiplicity,
+        all_rows=parts.all_rows,
+        public_update=_novel_update(config, update(plan.clip_norm), plan),
     )
-    run_rounds(server, plan, progress=context.progress)
-    server.close()
-    workers.close()
+    train_in_rounds(spec, config, context, plan)
 
 
 def _novel_update(
