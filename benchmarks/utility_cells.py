@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import cells
 from distributed_privrl.core.config import with_overrides
 from distributed_privrl.environments import environment_id
 
@@ -13,7 +14,7 @@ FAMILIES = (TABLE_MAZES, ("eval-umaze", "eval-medium", "eval-large"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(cells.Cell):
     """One run and its agents.
 
     Args:
@@ -29,8 +30,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Name of the cell's files."""
-        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
-        return f"{self.maze}-{self.variant.replace(' ', '_')}-{budget}"
+        return self.row.replace(" ", "_")
 
     @property
     def public(self) -> tuple[str, ...]:

@@ -13,30 +13,19 @@ import argparse
 import dataclasses
 import functools
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from benchmarks import harness
+from benchmarks import cells, harness
+from benchmarks.cells import CONFIGURATIONS
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import read_yaml, with_overrides
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.files import write_atomically
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.environments import register
-from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
-from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.expert.report import normalised_return
 
 NAME = "utility_expert"
-CONFIGURATIONS = Path(__file__).parent.parent / "tune_configs"
-DATA_SEED = 1
 EXPERTS = 3000
 PAPER: Mapping[tuple[str, str, float], float] = {
     ("cartpole", "discrete_cql", 10.0): 1.03,
@@ -83,7 +72,7 @@ QUICK_DATA = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(cells.Cell):
     """One run.
 
     Args:
@@ -100,35 +89,17 @@ class Cell:
     epsilon: float | None
     seed: int
 
-    @property
-    def row(self) -> str:
-        """Name of the cells that differ in their seed alone."""
-        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
-        return f"{self.environment}-{self.agent}-{self.variant}-{budget}"
-
-    @property
-    def name(self) -> str:
-        """Name of the cell's files."""
-        kept = "".join(letter if letter.isalnum() else "_" for letter in self.row)
-        return f"{kept}-{self.seed}"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(cells.Setting):
     """What all cells of a command share.
 
     Args:
-        work: folder of datasets, runs, ledgers and finished cells.
         experts: number of experts (m).
-        data_seed: public seed of the recording.
-        changes: ``section.key=value`` of every run.
         quick: whether the data are as few as a test needs.
     """
 
-    work: Path
     experts: int
-    data_seed: int
-    changes: tuple[str, ...]
     quick: bool = False
 
     def dataset(self, environment: str) -> str:
@@ -143,65 +114,42 @@ class Setting:
 
 def record(setting: Setting, environment: str) -> None:
     """Train and record an environment's experts, unless they are there."""
-    store = DatasetStore(setting.work / "datasets")
-    if setting.dataset(environment) in store.ids():
+    if setting.dataset(environment) in setting.store.ids():
         return
     options: dict[str, Any] = {"experts": setting.experts, **(QUICK_DATA if setting.quick else {})}
     collect(
         f"experts-{environment}",
         dataset=setting.dataset(environment),
-        store=store,
+        store=setting.store,
         seed=setting.data_seed,
         options=options,
     )
 
 
 def run_cell(cell: Cell, setting: Setting) -> dict[str, Any]:
-    """Run a cell and return its figures.
+    """Run a cell and return its figures, or those that are kept.
 
     Privacy: unit expert, relation ``policy_level``; the ledger lies in the work folder; data are
     simulated, so that figures of runs without privacy may be shown.
     """
-    torch.set_num_threads(1)
-    register()
-    path = setting.work / "cells" / f"{cell.name}.json"
-    if path.exists():
-        return dict(json.loads(path.read_text()))
-    store = DatasetStore(setting.work / "datasets")
+    return cells.kept(cells.file_of(cell, setting.work), lambda: _figures(cell, setting))
+
+
+def _figures(cell: Cell, setting: Setting) -> dict[str, Any]:
     record(setting, cell.environment)
-    config = parse_config(values_of(cell, setting), source=cell.name)
-    ledger = f"sqlite:///{(setting.work / f'{cell.name}.sqlite').absolute()}"
-    if config.privacy.epsilon is not None:
-        set_budget(config, store, ledger)
-    out = setting.work / "runs" / cell.name
-    clock = time.process_time()
-    certificate = program.run(
-        config,
-        LocalExecutor(),
-        out=out,
-        ledger_url=ledger,
-        store=store,
-        resume=out.exists(),
-        progress=harness.heartbeat(setting.work / "logs" / cell.name),
-    ).certificate
-    folder = out if config.privacy.epsilon is not None else out / "private"
-    found = {one["kind"]: one for one in json.loads((folder / "evaluation.json").read_text())}
+    run = cells.run_product(cell, values_of(cell, setting), setting.work)
+    found = {one["kind"]: one for one in json.loads((run.folder / "evaluation.json").read_text())}
     earned = float(np.mean(found["returns"]["returns"]))
     lengths = found["facts"]["lengths"]
-    events = [event for stage in certificate.stages for event in stage.events]
-    noise = [one.noise_multiplier for one in events if one.kind == "poisson_gaussian"]
-    row = {
+    return {
         **dataclasses.asdict(cell),
         "return": earned,
         "normalised": normalised_return(earned, found["facts"]["references"]),
         "prefixes": None if lengths is None else len(lengths),
         "released_steps": None if lengths is None else sum(lengths),
-        "certified_epsilon": certificate.epsilon if certificate.stages else None,
-        "noise_multiplier": noise[0] if noise else None,
-        "cpu_s": round(time.process_time() - clock),
+        **run.cost,
+        "cpu_s": run.cpu_s,
     }
-    write_atomically(path, json.dumps(row))
-    return row
 
 
 def values_of(cell: Cell, setting: Setting) -> dict[str, Any]:
@@ -210,15 +158,15 @@ def values_of(cell: Cell, setting: Setting) -> dict[str, Any]:
     batch, share = values["training"]["expected_batch_size"], setting.experts / EXPERTS
     stable = f"stable/{cell.name.replace('_', '-')}-v0"
     changes = [
-        f"seed={cell.seed}",
-        f"data.sensitive={setting.dataset(cell.environment)}",
+        *cells.changes_of(
+            values,
+            dataset=setting.dataset(cell.environment),
+            epsilon=cell.epsilon,
+            seed=cell.seed,
+        ),
         f"data.units={setting.experts}",
-        f"data.bounds={CONFIGURATIONS.parent.absolute() / str(values['data']['bounds'])}",
-        "runtime.workers=1",
-        "runtime.executor=local",
         f"model.agent={cell.agent}",
         f"training.expected_batch_size={max(1, round(batch * min(share, 1.0)))}",
-        f"privacy.epsilon={'null' if cell.epsilon is None else cell.epsilon}",
         f"privacy.delta={setting.delta}",
         f"output.dataset={stable}",
         *ENVIRONMENTS[cell.environment],
@@ -247,16 +195,13 @@ def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
 
 def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
     """Return the table: one line for cells that differ in their seed alone."""
-    names = [field.name for field in dataclasses.fields(Cell)]
-    lines: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        lines.setdefault(Cell(**{name: row[name] for name in names}).row, []).append(row)
+    lines = cells.lines_of(rows, Cell)
     plain = {
         (group[0]["environment"], group[0]["agent"]): _mean(group, "normalised")
         for group in lines.values()
         if group[0]["variant"] == "non_private"
     }
-    cells, ratios = [], {}
+    table, ratios = [], {}
     for name, group in lines.items():
         first, normalised = group[0], _mean(group, "normalised")
         key = first["environment"], first["agent"]
@@ -264,7 +209,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
         share = None if not best or normalised is None else normalised / best
         ratios[name.replace(" ", "_")] = share
         paper = PAPER.get((*key, first["epsilon"])) if first["variant"] == "ours" else None
-        cells.append(
+        table.append(
             {
                 "environment": first["environment"],
                 "agent": first["agent"],
@@ -284,7 +229,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
             }
         )
     return harness.Result(
-        cells=cells,
+        cells=table,
         ratios=ratios,
         notes=[
             "Normalised: 0 uniform actions, 1 the best policy known; a share is of the same agent"
@@ -303,8 +248,7 @@ def _mean(group: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the cells that are missing and print the table."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{NAME}")
-    parser.add_argument("--scale", choices=("cpu", "quick"), default="cpu")
+    parser = cells.seeded_parser(NAME)
     parser.add_argument(
         "--environments", nargs="+", default=["cartpole"], choices=tuple(ENVIRONMENTS)
     )
@@ -317,14 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilons", nargs="*", type=float, default=[10.0, 5.0])
     variants = [name for name in VARIANTS if name != "non_private"]
     parser.add_argument("--variants", nargs="*", default=["ours", "dp_sgd"], choices=variants)
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--experts", type=int, default=EXPERTS, help="number of experts (m)")
-    parser.add_argument("--data-seed", type=int, default=DATA_SEED)
-    parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")
-    parser.add_argument("--parallel", type=int, default=2, help="1: in this process")
-    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--save", action="store_true")
     options = parser.parse_args(arguments)
     quick = options.scale == "quick"
     setting = Setting(
@@ -334,13 +271,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         changes=tuple(options.overrides),
         quick=quick,
     )
-    about = {"scale": options.scale, "data_seed": options.data_seed, **harness.machine()}
     for environment in options.environments:
         record(setting, environment)
-    run = functools.partial(run_cell, setting=setting)
-    rows = list(harness.run_cells(list(cells_of(options)), run, parallel=options.parallel))
-    folder = options.out or (harness.RESULTS if options.save else None)
-    harness.publish(NAME, result_of(rows), about, folder=folder)
+    cells.run_table(
+        NAME,
+        list(cells_of(options)),
+        functools.partial(run_cell, setting=setting),
+        result_of,
+        options=options,
+        about={"data_seed": options.data_seed},
+    )
 
 
 if __name__ == "__main__":

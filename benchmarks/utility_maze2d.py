@@ -14,29 +14,22 @@ Reference: paper 000, section IX-A to C, E, F and appendices I-B, I-C.
 import argparse
 import dataclasses
 import functools
-import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks import harness
+from benchmarks import cells, harness
 from benchmarks.utility_cells import Cell, Scale, Table, run_config
 from benchmarks.utility_rows import release_figures, result_of
 from benchmarks.utility_scales import HORIZONS, TABLES
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import silent
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.environments import environment_id, reference_returns, register
+from distributed_privrl.environments import environment_id, reference_returns
 from distributed_privrl.evaluation.returns import normalised
-from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
-from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.trials import (
     TrialSpec,
     content_of,
@@ -80,74 +73,50 @@ def run_cell(
     Privacy: the unit is the method's (`Table.unit_of`); the ledger lies in ``work``; datasets are
     simulated, so that the comparison with the real rows may be shown.
     """
-    torch.set_num_threads(1)
-    register()
-    path = work / "cells" / f"{cell.name}.json"
-    if path.exists():
-        return dict(json.loads(path.read_text()))
-    store = DatasetStore(work / "datasets")
+    path, own = cells.file_of(cell, work), (cell, table, scale, work)
+    if releases_only and not path.exists():
+        return {**_released(*own), **{trainer: [] for trainer in scale.agents}, "agents_cpu_s": 0}
+    return cells.kept(path, lambda: _with_agents(*own))
+
+
+def _with_agents(cell: Cell, table: Table, scale: Scale, work: Path) -> dict[str, Any]:
+    row = _released(cell, table, scale, work)
+    dataset = real_dataset(cell.maze) if cell.variant == "real" else cell.output
+    clock = time.process_time()
+    scores = _agents(cell, scale, work, dataset)
+    return {**row, **scores, "agents_cpu_s": round(time.process_time() - clock)}
+
+
+def _released(cell: Cell, table: Table, scale: Scale, work: Path) -> dict[str, Any]:
+    """Return what a row says of its release, which is made unless it is kept."""
     row: dict[str, Any] = {**dataclasses.asdict(cell), "cell": cell.name, "release_cpu_s": 0}
-    if cell.variant != "real":
-        row["unit"] = table.unit_of(cell.variant)
-    dataset = real_dataset(cell.maze)
-    if cell.variant != "real":
-        row |= _release(cell, table, scale, work, store)
-        dataset = cell.output
-    if releases_only:
-        return {**row, **{trainer: [] for trainer in scale.agents}, "agents_cpu_s": 0}
-    clock = time.process_time()
-    for trainer, scores in _agents(cell, scale, work, store, dataset).items():
-        row[trainer] = scores
-    row["agents_cpu_s"] = round(time.process_time() - clock)
-    write_atomically(path, json.dumps(row))
-    return row
-
-
-def _release(
-    cell: Cell, table: Table, scale: Scale, work: Path, store: DatasetStore
-) -> dict[str, Any]:
-    values = run_config(cell, table, scale, keep=work / "pretraining")
-    config = parse_config(values, source=cell.name)
-    ledger = f"sqlite:///{(work / f'{cell.name}.sqlite').absolute()}"
-    out = work / "runs" / cell.name
+    if cell.variant == "real":
+        return row
     kept = work / "releases" / f"{cell.name}.json"
-    if kept.exists():
-        return dict(json.loads(kept.read_text()))
-    clock = time.process_time()
-    set_budget(config, store, ledger)
-    result = program.run(
-        config,
-        LocalExecutor(),
-        out=out,
-        ledger_url=ledger,
-        store=store,
-        resume=out.exists(),
-        progress=harness.heartbeat(work / "logs" / cell.name),
-    )
-    certificate = result.certificate
-    event: Any = certificate.stages[0].events[0] if certificate.stages else None
-    found = {
-        "delta": config.privacy.delta,
-        "certified_epsilon": certificate.epsilon if certificate.stages else None,
-        "noise_multiplier": None if event is None else event.noise_multiplier,
-        "release_cpu_s": round(time.process_time() - clock),
+    found = cells.kept(kept, lambda: _release(cell, table, scale, work))
+    return {**row, "unit": table.unit_of(cell.variant), **found}
+
+
+def _release(cell: Cell, table: Table, scale: Scale, work: Path) -> dict[str, Any]:
+    values = run_config(cell, table, scale, keep=work / "pretraining")
+    run = cells.run_product(cell, values, work)
+    return {
+        "delta": run.config.privacy.delta,
+        **run.cost,
+        "release_cpu_s": run.cpu_s,
         **release_figures(
-            store,
+            cells.store_of(work),
             real=real_dataset(cell.maze),
             synthetic=cell.output,
             public=real_dataset(cell.public[0]),
             maze=cell.maze,
         ),
     }
-    write_atomically(kept, json.dumps(found))
-    return found
 
 
-def _agents(
-    cell: Cell, scale: Scale, work: Path, store: DatasetStore, dataset: str
-) -> dict[str, list[float]]:
+def _agents(cell: Cell, scale: Scale, work: Path, dataset: str) -> dict[str, list[float]]:
     """Return the normalised figure of each seed of each trainer."""
-    environment = environment_id(cell.maze, dense=False)
+    store, environment = cells.store_of(work), environment_id(cell.maze, dense=False)
     content = content_of(store, dataset)
     specs = [
         TrialSpec(
@@ -215,12 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ablation-epsilon", metavar="EPSILON", help="of the further rows")
     parser.add_argument("--releases", action="store_true", help="make releases, train no agents")
     parser.add_argument("--no-real", action="store_true", help="leave out agents on real rows")
-    parser.add_argument("--work", type=Path, help="kept between (default: the table's name)")
-    parser.add_argument("--parallel", type=int, default=2, help="1: in this process")
     parser.add_argument("--fresh", action="store_true", help="empty the work folder first")
-    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--save", action="store_true")
+    cells.add_arguments(parser, work=None)
     options = parser.parse_args(arguments)
     table = TABLES[options.method]
     if options.scale not in table.scales:
@@ -229,17 +194,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.fresh:
         shutil.rmtree(work, ignore_errors=True)
     scale = table.scales[options.scale].with_overrides(options.overrides)
-    about = {"scale": options.scale, "seed": harness.SEED, **harness.machine()}
     wanted = list(cells_of(options, table))
     everywhere = sorted({maze for cell in wanted for maze in (cell.maze, *cell.public)})
-    collect_mazes(everywhere, scale, DatasetStore(work / "datasets"))
-    run = functools.partial(
-        run_cell, table=table, scale=scale, work=work, releases_only=options.releases
-    )
-    rows = list(harness.run_cells(wanted, run, parallel=options.parallel))
-    result = result_of(rows, table, scale, len(wanted))
-    harness.publish(
-        table.name, result, about, folder=options.out or (harness.RESULTS if options.save else None)
+    collect_mazes(everywhere, scale, cells.store_of(work))
+    cells.run_table(
+        table.name,
+        wanted,
+        functools.partial(
+            run_cell, table=table, scale=scale, work=work, releases_only=options.releases
+        ),
+        lambda rows: result_of(rows, table, scale, len(wanted)),
+        options=options,
+        about={"seed": harness.SEED},
     )
 
 

@@ -13,31 +13,20 @@ import argparse
 import dataclasses
 import functools
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from benchmarks import harness
+from benchmarks import cells, harness
+from benchmarks.cells import CONFIGURATIONS
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import read_yaml, with_overrides
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.files import write_atomically
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.environments import register
-from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
-from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.primorl.policy_training import CURVE
 
 NAME = "utility_primorl"
-CONFIGURATIONS = Path(__file__).parent.parent / "tune_configs"
 LAST = 5
-DATA_SEED = 1
 PAPER: Mapping[tuple[str, float], float] = {
     ("pendulum", 5.1): 0.979,
     ("pendulum", 22.3): 1.027,
@@ -91,7 +80,7 @@ QUICK = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(cells.Cell):
     """One run.
 
     Args:
@@ -106,34 +95,16 @@ class Cell:
     epsilon: float | None
     seed: int
 
-    @property
-    def row(self) -> str:
-        """Name of the cells that differ in their seed alone."""
-        budget = "none" if self.epsilon is None else f"{self.epsilon:g}"
-        return f"{self.task}-{self.variant}-{budget}"
-
-    @property
-    def name(self) -> str:
-        """Name of the cell's files."""
-        kept = "".join(letter if letter.isalnum() else "_" for letter in self.row)
-        return f"{kept}-{self.seed}"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(cells.Setting):
     """What all cells of a command share.
 
     Args:
-        work: folder of datasets, runs, ledgers and finished cells.
         trajectories: recorded ones; None: the recipe's.
-        data_seed: public seed of the recording.
-        changes: ``section.key=value`` of every run.
     """
 
-    work: Path
     trajectories: int | None
-    data_seed: int
-    changes: tuple[str, ...]
 
     def dataset(self, task: str, trajectories: int | None = None) -> str:
         """Return the id of a task's recorded trajectories."""
@@ -144,8 +115,7 @@ class Setting:
 
 def record(setting: Setting, task: str, trajectories: int | None) -> None:
     """Collect a task's trajectories, unless they are there."""
-    store = DatasetStore(setting.work / "datasets")
-    dataset = setting.dataset(task, trajectories)
+    store, dataset = setting.store, setting.dataset(task, trajectories)
     if dataset in store.ids():
         return
     count = trajectories or setting.trajectories
@@ -156,52 +126,31 @@ def record(setting: Setting, task: str, trajectories: int | None) -> None:
 
 
 def run_cell(cell: Cell, setting: Setting) -> dict[str, Any]:
-    """Run a cell and return its figures.
+    """Run a cell and return its figures, or those that are kept.
 
     Privacy: unit trajectory; the ledger lies in the work folder; data are simulated, so that
     figures of runs without privacy may be shown.
     """
-    torch.set_num_threads(1)
-    register()
-    path = setting.work / "cells" / f"{cell.name}.json"
-    if path.exists():
-        return dict(json.loads(path.read_text()))
-    store = DatasetStore(setting.work / "datasets")
+    return cells.kept(cells.file_of(cell, setting.work), lambda: _figures(cell, setting))
+
+
+def _figures(cell: Cell, setting: Setting) -> dict[str, Any]:
     trajectories = _trajectories(cell)
     record(setting, cell.task, trajectories)
-    config = parse_config(_values(cell, setting, trajectories), source=cell.name)
-    ledger = f"sqlite:///{(setting.work / f'{cell.name}.sqlite').absolute()}"
-    if config.privacy.epsilon is not None:
-        set_budget(config, store, ledger)
-    out = setting.work / "runs" / cell.name
-    clock = time.process_time()
-    certificate = program.run(
-        config,
-        LocalExecutor(),
-        out=out,
-        ledger_url=ledger,
-        store=store,
-        resume=out.exists(),
-        progress=harness.heartbeat(setting.work / "logs" / cell.name),
-    ).certificate
-    folder = out if config.privacy.epsilon is not None else out / "private"
-    curve = json.loads((folder / "checkpoint" / CURVE).read_text())
+    run = cells.run_product(cell, _values(cell, setting, trajectories), setting.work)
+    curve = json.loads((run.folder / "checkpoint" / CURVE).read_text())
     means = [float(np.mean(np.array(point["returns"], float))) for point in curve]
-    about = store.info(str(config.data.sensitive)).metadata
-    event: Any = certificate.stages[0].events[0] if certificate.stages else None
-    row = {
+    about = setting.store.info(str(run.config.data.sensitive)).metadata
+    return {
         **dataclasses.asdict(cell),
         "return": float(np.mean(means[-LAST:])),
         "worst_of_last": min(means[-LAST:]),
         "random": about["reference_returns"]["random"],
         "expert": about["reference_returns"]["expert"],
         "data": about["reference_returns"]["behaviour"],
-        "certified_epsilon": certificate.epsilon if certificate.stages else None,
-        "noise_multiplier": None if event is None else event.noise_multiplier,
-        "cpu_s": round(time.process_time() - clock),
+        **run.cost,
+        "cpu_s": run.cpu_s,
     }
-    write_atomically(path, json.dumps(row))
-    return row
 
 
 def _trajectories(cell: Cell) -> int | None:
@@ -212,12 +161,12 @@ def _trajectories(cell: Cell) -> int | None:
 def _values(cell: Cell, setting: Setting, trajectories: int | None) -> dict[str, Any]:
     values = read_yaml(CONFIGURATIONS / f"primorl_{cell.task}.yaml")
     changes = [
-        f"seed={cell.seed}",
-        f"data.sensitive={setting.dataset(cell.task, trajectories)}",
-        f"data.bounds={_bounds(values)}",
-        "runtime.workers=1",
-        "runtime.executor=local",
-        f"privacy.epsilon={'null' if cell.epsilon is None else cell.epsilon}",
+        *cells.changes_of(
+            values,
+            dataset=setting.dataset(cell.task, trajectories),
+            epsilon=cell.epsilon,
+            seed=cell.seed,
+        ),
         *VARIANTS.get(cell.variant, ()),
         *setting.changes,
     ]
@@ -231,11 +180,6 @@ def _values(cell: Cell, setting: Setting, trajectories: int | None) -> dict[str,
     if cell.variant == "mopo":  # its own defaults of the ensemble's training
         values["training"] = {"policy": values.get("training", {}).get("policy", {})}
     return with_overrides(values, changes)
-
-
-def _bounds(values: Mapping[str, Any]) -> Path:
-    """Return the bounds' file, from wherever the command is run."""
-    return CONFIGURATIONS.parent.absolute() / str(values["data"]["bounds"])
 
 
 def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
@@ -257,16 +201,13 @@ def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
 
 def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
     """Return the table: one line for cells that differ in their seed alone."""
-    lines: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        cell = Cell(**{key: row[key] for key in ("task", "variant", "epsilon", "seed")})
-        lines.setdefault(cell.row, []).append(row)
+    lines = cells.lines_of(rows, Cell)
     mopo = {
         group[0]["task"]: float(np.mean([row["return"] for row in group]))
         for group in lines.values()
         if group[0]["variant"] == "mopo"
     }
-    cells, ratios = [], {}
+    table, ratios = [], {}
     for name, group in lines.items():
         first, returns = group[0], [row["return"] for row in group]
         best = mopo.get(first["task"])
@@ -274,7 +215,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
         if best is not None:
             share = (float(np.mean(returns)) - first["random"]) / (best - first["random"])
         ratios[name.replace(" ", "_")] = share
-        cells.append(
+        table.append(
             {
                 "task": first["task"],
                 "row": first["variant"],
@@ -291,7 +232,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
         )
     printed = "; ".join(f"{task} eps {eps:g}: {share}" for (task, eps), share in PAPER.items())
     return harness.Result(
-        cells=cells,
+        cells=table,
         ratios=ratios,
         notes=[
             f"Share in the paper at the epsilon it prints (of returns themselves): {printed}.",
@@ -303,20 +244,12 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the cells that are missing and print the table."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{NAME}")
-    parser.add_argument("--scale", choices=("cpu", "quick"), default="cpu")
+    parser = cells.seeded_parser(NAME)
     parser.add_argument("--tasks", nargs="+", default=["pendulum"], choices=tuple(RECIPES))
     parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0, 0.3, 0.1])
     parser.add_argument("--rows", nargs="*", default=[], help="further rows", metavar="ROW")
     parser.add_argument("--row-epsilon", type=float, default=1.0, help="of the further rows")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trajectories", type=int, help="recorded ones (default: the recipe's)")
-    parser.add_argument("--data-seed", type=int, default=DATA_SEED)
-    parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")
-    parser.add_argument("--parallel", type=int, default=2, help="1: in this process")
-    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--save", action="store_true")
     options = parser.parse_args(arguments)
     quick = options.scale == "quick"
     setting = Setting(
@@ -325,13 +258,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         data_seed=options.data_seed,
         changes=(*(QUICK if quick else ()), *options.overrides),
     )
-    about = {"scale": options.scale, "data_seed": options.data_seed, **harness.machine()}
     for task in options.tasks:
         record(setting, task, None)
-    run = functools.partial(run_cell, setting=setting)
-    rows = list(harness.run_cells(list(cells_of(options)), run, parallel=options.parallel))
-    folder = options.out or (harness.RESULTS if options.save else None)
-    harness.publish(NAME, result_of(rows), about, folder=folder)
+    cells.run_table(
+        NAME,
+        list(cells_of(options)),
+        functools.partial(run_cell, setting=setting),
+        result_of,
+        options=options,
+        about={"data_seed": options.data_seed},
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,224 @@
+"""What the utility benchmarks share: cells kept by name, a run of the product, the arguments.
+
+A utility benchmark is a table of cells. Each is a run of the product in a work folder, kept as it
+ends, so that the same command goes on where it stopped.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import harness
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments import register
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.privacy.certificate import Certificate
+
+CONFIGURATIONS = Path(__file__).parent.parent / "tune_configs"
+DATA_SEED = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run; a table adds what tells its cells apart: ``epsilon``, and ``seed`` if it has any."""
+
+    @property
+    def row(self) -> str:
+        """Name of the cells that differ in their seed alone."""
+        values = dataclasses.asdict(self)
+        values.pop("seed", None)
+        values["epsilon"] = "none" if values["epsilon"] is None else f"{values['epsilon']:g}"
+        return "-".join(values.values())
+
+    @property
+    def name(self) -> str:
+        """Name of the cell's files."""
+        kept = "".join(letter if letter.isalnum() else "_" for letter in self.row)
+        return f"{kept}-{dataclasses.asdict(self)['seed']}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all cells of a command share.
+
+    Args:
+        work: folder of datasets, runs, ledgers and finished cells.
+        data_seed: public seed of the recording.
+        changes: ``section.key=value`` of every run.
+    """
+
+    work: Path
+    data_seed: int
+    changes: tuple[str, ...]
+
+    @property
+    def store(self) -> DatasetStore:
+        """The datasets."""
+        return store_of(self.work)
+
+
+def store_of(work: Path) -> DatasetStore:
+    """Return the datasets of a work folder."""
+    return DatasetStore(work / "datasets")
+
+
+def file_of(cell: Cell, work: Path) -> Path:
+    """Return where a finished cell is kept."""
+    return work / "cells" / f"{cell.name}.json"
+
+
+def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a file holds, or what is made now and kept there."""
+    if path.exists():
+        return dict(json.loads(path.read_text()))
+    found = make()
+    write_atomically(path, json.dumps(found))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run of the product that has ended.
+
+    Args:
+        config: of the run.
+        certificate: of what it released.
+        folder: of its files; without privacy that is the private one.
+        cpu_s: CPU seconds it took.
+    """
+
+    config: RunConfig
+    certificate: Certificate
+    folder: Path
+    cpu_s: int
+
+    @property
+    def cost(self) -> dict[str, float | None]:
+        """What it certifies, and the noise of its rounds; None without."""
+        stages = self.certificate.stages
+        events = [event for stage in stages for event in stage.events]
+        noise = [event.noise_multiplier for event in events if event.kind == "poisson_gaussian"]
+        return {
+            "certified_epsilon": self.certificate.epsilon if stages else None,
+            "noise_multiplier": noise[0] if noise else None,
+        }
+
+
+def run_product(cell: Cell, values: Mapping[str, Any], work: Path) -> Finished:
+    """Run a cell's configuration with a ledger of its own, or go on with it.
+
+    Privacy: unit, relation and budget of the configuration; the ledger lies in the work folder.
+    """
+    config = parse_config(dict(values), source=cell.name)
+    ledger = f"sqlite:///{(work / f'{cell.name}.sqlite').absolute()}"
+    set_budget(config, store_of(work), ledger)
+    out = work / "runs" / cell.name
+    clock = time.process_time()
+    result = program.run(
+        config,
+        LocalExecutor(),
+        out=out,
+        ledger_url=ledger,
+        store=store_of(work),
+        resume=out.exists(),
+        progress=harness.heartbeat(work / "logs" / cell.name),
+    )
+    return Finished(
+        config=config,
+        certificate=result.certificate,
+        folder=out if config.privacy.epsilon is not None else out / "private",
+        cpu_s=round(time.process_time() - clock),
+    )
+
+
+def changes_of(
+    values: Mapping[str, Any], *, dataset: str, epsilon: float | None, seed: int
+) -> list[str]:
+    """Return what every cell changes in the configuration ``values`` of `CONFIGURATIONS`.
+
+    The bounds' file is found from wherever the command is run.
+    """
+    return [
+        f"seed={seed}",
+        f"data.sensitive={dataset}",
+        f"data.bounds={CONFIGURATIONS.parent.absolute() / str(values['data']['bounds'])}",
+        "runtime.workers=1",
+        "runtime.executor=local",
+        f"privacy.epsilon={'null' if epsilon is None else epsilon}",
+    ]
+
+
+def lines_of(
+    rows: Sequence[Mapping[str, Any]], cell: type[Cell]
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Return finished cells by the name of their row, seeds together."""
+    names = [field.name for field in dataclasses.fields(cell)]
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(cell(**{name: row[name] for name in names}).row, []).append(row)
+    return lines
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, work: Path | None) -> None:
+    """Add the arguments of every utility benchmark; ``work`` is the default folder."""
+    where = " (default: the table's name)" if work is None else ""
+    parser.add_argument("--work", type=Path, default=work, help=f"kept between commands{where}")
+    parser.add_argument("--parallel", type=int, default=2, help="1: in this process")
+    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--save", action="store_true")
+
+
+def seeded_parser(name: str) -> argparse.ArgumentParser:
+    """Return the arguments of a benchmark whose cells have seeds of their own."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    parser.add_argument("--scale", choices=("cpu", "quick"), default="cpu")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data-seed", type=int, default=DATA_SEED)
+    add_arguments(parser, work=Path(name))
+    return parser
+
+
+def run_table(
+    name: str,
+    wanted: Sequence[Cell],
+    run: Callable[[Any], dict[str, Any]],
+    result_of: Callable[[Sequence[dict[str, Any]]], harness.Result],
+    *,
+    options: argparse.Namespace,
+    about: Mapping[str, Any],
+) -> None:
+    """Run the cells that are missing, print the table, and save it where asked.
+
+    Args:
+        name: of the benchmark.
+        wanted: its cells.
+        run: makes a cell's row, or finds it; picklable.
+        result_of: makes the table of all rows.
+        options: of the command line.
+        about: what is saved with the table, beside the scale and the machine.
+    """
+    about = {"scale": options.scale, **about, **harness.machine()}
+    own = functools.partial(_in_this_process, run)
+    rows = list(harness.run_cells(wanted, own, parallel=options.parallel))
+    folder = options.out or (harness.RESULTS if options.save else None)
+    harness.publish(name, result_of(rows), about, folder=folder)
+
+
+def _in_this_process(run: Callable[[Any], dict[str, Any]], cell: Cell) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    register()
+    return run(cell)
