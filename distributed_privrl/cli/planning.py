@@ -57,6 +57,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         plan: its plan.
     """
     from distributed_privrl.core.config import NoisyBounds
+    from distributed_privrl.experiments.registry import method_named
     from distributed_privrl.privacy.ledger.budgets import budget_line
     from distributed_privrl.privacy.units import Relation
 
@@ -73,16 +74,22 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         "block_rounds": plan.block_rounds,
         **plan.facts(),
         "output": config.output.model_dump(mode="json"),
+        "files": _files(config),
     }
     if plan.budget is None or privacy.epsilon is None:
         return facts
     before = privacy.epsilon - plan.budget.epsilon
+    charged = {}
     if isinstance(config.data.bounds, NoisyBounds):
         facts["bounds"] = config.data.bounds.model_dump(mode="json")
+        charged["bounds"] = config.data.bounds.epsilon
+    if (also := method_named(config.method).charged_before) is not None:
+        charged |= also(config)
     return facts | {
         "relation": privacy.relation,
         "accountant": plan.accountant,
         "delta": privacy.delta,
+        "charged_before": charged,
         "epsilon": before + plan.epsilon(plan.rounds, certified=True),
         "epsilon_with_spare": before + plan.epsilon(plan.max_rounds, certified=True),
         "epsilon_limit": privacy.epsilon,
@@ -93,6 +100,16 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
             (privacy.epsilon, privacy.delta),
         ),
     }
+
+
+def _files(config: "RunConfig") -> list[str]:
+    """Return the files that a run writes into its folder for whoever uses its policy."""
+    from distributed_privrl.core.config import OutputConfig
+
+    if isinstance(config.output, OutputConfig):
+        return []
+    folder = "private/" if config.privacy.epsilon is None else ""
+    return [f"{folder}{name}" for name in config.output.files]
 
 
 def summary_line(config: "RunConfig", plan: "Plan | None") -> str:
@@ -130,22 +147,23 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         **_work(facts),
         "output": f"{output['dataset']} ({output['size']} rows)"
         if "size" in output
-        else ", ".join(filter(None, (output["policy"], output.get("dataset")))),
+        else ", ".join(filter(None, (*facts["files"], output.get("dataset")))),
     }
     if not facts["private"]:
         return lines | {"guarantee": "none"}
-    with_bounds = ""
     if "bounds" in facts:
         low, high = facts["bounds"]["quantiles"]
         lines["bounds"] = (
             f"epsilon {facts['bounds']['epsilon']:g} before the rounds, for quantiles {low:g} and"
             f" {high:g} of {', '.join(facts['bounds']['parts'])}"
         )
-        with_bounds = f", {facts['bounds']['epsilon']:g} for the bounds included"
+    charged = [
+        f", {cost:g} for the {name} included" for name, cost in facts["charged_before"].items()
+    ]
     return lines | {
         "epsilon": f"{facts['epsilon']:.4f} after {facts['rounds']} rounds,"
         f" {facts['epsilon_with_spare']:.4f} if all spare ones are needed,"
-        f" {facts['epsilon_limit']:g} is held meanwhile{with_bounds}",
+        f" {facts['epsilon_limit']:g} is held meanwhile{''.join(charged)}",
         "guarantee": f"delta {facts['delta']:g}, {facts['relation']}, accountant"
         f" {facts['accountant']}",
         "budget": facts["budget_command"],

@@ -166,8 +166,9 @@ def resume_line(config: Path, out: Path, overrides: Sequence[str], ledger: str |
 def _outcome(result: "RunResult") -> dict[str, str]:
     certificate, directory = result.certificate, result.directory
     stages = certificate.stages
-    guarantee = {"guarantee": "NONE: this run was not private"}
+    guarantee, report = {"guarantee": "NONE: this run was not private"}, directory.private_report
     if stages:
+        report = directory.report
         guarantee = {
             "epsilon": f"{certificate.epsilon:.4f}",
             "delta": f"{certificate.delta:g}",
@@ -178,5 +179,5 @@ def _outcome(result: "RunResult") -> dict[str, str]:
         "released": result.released,
         **guarantee,
         "certificate": f"{directory.certificate} ({certificate.status})",
-        "report": str(directory.report),
+        "report": str(report),
     }

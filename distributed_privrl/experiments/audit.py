@@ -308,7 +308,7 @@ def _write_private(
     if earlier is not None:
         sections.append(compared_section(facts, earlier))
     write_report(
-        directory.private / "report.html",
+        directory.private_report,
         directory.private / "report.json",
         title=f"Audit of {facts['run']}",
         certificate=certificate.to_dict(),

@@ -128,6 +128,11 @@ class RunDirectory:
         return self.path / "report.html"
 
     @property
+    def private_report(self) -> Path:
+        """The report for its owner alone."""
+        return self.private / "report.html"
+
+    @property
     def private(self) -> Path:
         """What is computed from real rows without noise; never released."""
         return self.path / "private"

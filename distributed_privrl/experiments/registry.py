@@ -30,6 +30,8 @@ class Method:
         attack: opens a finished run's model to a membership attack; draws and charges nothing. None
             where the method offers none.
         whole_units: every row of a unit takes part in a round, not drawn ones.
+        charged_before: epsilon of what is released before the rounds beside a count and bounds
+            (configuration), by its name in the ledger; None: nothing is.
     """
 
     config: type[RunConfig]
@@ -40,6 +42,7 @@ class Method:
     policy_report: Callable[[Any, Path, str, Sequence[Any]], Sequence[Section]] | None = None
     attack: Callable[[Any, RunContext], LossAttack] | None = None
     whole_units: bool = False
+    charged_before: Callable[[Any], dict[str, float]] | None = None
 
 
 def _privorl_n() -> Method:
@@ -127,9 +130,10 @@ def _mopo() -> Method:
 
 
 def _models(config: type[RunConfig], summary: str) -> Method:
-    from distributed_privrl.methods.primorl.planning import plan_primorl
-    from distributed_privrl.methods.primorl.report import policy_sections, study
+    from distributed_privrl.methods.primorl.planning import charged_before, plan_primorl
+    from distributed_privrl.methods.primorl.report import policy_sections
     from distributed_privrl.methods.primorl.run import run_primorl
+    from distributed_privrl.methods.primorl.study import study
 
     return Method(
         config=config,
@@ -138,6 +142,7 @@ def _models(config: type[RunConfig], summary: str) -> Method:
         summary=summary,
         study=study,
         policy_report=policy_sections,
+        charged_before=charged_before,
     )
 
 

@@ -40,7 +40,7 @@ def check_agents(
 
     Raises:
         ConfigError: a trainer or an option of it is unknown or cannot use the actions, or no
-            environment is named, or it is not that of the dataset.
+            environment is named, or it is not that of the dataset; or the run learns a policy.
         UnsafeError: a trainer shares its rows, and the run is not private.
     """
     if not (trainers := _trainers(config, more_trainers)):
@@ -64,12 +64,10 @@ def check_names(config: RunConfig, *, more_trainers: Mapping[str, Trainer] | Non
             environment that a run would need cannot be made.
         UnsafeError: as `check_agents`.
     """
-    if not isinstance(config.output, OutputConfig):
-        return
     trainers = _trainers(config, more_trainers)
-    data = config.data
+    data, policy = config.data, not isinstance(config.output, OutputConfig)
     bounds = data.bounds or ("public" if data.public else "environment")
-    if data.environment is None or not (trainers or bounds == "environment"):
+    if data.environment is None or not (trainers or policy or bounds == "environment"):
         return
     _, actions, made = environment_spaces(data.environment)
     made.close()  # type: ignore[no-untyped-call]
@@ -80,8 +78,13 @@ def check_names(config: RunConfig, *, more_trainers: Mapping[str, Trainer] | Non
 def _trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> list[Trainer]:
     """Return the trainers that a run is to train on the dataset that it makes."""
     evaluation = config.evaluation
-    if not isinstance(config.output, OutputConfig) or not evaluation.trainers:
+    if not evaluation.trainers:
         return []
+    if not isinstance(config.output, OutputConfig):
+        raise ConfigError(
+            f"evaluation.trainers judge a synthetic dataset, {config.method} learns a policy: leave"
+            " them out"
+        )
     if config.data.environment is None:
         raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
     trainers = known_trainers(evaluation.trainers, evaluation.options, more=more)

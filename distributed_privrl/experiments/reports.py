@@ -82,7 +82,7 @@ def _write_policy_reports(
         return
     directory.make_private()
     write_report(
-        directory.private / "report.html",
+        directory.private_report,
         directory.private / "report.json",
         title=title,
         certificate=certificate.to_dict(),
@@ -136,7 +136,7 @@ def _write_dataset_reports(
     ]
     directory.make_private()
     write_report(
-        directory.private / "report.html",
+        directory.private_report,
         directory.private / "report.json",
         title=f"{output.dataset} against the real rows",
         certificate=certificate.to_dict(),

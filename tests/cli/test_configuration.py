@@ -4,6 +4,8 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.docs.pages import ROOT
+
 from .conftest import CONFIG
 
 
@@ -48,6 +50,21 @@ def test_validate_passes_nothing_that_run_refuses(workplace, options, code, mess
     result = workplace.privrl("config", "validate", workplace.config, *options)
     assert result.exit_code == code, result.output
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ((), 0, "valid configuration of primorl"),
+        (("-o", "data.environment=No-v1"), 2, "'No-v1' cannot be made"),
+        (("-o", "evaluation.trainers=[iql]"), 2, "primorl learns a policy: leave them out"),
+    ],
+)
+def test_validate_checks_what_a_policy_s_configuration_names(workplace, options, code, message):
+    path = ROOT / "tune_configs" / "primorl_pendulum.yaml"
+    result = workplace.privrl("config", "validate", path, *options)
+    assert result.exit_code == code, result.output
+    assert message in result.output
 
 
 @pytest.mark.parametrize("arguments", [(), ("--method", "privorl_n")])

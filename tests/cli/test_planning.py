@@ -5,6 +5,7 @@ import pytest
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import PoissonGaussianEvent
+from tests.docs.pages import ROOT
 
 
 @pytest.fixture
@@ -100,3 +101,13 @@ def test_a_plan_in_words_names_the_samples_beside_the_units(workplace, no_data):
     assert (
         "12 units on average, each with probability 0.03, and 4 samples of the model\n" in curious
     )
+
+
+def test_a_plan_in_words_has_a_policy_s_files_and_what_its_starts_cost(workplace, no_data):
+    path = ROOT / "tune_configs" / "primorl_pendulum.yaml"
+    shown = workplace.privrl("plan", path, "-o", "training.policy.starts={epsilon: 0.25}")
+    lines = dict(line.split(None, 1) for line in shown.stdout.splitlines())
+    assert lines["output"] == "policy.safetensors, policy.pt, ensemble.safetensors"
+    assert lines["epsilon"].endswith("1 is held meanwhile, 0.25 for the starts included")
+    mopo = workplace.privrl("plan", ROOT / "tune_configs" / "mopo_pendulum.yaml")
+    assert "private/policy.safetensors, private/policy.pt" in mopo.stdout

@@ -149,7 +149,9 @@ def test_a_password_never_shows():
 def test_a_run_without_privacy_is_loud(workplace, stubbed):
     from distributed_privrl.experiments.run import RunResult
 
-    directory = types.SimpleNamespace(certificate=Path("c.json"), report=Path("r.html"))
+    directory = types.SimpleNamespace(
+        certificate=Path("c.json"), private_report=Path("private/r.html")
+    )
     certificate = types.SimpleNamespace(stages=(), status="non_private")
     given = {}
 
@@ -168,6 +170,7 @@ def test_a_run_without_privacy_is_loud(workplace, stubbed):
     assert "*** NOT PRIVATE ***" in result.stderr
     assert "NONE: this run was not private" in result.stdout
     assert "(non_private)" in result.stdout
+    assert "private/r.html" in result.stdout  # the other one shows nothing
     assert "no luck" not in result.output  # an error may quote rows that nothing protects
     assert {"rllib_iql", "rllib_discrete_cql"} <= set(given["more_trainers"])
 

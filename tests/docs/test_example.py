@@ -1,10 +1,13 @@
-"""The README's example works as it stands, from the pasted table to the exported one."""
+"""The examples of README and PriMORL work as they stand, from the table to what is released."""
 
+import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import distributed_privrl as pr
 from tests.cli.conftest import Workplace
@@ -50,3 +53,47 @@ def test_the_example_of_the_readme_works(
     assert verification.epsilon <= 8
     assert verification.ledger_checked
     assert not verification.outputs_missing
+
+
+def _infusions(patients: int) -> str:
+    """Return stays in the form of the page's first rows, up to two of a patient."""
+    generator = np.random.default_rng(0)
+    rows = ["patient_id,stay_id,hour,pressure,lactate,rate,gain,died"]
+    for patient in range(patients):
+        for stay in range(int(generator.integers(1, 3))):
+            pressure = generator.uniform(50, 80)
+            for hour in range(int(generator.integers(4, 9))):
+                rate = generator.uniform(0, 1)
+                numbers = f"{pressure:.1f},2.0,{rate:.2f},{-abs(pressure - 75) / 30:.2f},0"
+                rows.append(f"p{patient},p{patient}s{stay},{hour},{numbers}")
+                pressure += 6 * (rate - 0.3) + generator.normal(0, 2)
+    return "\n".join(rows) + "\n"
+
+
+def test_the_example_of_primorl_works_without_a_simulator(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, folder = ROOT / "docs" / "primorl.md", workplace.folder
+    files = {fence.name: fence.text for fence in fences(page, "yaml") if fence.name}
+    assert set(files) == {"schema.yaml", "bounds.yaml", "infusions.yaml"}
+    table = _infusions(200)
+    (shown,) = fences(page, "csv")
+    assert shown.text.splitlines()[0] == table.splitlines()[0]
+    for name, text in {**files, "infusions.csv": table}.items():
+        (folder / name).write_text(text)
+    monkeypatch.chdir(folder)
+    small = "-o runtime.executor=local -o data.units=200 -o training.rounds=5 -o"
+    small += " training.expected_batch_size=50 -o training.policy.steps=20"
+    lines = command_lines(page)
+    lines = lines[next(i for i, line in enumerate(lines) if line.startswith("privrl import")) :][:6]
+    for line in lines:
+        words = line.split()[1:]
+        if words[0] in ("plan", "run"):
+            words += small.split()
+        done = workplace.privrl(*words)
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+    policy = torch.jit.load("runs/infusions/policy.pt")
+    assert 0 <= float(policy(torch.tensor([[65.0, 2.0]]))) <= 1
+    sections = json.loads(Path("runs/infusions/report.json").read_text())["sections"]
+    assert [section["title"] for section in sections] == ["The policy was not tried"]
+    assert "no public simulator (data.environment)" in sections[0]["explanation"]

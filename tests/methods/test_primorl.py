@@ -27,12 +27,13 @@ from distributed_privrl.methods.primorl.policy_training import (
     PolicyTrainer,
     PolicyTrainerSpec,
 )
-from distributed_privrl.methods.primorl.report import policy_sections, study
+from distributed_privrl.methods.primorl.report import policy_sections
 from distributed_privrl.methods.primorl.start_states import (
     MomentsRelease,
     PooledStarts,
     environment_starts,
 )
+from distributed_privrl.methods.primorl.study import study
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.docs.pages import ROOT, fences
@@ -304,6 +305,9 @@ def test_the_report_has_its_three_sections(finished: Watched) -> None:
         "Whether the models know where they are wrong",
     ]
     assert [len(section["figures"]) for section in sections] == [1, 1, 1]
+    assert "private ensemble alone" in sections[0]["explanation"]
+    values = {metric["name"]: metric["value"] for metric in sections[0]["metrics"]}
+    assert -1900 < values["mean return of uniform actions"] < -500  # of Pendulum, whatever learns
     curve = json.loads((folder / "evaluation.json").read_text())[1]
     assert [point["step"] for point in curve["points"]] == [30, 60]
     assert not (folder / "private").exists()

@@ -135,7 +135,12 @@ def test_a_resume_after_an_interruption_learns_the_same(
         ({"training__clip": False}, ConfigError, "clip=false bounds no unit"),
         ({"method": "mopo"}, ConfigError, "reference without privacy"),
         ({"privacy__relation": "replace_one"}, UnsafeError, "replace_one"),
-        ({"data__environment": None}, ConfigError, "name a Gymnasium id"),
+        ({"data__environment": None}, ConfigError, "name a Gymnasium id, or set training.policy"),
+        (
+            {"data__environment": None, "privacy__epsilon": None},
+            ConfigError,
+            r"without privacy rollouts .* name a Gymnasium id \(a start",
+        ),
         (
             {"training__policy__starts": {"epsilon": 4.0}, "data__units": {"epsilon": 1.0}},
             ConfigError,
@@ -189,6 +194,13 @@ def test_independent_transitions_are_refused(world: World) -> None:
     assert not (world.folder / "run").exists()
 
 
+def test_agents_that_judge_datasets_are_refused(world: World) -> None:
+    with pytest.raises(ConfigError, match="primorl learns a policy: leave them out"):
+        world.run(evaluation={"trainers": ["iql"]})
+    assert world.ledger.entries() == []
+    assert not (world.folder / "run").exists()
+
+
 def test_a_simulator_of_another_problem_is_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="CartPole-v1 has observations"):
         world.run(data__environment="CartPole-v1")
@@ -204,7 +216,13 @@ def test_a_plan_opens_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.budget.epsilon == pytest.approx(3.0)
     assert (plan.rounds, plan.max_rounds) == (6, 8)
     assert 2.5 < plan.epsilon(plan.max_rounds) <= 3.0
-    assert 4.5 < plan_facts(config, plan)["epsilon_with_spare"] <= 5.0
+    facts = plan_facts(config, plan)
+    assert 4.5 < facts["epsilon_with_spare"] <= 5.0
+    assert facts["charged_before"] == {"starts": 2.0}
+    assert facts["files"] == ["policy.safetensors", "policy.pt", "ensemble.safetensors"]
+    open_config = parse_config(config_values(privacy__epsilon=None), source="test")
+    unprotected = plan_facts(open_config, plan_run(open_config))["files"]
+    assert unprotected == [f"private/{name}" for name in facts["files"]]
     mopo = config_values(method="mopo", privacy__epsilon=None)
     assert "15 rows" in plan_run(parse_config(mopo, source="test")).summary()
 
@@ -304,7 +322,9 @@ def test_without_privacy_everything_lies_in_private(
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     for name in (*RELEASED, "evaluation.json", "report.html"):
         assert stat.S_IMODE((private / name).stat().st_mode) == 0o600
-    assert len(json.loads((private / "report.json").read_text())["sections"]) == 3
+    sections = json.loads((private / "report.json").read_text())["sections"]
+    assert len(sections) == 3
+    assert sections[0]["explanation"].startswith("Trained without privacy")
     assert Policy.load(private / "policy.safetensors").act(np.zeros((1, 3))).shape == (1, 1)
 
 

@@ -62,6 +62,11 @@ def check_config(config: PrimorlConfig) -> None:
             "data.unit=transition: primorl protects whole trajectories; set data.unit to"
             " trajectory or to the unit's column"
         )
+    if data.environment is None and config.privacy.epsilon is None:
+        raise ConfigError(
+            "without privacy rollouts of the model begin where data.environment resets to: name a"
+            " Gymnasium id (a start distribution found with noise needs privacy.epsilon)"
+        )
     starts = training.policy.starts
     if not isinstance(starts, NoisyStarts) and data.environment is None:
         raise ConfigError(
