@@ -213,12 +213,13 @@ class Policy:
         export_torchscript(self, path)
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path | str) -> Self:
         """Return the policy that `save` wrote to ``path``.
 
         Raises:
             StorageError: the file cannot be read, or holds no policy.
         """
+        path = Path(path)
         with storage_errors(f"read {path}"):
             content = path.read_bytes()
         try:
@@ -280,14 +281,17 @@ def encode_observations(
         normalisation: of the columns; one-hot rows use `Normalisation.identity`.
 
     Raises:
-        ConfigError: a MultiDiscrete space.
+        ConfigError: a MultiDiscrete space, or observations that are not a row each.
     """
     if isinstance(space, MultiDiscrete):
         raise ConfigError(f"observation space must be a Box or Discrete for this agent: {space}")
     if isinstance(space, Discrete):
         rows = np.eye(int(space.n), dtype=np.float32)[np.asarray(observations) - int(space.start)]
     else:
-        rows = np.asarray(observations, dtype=np.float32).reshape(len(observations), -1)
+        rows, width = np.asarray(observations, dtype=np.float32), part_width(space)
+        if rows.ndim < 2 or rows.size != len(rows) * width:
+            raise ConfigError(f"observations must be (N, {width}), got {rows.shape}")
+        rows = rows.reshape(len(rows), width)
     return normalisation.apply(rows)
 
 

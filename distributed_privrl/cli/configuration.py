@@ -41,12 +41,14 @@ def show(config: ConfigFile, overrides: Overrides = None) -> None:
 def validate(config: ConfigFile, overrides: Overrides = None) -> None:
     """Check a configuration, what it names, and that a plan can be made of it; opens no data."""
     from distributed_privrl.core.config import NoisyCount
-    from distributed_privrl.experiments.registry import plan_run
+    from distributed_privrl.experiments.registry import check_run, plan_run
     from distributed_privrl.experiments.release_evaluation import check_names
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     loaded = _load(config, overrides)
-    if not isinstance(loaded.data.units, NoisyCount):
+    if isinstance(loaded.data.units, NoisyCount):
+        check_run(loaded)
+    else:
         plan_run(loaded)
     check_names(loaded, more_trainers=RLLIB_TRAINERS)
     typer.echo(f"{config} is a valid configuration of {loaded.method}")

@@ -21,6 +21,8 @@ class Method:
     Args:
         config: its configuration class.
         plan: what a run would do and cost; opens no data.
+        check: refuses what the configuration alone tells, before units are counted; None: nothing
+            needs to be checked apart from the plan.
         run: runs it.
         summary: one line for lists.
         study: simulations in a public problem that the report shows (configuration, folder of the
@@ -43,11 +45,13 @@ class Method:
     attack: Callable[[Any, RunContext], LossAttack] | None = None
     whole_units: bool = False
     charged_before: Callable[[Any], dict[str, float]] | None = None
+    check: Callable[[Any], None] | None = None
 
 
 def _privorl_n() -> Method:
     from distributed_privrl.methods.privorl.attack import open_attack
     from distributed_privrl.methods.privorl.config import PrivorlNConfig
+    from distributed_privrl.methods.privorl.run import check_config
     from distributed_privrl.methods.privorl.transitions import plan_transitions, run_transitions
 
     return Method(
@@ -56,6 +60,7 @@ def _privorl_n() -> Method:
         run=run_transitions,
         summary="private synthetic transitions from a diffusion model (PrivORL-n)",
         attack=open_attack,
+        check=check_config,
     )
 
 
@@ -73,6 +78,7 @@ def _privorl_j_unet() -> Method:
 
 def _trajectories(config: type[RunConfig], model: str) -> Method:
     from distributed_privrl.methods.privorl.attack import open_trajectory_attack
+    from distributed_privrl.methods.privorl.run import check_config
     from distributed_privrl.methods.privorl.trajectories import plan_trajectories, run_trajectories
 
     return Method(
@@ -82,6 +88,7 @@ def _trajectories(config: type[RunConfig], model: str) -> Method:
         summary=f"private synthetic trajectories from {model}",
         attack=open_trajectory_attack,
         whole_units=True,
+        check=check_config,
     )
 
 
@@ -130,7 +137,11 @@ def _mopo() -> Method:
 
 
 def _models(config: type[RunConfig], summary: str) -> Method:
-    from distributed_privrl.methods.primorl.planning import charged_before, plan_primorl
+    from distributed_privrl.methods.primorl.planning import (
+        charged_before,
+        check_config,
+        plan_primorl,
+    )
     from distributed_privrl.methods.primorl.report import policy_sections
     from distributed_privrl.methods.primorl.run import run_primorl
     from distributed_privrl.methods.primorl.study import study
@@ -143,12 +154,13 @@ def _models(config: type[RunConfig], summary: str) -> Method:
         study=study,
         policy_report=policy_sections,
         charged_before=charged_before,
+        check=check_config,
     )
 
 
 def _expert() -> Method:
     from distributed_privrl.methods.expert.config import ExpertConfig
-    from distributed_privrl.methods.expert.planning import plan_expert
+    from distributed_privrl.methods.expert.planning import check_config, plan_expert
     from distributed_privrl.methods.expert.report import policy_sections, study
     from distributed_privrl.methods.expert.run import run_expert
 
@@ -159,6 +171,7 @@ def _expert() -> Method:
         summary="private policy from many experts, each of whose policies is hidden",
         study=study,
         policy_report=policy_sections,
+        check=check_config,
     )
 
 
@@ -220,3 +233,14 @@ def plan_run(config: RunConfig) -> Plan:
         UnsafeError: delta is not below 1/units.
     """
     return method_named(config.method).plan(config)
+
+
+def check_run(config: RunConfig) -> None:
+    """Check what `plan_run` does, as far as it is known before units are counted; opens no data.
+
+    Raises:
+        ConfigError: settings do not fit together.
+        UnsafeError: the method does not know the relation.
+    """
+    if (check := method_named(config.method).check) is not None:
+        check(config)

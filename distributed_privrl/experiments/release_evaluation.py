@@ -26,6 +26,7 @@ from distributed_privrl.experiments.trials import (
     run_trials,
 )
 from distributed_privrl.privacy.certificate import Certificate
+from distributed_privrl.rounds.encoders import bounds_source
 
 
 def check_agents(
@@ -66,8 +67,8 @@ def check_names(config: RunConfig, *, more_trainers: Mapping[str, Trainer] | Non
     """
     trainers = _trainers(config, more_trainers)
     data, policy = config.data, not isinstance(config.output, OutputConfig)
-    bounds = data.bounds or ("public" if data.public else "environment")
-    if data.environment is None or not (trainers or policy or bounds == "environment"):
+    bounded = bounds_source(data) == "environment"
+    if data.environment is None or not (trainers or policy or bounded):
         return
     _, actions, made = environment_spaces(data.environment)
     made.close()  # type: ignore[no-untyped-call]

@@ -74,6 +74,7 @@ def check_budget(
         fingerprint=context.fingerprint,
         unit=data.unit,
         relation=relation,
+        cost=(asked, privacy.delta),
     )
     left = (account.remaining_epsilon, account.remaining_delta)
     if left[0] < asked * (1 - _SLACK) or left[1] < privacy.delta * (1 - _SLACK):

@@ -36,6 +36,29 @@ def search_ranges(data: DataConfig, store: DatasetStore, *, relation: Relation) 
     return ranges
 
 
+def check_bounds_named(data: DataConfig) -> None:
+    """Check that a configuration says where the columns' bounds come from; opens nothing.
+
+    Raises:
+        ConfigError: it does not, or it names what is not there.
+    """
+    source = bounds_source(data)
+    if source == "public" and not data.public:
+        raise ConfigError("data.bounds=public needs data.public: name a public dataset")
+    if isinstance(source, NoisyBounds):
+        source = source.search
+    if source == "environment" and data.environment is None:
+        raise ConfigError(
+            "the columns have no bounds: name data.public datasets, a data.environment, or a"
+            " data.bounds file"
+        )
+
+
+def bounds_source(data: DataConfig) -> Path | NoisyBounds | str:
+    """Return where the columns' bounds come from: as named, else public sets, else environment."""
+    return data.bounds or ("public" if data.public else "environment")
+
+
 def bounds_of(data: DataConfig, store: DatasetStore, found: Bounds | None = None) -> Bounds:
     """Return the bounds of the run's columns.
 
@@ -50,7 +73,7 @@ def bounds_of(data: DataConfig, store: DatasetStore, found: Bounds | None = None
     Privacy: as `public_encoder`.
     """
     spaces = _spaces(data, store)
-    source = _source(data)
+    source = bounds_source(data)
     if source == "public":
         return bounds_from_public(_public_chunks(data, store), *spaces)
     if isinstance(source, NoisyBounds):
@@ -79,7 +102,7 @@ def public_encoder(
     is post-processed.
     """
     spaces = _spaces(data, store)
-    if _source(data) == "public":
+    if bounds_source(data) == "public":
         scaling = scaling_from_public(_public_chunks(data, store), *spaces, coding=coding)
     else:
         scaling = scaling_from_bounds(bounds_of(data, store, found), *spaces, coding=coding)
@@ -95,25 +118,16 @@ def _spaces(data: DataConfig, store: DatasetStore) -> tuple[Space, Space]:
     return spaces
 
 
-def _source(data: DataConfig) -> Path | NoisyBounds | str:
-    return data.bounds or ("public" if data.public else "environment")
-
-
 def _public_chunks(data: DataConfig, store: DatasetStore) -> dict[str, Iterable[Transitions]]:
-    if not data.public:
-        raise ConfigError("data.bounds=public needs data.public: name a public dataset")
+    check_bounds_named(data)
     return {name: store.iter_transitions(name, unit="transition") for name in data.public}
 
 
 def _bounds(source: Path | str, data: DataConfig, spaces: tuple[Space, Space]) -> Bounds:
     if isinstance(source, Path):
         return bounds_from_file(source, *spaces)
-    if data.environment is None:
-        raise ConfigError(
-            "the columns have no bounds: name data.public datasets, a data.environment, or a"
-            " data.bounds file"
-        )
-    return bounds_from_environment(data.environment)
+    check_bounds_named(data)
+    return bounds_from_environment(str(data.environment))
 
 
 def _check_spaces(

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import zipfile
@@ -57,11 +58,25 @@ def test_discrete_observations_are_one_hot() -> None:
     np.testing.assert_allclose(agent.act(np.array([4, 2])), expected[[2, 0]], rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(3,), (2,), (), (2, 4), (3, 1)])
+def test_observations_that_are_not_a_row_each_are_refused(shape: tuple[int, ...]) -> None:
+    message = re.escape(f"observations must be (N, 3), got {shape}")
+    with pytest.raises(ConfigError, match=message):
+        policy().act(np.zeros(shape))
+
+
+def test_observations_of_any_shape_are_rows() -> None:
+    agent = policy(Box(-np.inf, np.inf, (3, 1)))
+    rows = np.random.default_rng(0).normal(size=(5, 3, 1))
+    np.testing.assert_array_equal(agent.act(rows), agent.act(rows[..., 0]))
+    assert agent.act(rows[:0]).shape == (0, 2)
+
+
 @pytest.mark.parametrize("space", [OBSERVATIONS, Discrete(3)])
 def test_a_saved_policy_acts_the_same(tmp_path: Path, space: Space) -> None:
     agent = policy(space)
     agent.save(tmp_path / "policy.safetensors")
-    loaded = Policy.load(tmp_path / "policy.safetensors")
+    loaded = Policy.load(str(tmp_path / "policy.safetensors"))
     rows = np.array([0, 2]) if isinstance(space, Discrete) else np.ones((2, 3))
     np.testing.assert_array_equal(loaded.act(rows), agent.act(rows))
     assert loaded.observation_space == space

@@ -53,8 +53,12 @@ def test_every_row_is_a_valid_configuration(task: str, variant: str, tmp_path: P
     assert (config.seed, config.data.sensitive) == (3, setting.dataset(task, count))
     assert Path(config.data.bounds).exists()
     if count is not None:
-        share = config.training.expected_batch_size / config.data.units
-        assert (config.data.units, share) == (count, pytest.approx(600 / 30_000, rel=0.05))
+        whole: Any = parse_config(benchmark._values(cell, setting, None), source="cell")
+        share = whole.training.expected_batch_size / whole.data.units
+        assert (config.data.units, config.training.expected_batch_size / count) == (
+            count,
+            pytest.approx(share, rel=0.05),
+        )
 
 
 def test_a_cell_is_run_kept_and_found_again(

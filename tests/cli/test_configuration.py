@@ -67,6 +67,51 @@ def test_validate_checks_what_a_policy_s_configuration_names(workplace, options,
     assert message in result.output
 
 
+NO_PUBLIC = ("data.public=[]", "training.pretraining.steps=0", "evaluation.trainers=[]")
+UNBOUNDED = {
+    "primorl_pendulum": ("training.policy.starts={epsilon: 0.1}",),
+    "expert_cartpole": (),
+    "privorl_n_maze2d": NO_PUBLIC,
+    "privorl_j_maze2d": NO_PUBLIC,
+}
+COUNTED = "data.units={epsilon: 0.1}"
+
+
+@pytest.mark.parametrize("verb", ["plan", "config validate"])
+@pytest.mark.parametrize("name", UNBOUNDED)
+def test_what_has_no_bounds_is_refused_before_it_is_run(workplace, name, verb):
+    def tried(*overrides):
+        options = [word for one in overrides for word in ("-o", one)]
+        return workplace.privrl(*verb.split(), ROOT / "tune_configs" / f"{name}.yaml", *options)
+
+    changed = (*UNBOUNDED[name], "data.environment=null")
+    counted = () if verb == "plan" or name.startswith("expert") else ((COUNTED,),)
+    for more in ((), ("data.bounds=environment",), *counted):
+        refused = tried("data.bounds=null", *changed, *more)
+        assert refused.exit_code == 2, refused.output
+        assert "the columns have no bounds: name data.public datasets, a data" in refused.stderr
+    refused = tried(*changed, "data.bounds=public")
+    assert refused.exit_code == 2
+    assert "data.bounds=public needs data.public" in refused.stderr
+    named = tried(*changed, "data.bounds=bounds.yaml")
+    assert named.exit_code == 0, named.output
+
+
+def test_noisy_bounds_need_a_range_to_search_in(workplace):
+    searched = "data.bounds={epsilon: 1, search: environment}"
+    for more in ((), ("-o", COUNTED)):
+        refused = workplace.privrl("config", "validate", workplace.config, "-o", searched, *more)
+        assert refused.exit_code == 2, refused.output
+        assert "the columns have no bounds" in refused.stderr
+
+
+def test_pretraining_without_public_rows_is_refused_before_it_is_run(workplace):
+    for verb in (("plan",), ("config", "validate")):
+        refused = workplace.privrl(*verb, workplace.config, "-o", "data.public=[]", *MAZE)
+        assert refused.exit_code == 2, refused.output
+        assert "training.pretraining.steps > 0 needs data.public" in refused.stderr
+
+
 @pytest.mark.parametrize("arguments", [(), ("--method", "privorl_n")])
 def test_schema_accepts_what_is_right_and_nothing_else(workplace, arguments):
     schema = json.loads(workplace.privrl("config", "schema", *arguments).stdout)

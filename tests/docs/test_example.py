@@ -95,5 +95,8 @@ def test_the_example_of_primorl_works_without_a_simulator(
     policy = torch.jit.load("runs/infusions/policy.pt")
     assert 0 <= float(policy(torch.tensor([[65.0, 2.0]]))) <= 1
     sections = json.loads(Path("runs/infusions/report.json").read_text())["sections"]
-    assert [section["title"] for section in sections] == ["The policy was not tried"]
+    assert [section["title"] for section in sections] == [
+        "The policy was not tried",
+        "What the models promise, which is not what the policy earns",
+    ]
     assert "no public simulator (data.environment)" in sections[0]["explanation"]

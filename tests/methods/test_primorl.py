@@ -296,20 +296,22 @@ def test_noisy_starts_show_neither_first_observations_nor_their_moments(
             assert_no_secret_leaves(folder, secrets, told)
 
 
-def test_the_report_has_its_three_sections(finished: Watched) -> None:
+def test_the_report_has_its_four_sections(finished: Watched) -> None:
     folder = finished.result.directory.path
     sections = json.loads((folder / "report.json").read_text())["sections"]
     assert [section["title"] for section in sections] == [
         "What the policy earns in Pendulum-v1",
+        "What the models promise, which is not what the policy earns",
         "How far the models stray",
         "Whether the models know where they are wrong",
     ]
-    assert [len(section["figures"]) for section in sections] == [1, 1, 1]
+    assert [len(section["figures"]) for section in sections] == [1, 1, 1, 1]
     assert "private ensemble alone" in sections[0]["explanation"]
     values = {metric["name"]: metric["value"] for metric in sections[0]["metrics"]}
     assert -1900 < values["mean return of uniform actions"] < -500  # of Pendulum, whatever learns
     curve = json.loads((folder / "evaluation.json").read_text())[1]
     assert [point["step"] for point in curve["points"]] == [30, 60]
+    assert [set(point) for point in curve["points"]] == [{"step", "returns", "model_return"}] * 2
     assert not (folder / "private").exists()
     (line,) = (folder / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line)["reserved"] == 6

@@ -257,6 +257,7 @@ def test_noisy_starts_are_charged_and_certified(
         [
             "certificate.json",
             "config.yaml",
+            "evaluation.json",  # the curve: what the models promise
             "metrics.jsonl",
             *RELEASED,
             "checkpoint/initial.safetensors",
@@ -323,7 +324,7 @@ def test_without_privacy_everything_lies_in_private(
     for name in (*RELEASED, "evaluation.json", "report.html"):
         assert stat.S_IMODE((private / name).stat().st_mode) == 0o600
     sections = json.loads((private / "report.json").read_text())["sections"]
-    assert len(sections) == 3
+    assert len(sections) == 4
     assert sections[0]["explanation"].startswith("Trained without privacy")
     assert Policy.load(private / "policy.safetensors").act(np.zeros((1, 3))).shape == (1, 1)
 

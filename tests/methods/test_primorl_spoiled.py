@@ -68,9 +68,10 @@ def test_a_policy_that_is_not_finite_ends_no_run_that_was_paid_for(tmp_path: Pat
     policy = Policy.load(folder / "policy.safetensors")
     assert np.isnan(policy.act(np.zeros((2, 5)))).all()
     curve = strictly(folder / "checkpoint" / CURVE)
-    assert curve == [{"step": step, "returns": [None, None]} for step in (30, 60)]
+    nothing = {"model_return": None, "returns": [None, None]}
+    assert curve == [{"step": step, **nothing} for step in (30, 60)]
     assert strictly(folder / "evaluation.json")[0]["returns"] == [None, None]
-    assert len(strictly(folder / "report.json")["sections"]) == 3
+    assert len(strictly(folder / "report.json")["sections"]) == 4
 
 
 def strictly(path: Path) -> Any:

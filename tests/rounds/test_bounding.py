@@ -188,6 +188,13 @@ def test_bounds_are_not_paid_for_a_run_that_could_not_pay_its_rounds(clinic):
         check_budget(clinic.data(), privacy, clinic.context("another"))
 
 
+def test_without_a_budget_the_line_that_sets_one_has_the_run_s_numbers(tmp_path):
+    clinic, privacy = Clinic(tmp_path, normals(10)), PrivacyConfig(epsilon=6.0, delta=1e-6)
+    line = f"privrl ledger budget {DATASET} --epsilon 6 --delta 1e-06 --unit transition"
+    with pytest.raises(BudgetError, match=f"set one with `{line}`"):
+        check_budget(clinic.data(), privacy, clinic.context())
+
+
 @pytest.mark.parametrize("relation", [NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE])
 def test_the_certificate_with_the_stage_verifies(tmp_path, relation):
     clinic = Clinic(tmp_path, normals(200)).budget(5.0, relation)

@@ -26,6 +26,7 @@ from distributed_privrl.methods.expert.config import ExpertConfig
 from distributed_privrl.methods.expert.prefix_stage import plan_filter
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, check_delta_for_units
 from distributed_privrl.rounds.charging import declared_units
+from distributed_privrl.rounds.encoders import check_bounds_named
 from distributed_privrl.rounds.plan import Plan, RoundPlan, make_plan
 from distributed_privrl.rounds.releases import ReleasePlan
 
@@ -181,6 +182,7 @@ def check_config(config: ExpertConfig) -> None:
             "the number of experts and the bounds of the columns must be public: give data.units"
             " as a number, and data.bounds as a file, environment or public"
         )
+    check_bounds_named(data)
 
 
 def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> None:

@@ -16,6 +16,7 @@ from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.plan import RoundsConfig
 
+_LONGEST_ROLLOUT = 200
 _LARGEST_LOG_VARIANCE = 50.0
 """Its exponential, and its inverse, are far within float32."""
 
@@ -94,7 +95,10 @@ class PolicyTrainingConfig(StrictModel):
         default=None, description="that the temperature holds (default: -A; paper: -3)"
     )
     rollouts: PositiveInt = Field(default=32, description="rollouts of the model in parallel")
-    horizon: PositiveInt = Field(default=200, description="steps of a rollout (H)")
+    horizon: PositiveInt | None = Field(
+        default=None,
+        description="steps of a rollout (H; default: 200, or data.max_length where that is less)",
+    )
     gradient_steps: PositiveInt = Field(
         default=1, description="gradient steps for each step of all rollouts"
     )
@@ -116,6 +120,11 @@ class PolicyTrainingConfig(StrictModel):
     )
     checkpoint_steps: PositiveInt = Field(
         default=2000, description="gradient steps between checkpoints that a resume goes on from"
+    )
+    restarts: PositiveInt = Field(
+        default=1,
+        description="trainings that differ in their public seed alone; the policy that the models"
+        " promise the most is released, which costs time and no epsilon",
     )
 
 
@@ -184,6 +193,12 @@ class PrimorlConfig(RunConfig):
     training: PrimorlTraining = PrimorlTraining()
     output: EnsembleOutputConfig = EnsembleOutputConfig()
     evaluation: PolicyEvaluationConfig = PolicyEvaluationConfig()
+
+    @property
+    def rollout_horizon(self) -> int:
+        """Steps of a rollout (H): by default no more than a unit may have."""
+        asked, longest = self.training.policy.horizon, self.data.max_length
+        return asked or min(_LONGEST_ROLLOUT, longest or _LONGEST_ROLLOUT)
 
 
 class MopoPolicyConfig(PolicyTrainingConfig):

@@ -11,6 +11,7 @@ from distributed_privrl.methods.primorl.policy_training import policy_settings
 from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.charging import declared_units
+from distributed_privrl.rounds.encoders import check_bounds_named
 from distributed_privrl.rounds.plan import RoundPlan, make_plan
 
 
@@ -56,7 +57,7 @@ def check_config(config: PrimorlConfig) -> None:
     if isinstance(config, MopoConfig):
         check_mopo(config)
     local_settings(training.local)
-    policy_settings(training.policy)
+    policy_settings(training.policy, config.rollout_horizon)
     if data.unit == TRANSITION:
         raise ConfigError(
             "data.unit=transition: primorl protects whole trajectories; set data.unit to"
@@ -74,6 +75,7 @@ def check_config(config: PrimorlConfig) -> None:
             " set training.policy.starts to {epsilon: E} to find a start distribution with noise"
         )
     _check_privacy(config)
+    check_bounds_named(data)
 
 
 def _check_privacy(config: PrimorlConfig) -> None:

@@ -5,7 +5,7 @@ Reference: paper 001, algorithm 4.
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoin
 from distributed_privrl.rounds.worker import ShardSource
 
 CURVE = "policy_curve.json"
+POLICIES = "policies"
+MODEL_ROLLOUTS = 64
+"""Rollouts of which an evaluation in the model is the mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +51,13 @@ class PolicyTrainerSpec:
         starts: where rollouts begin.
         folder: where training is kept.
         config: of SAC and of the pessimism.
+        horizon: steps of a rollout (H).
         evaluation: how the policy is tried along the way.
         environment: Gymnasium id of a public simulator to try it in, and whose rule ends rollouts;
             None: nowhere, and nothing ends them.
         seed: the run's public seed.
+        restart: which of the trainings that differ in their draws alone this is; all are judged by
+            the same ones.
         real: recorded rows that take part in every batch, of a run without privacy alone.
     """
 
@@ -61,9 +67,11 @@ class PolicyTrainerSpec:
     starts: StartStates
     folder: Path
     config: PolicyTrainingConfig
+    horizon: int
     evaluation: PolicyEvaluationConfig
     environment: str | None
     seed: int
+    restart: int = 0
     real: ShardSource | None = None
 
     @property
@@ -73,31 +81,48 @@ class PolicyTrainerSpec:
 
     @property
     def curve(self) -> Path:
-        """Where the returns along the way are kept."""
+        """Where the returns along the way are kept, in the model and in the simulator."""
         return self.folder / CURVE
 
-    def trainer(self) -> SacTrainer:
-        """Return a fresh trainer in the pessimistic model."""
-        config, encoder = self.config, self.facts.encoder
+    def restarts(self) -> list["PolicyTrainerSpec"]:
+        """Return what each of the trainings is built from; a single one is this one."""
+        count = self.config.restarts
+        if count == 1:
+            return [self]
+        return [
+            replace(self, restart=index, folder=self.folder / POLICIES / str(index))
+            for index in range(count)
+        ]
+
+    def model(self) -> ModelEnvironment:
+        """Return the pessimistic model with its start states."""
         tensors, _ = load_checkpoint(self.ensemble, run_id=self.run_id, stage="rounds")
         model = PessimisticModel(
             ensemble=self.facts.load(tensors["ema"]),
             facts=self.facts.model_facts,
-            penalty=config.penalty,
-            penalty_weight=config.penalty_weight,
+            penalty=self.config.penalty,
+            penalty_weight=self.config.penalty_weight,
             terminates=None if self.environment is None else termination_rule(self.environment),
         )
-        normalisation = observation_normalisation(encoder)
+        return ModelEnvironment(model=model, start_states=self.starts)
+
+    def trainer(self) -> SacTrainer:
+        """Return a fresh trainer in the pessimistic model."""
+        normalisation, facts = observation_normalisation(self.facts.encoder), self.facts.model_facts
         return SacTrainer(
-            policy_settings(config),
-            ModelEnvironment(model=model, start_states=self.starts),
-            observation_width=model.facts.observation_width,
-            action_low=model.facts.actions.low.numpy(),
-            action_high=model.facts.actions.high.numpy(),
-            streams=Streams(self.seed).child("policy"),
+            policy_settings(self.config, self.horizon),
+            self.model(),
+            observation_width=facts.observation_width,
+            action_low=facts.actions.low.numpy(),
+            action_high=facts.actions.high.numpy(),
+            streams=self._streams(),
             normalisation=normalisation,
             real_rows=None if self.real is None else self._real_rows(self.real, normalisation),
         )
+
+    def _streams(self) -> Streams:
+        streams = Streams(self.seed).child("policy")
+        return streams.child(f"restart/{self.restart}") if self.restart else streams
 
     def _real_rows(self, source: ShardSource, normalisation: Normalisation) -> Tensor:
         """Return recorded rows as the trainer's batches hold them. Private."""
@@ -111,8 +136,12 @@ class PolicyTrainerSpec:
         return torch.from_numpy(rows)
 
 
-def policy_settings(config: PolicyTrainingConfig) -> SacConfig:
+def policy_settings(config: PolicyTrainingConfig, horizon: int) -> SacConfig:
     """Return the settings of SAC.
+
+    Args:
+        config: of the policy's training.
+        horizon: steps of a rollout (H).
 
     Raises:
         ConfigError: a value is out of range.
@@ -125,7 +154,7 @@ def policy_settings(config: PolicyTrainingConfig) -> SacConfig:
         polyak=config.polyak,
         target_entropy=config.target_entropy,
         environments=config.rollouts,
-        horizon=config.horizon,
+        horizon=horizon,
         gradient_steps=config.gradient_steps,
         reward_offset=config.reward_offset,
         decay_steps=config.steps if config.schedule == "cosine" else None,
@@ -152,7 +181,7 @@ class PolicyTrainer:
     def __init__(self, spec: PolicyTrainerSpec) -> None:
         torch.set_num_threads(1)
         self._spec = spec
-        self._trainer = spec.trainer()
+        self._trainer, self._model = spec.trainer(), spec.model()
         self._curve: list[dict[str, Any]] = []
         if spec.checkpoint.exists():
             tensors, state = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="policy")
@@ -184,16 +213,24 @@ class PolicyTrainer:
         return self._trainer.steps
 
     def _evaluate(self, done: int) -> None:
-        spec = self._spec
-        if spec.environment is None or not spec.evaluation.episodes:
-            return
-        returns = evaluate_policy(
-            self._trainer.policy(),
-            spec.environment,
-            episodes=spec.evaluation.episodes,
-            seed=Streams(spec.seed).child("policy").integer("evaluation"),
+        spec, policy = self._spec, self._trainer.policy()
+        streams = Streams(spec.seed).child("policy")
+        promised = model_return(
+            policy,
+            self._model,
+            horizon=spec.horizon,
+            generator=torch.Generator().manual_seed(streams.integer("evaluation in the model")),
         )
-        self._curve.append({"step": done, "returns": list(returns.per_episode)})
+        point: dict[str, Any] = {"step": done, "model_return": promised}
+        if spec.environment is not None and spec.evaluation.episodes:
+            returns = evaluate_policy(
+                policy,
+                spec.environment,
+                episodes=spec.evaluation.episodes,
+                seed=streams.integer("evaluation"),
+            )
+            point["returns"] = list(returns.per_episode)
+        self._curve.append(point)
 
     def _save(self, done: int) -> None:
         spec = self._spec
@@ -203,6 +240,35 @@ class PolicyTrainer:
         save_checkpoint(spec.checkpoint, self._trainer.state(), state)
 
 
+def model_return(
+    policy: Policy,
+    model: ModelEnvironment,
+    *,
+    horizon: int,
+    generator: torch.Generator,
+    rollouts: int = MODEL_ROLLOUTS,
+) -> float:
+    """Return the mean pessimistic return inside the model: what it promises, not what is earned.
+
+    Args:
+        policy: acts without noise.
+        model: steps, and start states.
+        horizon: steps of a rollout (H), unless it terminates before.
+        generator: source of starts, members and noise; public.
+        rollouts: how many.
+
+    Privacy: post-processing of the released ensemble and start states; no event.
+    """
+    observations = model.reset(rollouts, generator)
+    totals, going = torch.zeros(rollouts), torch.ones(rollouts, dtype=torch.bool)
+    for _ in range(horizon):
+        actions = torch.from_numpy(policy.act(observations.numpy()))
+        observations, rewards, over = model.step(observations, actions, generator)
+        totals += rewards.where(going, 0.0)
+        going &= ~over
+    return float(totals.mean())
+
+
 def strict_json(value: Any) -> Any:
     """Return ``value`` with null for what is not finite: what noise spoiled may earn anything."""
     if isinstance(value, dict):
@@ -210,6 +276,30 @@ def strict_json(value: Any) -> Any:
     if isinstance(value, list):
         return [strict_json(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def keep_most_promising(spec: PolicyTrainerSpec) -> None:
+    """Put checkpoint and curve of the training that the models promise the most where ``spec`` is.
+
+    Judged by the return of its last policy in the models, not by the simulator, nor by how often it
+    was tried along the way; one without a finite promise is taken only where there is no other.
+    Repeating it changes nothing.
+
+    Privacy: post-processing of the released ensemble and start states; no event.
+    """
+    trainings = spec.restarts()
+    if trainings == [spec]:
+        return
+    best = max(trainings, key=_promise)
+    for source, target in ((best.checkpoint, spec.checkpoint), (best.curve, spec.curve)):
+        with storage_errors(f"copy {source}"):
+            write_atomically(target, source.read_bytes(), mode=0o600)
+
+
+def _promise(spec: PolicyTrainerSpec) -> float:
+    with storage_errors(f"read {spec.curve}"):
+        last = json.loads(spec.curve.read_text())[-1]["model_return"]
+    return -math.inf if last is None else float(last)
 
 
 def trained_policy(spec: PolicyTrainerSpec) -> Policy:

@@ -33,10 +33,13 @@ def policy_sections(
     Privacy: post-processing of what was released; no event.
     """
     found = {result["kind"]: result for result in results}
-    if not found:
-        return [Section(title="The policy was not tried", explanation=_untried(config))]
+    promised = _promised_sections(config, found, source)
+    if "returns" not in found:
+        untried = Section(title="The policy was not tried", explanation=_untried(config))
+        return [untried, *promised]
     return [
         _returns_section(config, found, source),
+        *promised,
         _error_section(found["model error"], source),
         _uncertainty_section(config, found["uncertainty"], source),
     ]
@@ -76,12 +79,7 @@ def _returns_section(config: PrimorlConfig, found: dict[str, Any], source: str) 
             )
         )
     figures = []
-    points = found["curve"]["points"]
-    if points:
-        curve = LearningCurve(
-            steps=tuple(point["step"] for point in points),
-            returns=tuple(Returns(tuple(map(_number, point["returns"]))) for point in points),
-        )
+    if (curve := _learning_curve(found, "returns")) is not None:
         metrics.append(
             Metric(
                 name="mean over the last evaluations of the training",
@@ -103,6 +101,47 @@ def _returns_section(config: PrimorlConfig, found: dict[str, Any], source: str) 
         explanation=f"{trained}, tried in a public simulator.",
         metrics=metrics,
         figures=figures,
+    )
+
+
+def _promised_sections(config: PrimorlConfig, found: dict[str, Any], source: str) -> list[Section]:
+    """Return the section on returns inside the model; none of runs of earlier versions."""
+    curve = _learning_curve(found, "model_return")
+    if curve is None:
+        return []
+    policy = config.training.policy
+    lowered = "" if policy.penalty == "none" else ", rewards lowered by the penalty"
+    promise = Metric(
+        name="mean over the last evaluations in the models",
+        value=ReleasedValue(curve.figure(), ledger_entry=source),
+        explanation=f"of {len(curve.steps)}; in {config.rollout_horizon} steps at most{lowered}",
+    )
+    figure = ReleasedFigure(
+        image=plots.learning_curves({"policy, in the models": [curve]}, ylabel="promised return"),
+        caption="Return inside the models by gradient steps: a promise, not what is earned",
+        ledger_entry=source,
+    )
+    return [
+        Section(
+            title="What the models promise, which is not what the policy earns",
+            explanation="Rollouts of the policy in the pessimistic models that it was trained in,"
+            " always from the same starts. It shows whether training went on or fell apart; models"
+            " that are wrong promise what nobody earns.",
+            metrics=[promise],
+            figures=[figure],
+        )
+    ]
+
+
+def _learning_curve(found: dict[str, Any], kind: str) -> LearningCurve | None:
+    """Return the curve of what each point of the training's has under ``kind``, if any has."""
+    points = [point for point in found.get("curve", {"points": []})["points"] if kind in point]
+    if not points:
+        return None
+    values = [point[kind] if isinstance(point[kind], list) else [point[kind]] for point in points]
+    return LearningCurve(
+        steps=tuple(point["step"] for point in points),
+        returns=tuple(Returns(tuple(map(_number, value))) for value in values),
     )
 
 

@@ -5,6 +5,7 @@ Reference: paper 001, algorithms 2 and 4.
 
 from pathlib import Path
 
+from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
@@ -19,6 +20,7 @@ from distributed_privrl.methods.primorl.planning import (
 from distributed_privrl.methods.primorl.policy_training import (
     PolicyTrainer,
     PolicyTrainerSpec,
+    keep_most_promising,
     trained_policy,
 )
 from distributed_privrl.methods.primorl.start_states import (
@@ -94,7 +96,7 @@ def run_primorl(config: PrimorlConfig, context: RunContext) -> MethodResult:
         stages.append(stage)
         entries.append(context.run_id)
     spec = _policy_spec(config, context, facts, starts)
-    _train_policy(spec, context)
+    _train_policy(spec, context, workers=config.runtime.workers)
     return MethodResult(
         stages=tuple(stages),
         spare_rounds=spare_rounds,
@@ -203,6 +205,7 @@ def _policy_spec(
         starts=starts,
         folder=context.folder,
         config=config.training.policy,
+        horizon=config.rollout_horizon,
         evaluation=config.evaluation,
         environment=config.data.environment,
         seed=config.seed,
@@ -210,15 +213,23 @@ def _policy_spec(
     )
 
 
-def _train_policy(spec: PolicyTrainerSpec, context: RunContext) -> None:
-    """Algorithm 4: SAC inside the pessimistic model."""
-    group = context.executor.start(PolicyTrainer, [spec], repeat_lost_calls=True)
-    total = spec.config.steps
-    done = group.call("progress")[0]
-    while done < total:
-        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
-        context.progress("policy in the model", done, total)
-    group.close()
+def _train_policy(spec: PolicyTrainerSpec, context: RunContext, *, workers: int) -> None:
+    """Algorithm 4: SAC inside the pessimistic model, once or from several seeds."""
+    trainings = spec.restarts()
+    total, done = spec.config.steps * len(trainings), 0
+    for first in range(0, len(trainings), workers):
+        together = trainings[first : first + workers]
+        for training in together:
+            with storage_errors(f"create {training.folder}"):
+                training.folder.mkdir(parents=True, exist_ok=True)
+        group = context.executor.start(PolicyTrainer, together, repeat_lost_calls=True)
+        before, target = done, done + spec.config.steps * len(together)
+        done += sum(group.call("progress"))
+        while done < target:
+            done = before + sum(group.call("advance", {"steps": STEPS_A_CALL}))
+            context.progress("policy in the model", done, total)
+        group.close()
+    keep_most_promising(spec)
 
 
 def _release(config: PrimorlConfig, context: RunContext, spec: PolicyTrainerSpec) -> LearnedPolicy:

@@ -34,6 +34,8 @@ _BINS = 10
 def study(config: PrimorlConfig, folder: Path, progress: Progress) -> list[dict[str, Any]]:
     """Return what the policy earns, and how wrong the ensemble is, in ``data.environment``.
 
+    Without a simulator, or episodes, there is the curve of its training alone.
+
     Args:
         config: of the run.
         folder: of the policy.
@@ -42,8 +44,9 @@ def study(config: PrimorlConfig, folder: Path, progress: Progress) -> list[dict[
     Privacy: the released policy and ensemble in a public simulator: no event, no real row.
     """
     environment, episodes = config.data.environment, config.evaluation.episodes
+    curve = {"kind": "curve", "points": _curve(folder)}
     if environment is None or not episodes:
-        return []
+        return [curve]
     streams = Streams(config.seed).child("study")
     policy = Policy.load(folder / config.output.policy)
     facts, ensemble = load_ensemble(folder / config.output.ensemble)
@@ -63,7 +66,7 @@ def study(config: PrimorlConfig, folder: Path, progress: Progress) -> list[dict[
     )
     results: list[dict[str, Any]] = [
         {"kind": "returns", "returns": list(returns.per_episode), "uniform": uniform.mean},
-        {"kind": "curve", "points": _curve(folder)},
+        curve,
         {"kind": "model error", **_open_loop_error(facts, ensemble, paths)},
         {"kind": "uncertainty", **_calibration(facts, ensemble, paths)},
     ]

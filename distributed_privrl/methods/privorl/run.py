@@ -34,7 +34,7 @@ from distributed_privrl.rounds.charging import (
 )
 from distributed_privrl.rounds.context import MethodResult, Release, RunContext
 from distributed_privrl.rounds.devices import check_device, device_of
-from distributed_privrl.rounds.encoders import search_ranges
+from distributed_privrl.rounds.encoders import check_bounds_named, search_ranges
 from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
 from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
 from distributed_privrl.rounds.worker import ShardSource
@@ -90,9 +90,10 @@ def plan_rounds(
         curiosity_rate: see `Parts`.
 
     Raises:
-        ConfigError: the number of units is not declared.
+        ConfigError: settings do not fit together, or the number of units is not declared.
         UnsafeError: delta is not below 1/units.
     """
+    check_config(config)
     return make_plan(
         config.privacy,
         config.training,
@@ -123,7 +124,7 @@ def run_privorl(
     ``poisson_gaussian``); what is drawn from them is post-processing. Without ``privacy.epsilon``
     nothing is protected, and the certificate says ``non_private``.
     """
-    _check(config)
+    check_config(config)
     check_device(config.runtime, context.executor)
     ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
     parts = parts_of(public_encoder(config, context.store, ranges))
@@ -156,7 +157,12 @@ def run_privorl(
     )
 
 
-def _check(config: PrivorlConfig) -> None:
+def check_config(config: PrivorlConfig) -> None:
+    """Check all that the configuration alone tells, before anything is counted or found.
+
+    Raises:
+        ConfigError: settings do not fit together.
+    """
     if config.training.pretraining.steps and not config.data.public:
         raise ConfigError(
             "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
@@ -168,6 +174,7 @@ def _check(config: PrivorlConfig) -> None:
         raise ConfigError(
             "data.units must be a number and data.bounds public when privacy.epsilon is null"
         )
+    check_bounds_named(config.data)
 
 
 def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:

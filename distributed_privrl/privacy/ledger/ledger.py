@@ -98,18 +98,30 @@ class Ledger:
             return changed
 
     def account_for(
-        self, *, dataset: str, fingerprint: str, unit: str, relation: Relation
+        self,
+        *,
+        dataset: str,
+        fingerprint: str,
+        unit: str,
+        relation: Relation,
+        cost: tuple[float, float] | None = None,
     ) -> Account:
         """Return the account that a run in this unit and relation is charged to.
 
         Raises:
-            BudgetError: no budget is set; the message has the line that sets one.
+            BudgetError: no budget is set; the message has the line that sets one, of ``cost``
+                (epsilon, delta).
             UnsafeError: the data have changed, the account's unit is coarser than the run's, or
                 its relation another.
         """
         with self._storage.transaction() as connection:
             return budgets.chargeable_account(
-                connection, dataset=dataset, fingerprint=fingerprint, unit=unit, relation=relation
+                connection,
+                dataset=dataset,
+                fingerprint=fingerprint,
+                unit=unit,
+                relation=relation,
+                cost=cost,
             )
 
     def open_run(

@@ -236,7 +236,7 @@ def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatc
     assert "--relation policy_level" in facts["budget_command"]
     words = _readable(facts)
     assert words["filter"].startswith("4 + 1 spare draws for epsilon 15, delta 0.018: threshold ")
-    assert words["output"] == "policy.safetensors"
+    assert words["output"] == "policy.safetensors, policy.pt"
     alone = parse_config(config_values(filter__share=1.0), source="test")
     shown = plan_run(alone)
     assert (shown.rounds, shown.max_rounds) == (4, 5)
