@@ -16,7 +16,6 @@ from torch import Tensor
 from distributed_privrl.agents.algorithm import Batch, Sizes, cosine_rate
 from distributed_privrl.agents.edac import (
     EDAC,
-    LOG_STD_RANGE,
     EDACConfig,
     EDACLosses,
     EDACNetworks,
@@ -25,7 +24,7 @@ from distributed_privrl.agents.edac import (
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import ActionScale, Policy
 from distributed_privrl.agents.replay import ReplayBuffer, sampled_rows
-from distributed_privrl.agents.squashed_gaussian import squashed_gaussian
+from distributed_privrl.agents.sampled_actions import from_unit
 from distributed_privrl.agents.training import as_batch, make_optimiser, update
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError
@@ -277,7 +276,7 @@ class SacTrainer:
         source = self._generators["environment"]
         before, shown = self._observations, self._normalised(self._observations)
         unit = self._explore(shown)
-        raw = _from_unit(unit, self._low, self._high)
+        raw = from_unit(unit, self._low, self._high)
         after, rewards, terminated = self._environment.step(before, raw, source)
         counted = (rewards + self._config.reward_offset)[:, None]
         columns = (shown, unit, self._normalised(after), counted, ~terminated[:, None])
@@ -322,35 +321,6 @@ class SacTrainer:
 
     def _normalised(self, observations: Tensor) -> Tensor:
         return (observations - self._mean) / self._spread
-
-
-@torch.no_grad()
-def sample_actions(policy: Policy, observations: Tensor, generator: torch.Generator) -> Tensor:
-    """Return actions ``(M, A)`` drawn from the distributions that a policy of SAC acts by.
-
-    Args:
-        policy: from `SacTrainer.policy`, or loaded: its network holds the deviations as well.
-        observations: (M, O), raw.
-        generator: source of the draws.
-
-    Raises:
-        ConfigError: the network has no deviations.
-    """
-    scale = ActionScale.of(policy.action_space)
-    mean, spread = (
-        torch.from_numpy(side) for side in (policy.normalisation.mean, policy.normalisation.spread)
-    )
-    output = policy.network((observations - mean) / spread)
-    if output.shape[1] != 2 * len(scale.low):
-        raise ConfigError("policy has no standard deviations to sample by: train it by SAC")
-    noise = torch.randn(len(output), len(scale.low), generator=generator)
-    unit, _ = squashed_gaussian(output, log_std_range=LOG_STD_RANGE).sample(noise)
-    return _from_unit(unit, torch.from_numpy(scale.low), torch.from_numpy(scale.high))
-
-
-def _from_unit(unit: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    raw = low + (unit + 1) / 2 * (high - low)
-    return torch.minimum(torch.maximum(raw, low), high)
 
 
 def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

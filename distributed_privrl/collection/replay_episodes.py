@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distributed_privrl.agents.policy import ActionScale, Policy
-from distributed_privrl.agents.sac import sample_actions
+from distributed_privrl.agents.sampled_actions import sample_actions
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.environments.simulators import Simulator

@@ -15,13 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor, nn
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
-from distributed_privrl.data.shards import EncodedShard
-from distributed_privrl.data.trajectories import offsets_of
+from distributed_privrl.evaluation.canary_rows import WORKERS, CanaryShard, CanaryUpdate
 from distributed_privrl.evaluation.membership import Estimate, exact_interval
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
@@ -30,13 +28,11 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
 
 CANARIES = 20_000
-WORKERS = 2
 ROWS_OF_A_UNIT = 3
 CONFIDENCE = 0.95
 _LEAST_CANARIES = 100
@@ -163,66 +159,6 @@ def measured_mu(
     error = math.sqrt(1 / sizes[0] + 1 / sizes[1] + mu**2 / (2 * degrees))
     reach = float(stats.norm.isf((1 - CONFIDENCE) / 2)) * error
     return Estimate(value=mu, low=mu - reach, high=mu + reach, chance=charged)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CanaryShard:
-    """A worker's canaries: canary i is 1 + i mod ``most`` times the row (i, gradient's size)."""
-
-    canaries: int
-    size: float
-    index: int
-    most: int = 1
-
-    def __call__(self) -> EncodedShard:
-        """Make the shard."""
-        ids = np.arange(self.index, self.canaries, WORKERS, dtype=np.uint64)
-        rows = np.stack([ids.astype(np.float32), np.full(len(ids), self.size, np.float32)], axis=1)
-        counts = 1 + ids.astype(np.int64) % self.most
-        return EncodedShard(
-            rows=np.repeat(rows, counts, axis=0),
-            valid=np.ones(counts.sum(), dtype=bool),
-            unit_ids=ids,
-            offsets=offsets_of(counts),
-        )
-
-
-@dataclass(frozen=True)
-class CanaryLoss:
-    """The gradient of row (i, s) is s times the i-th unit vector."""
-
-    dimension: int
-
-    @property
-    def draw_count(self) -> int:
-        """Nothing is random."""
-        return 0
-
-    def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
-        """Return ``s w_i`` of each row ``(M, 2)``, where w are the module's weights."""
-        chosen = nn.functional.one_hot(rows[:, 0].long(), self.dimension).to(rows.dtype)
-        return torch.as_tensor(rows[:, 1] * module(chosen)[:, 0])
-
-
-@dataclass(frozen=True, kw_only=True)
-class CanaryUpdate:
-    """Builds the canaries' local update: the one that every method's gradients go through."""
-
-    canaries: int
-    clip_norm: float
-
-    @property
-    def draw_count(self) -> int:
-        """Nothing is random."""
-        return 0
-
-    def __call__(self) -> GradientLocalUpdate:
-        """Return the local update."""
-        module = nn.Linear(self.canaries, 1, bias=False, device="meta").to_empty(device="cpu")
-        nn.init.zeros_(module.weight)
-        return GradientLocalUpdate(
-            module=module, row_loss=CanaryLoss(self.canaries), clip_norm=self.clip_norm
-        )
 
 
 def _worker_specs(

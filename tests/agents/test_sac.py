@@ -13,7 +13,8 @@ from distributed_privrl.agents.algorithm import cosine_rate
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.agents.replay import ReplayBuffer
-from distributed_privrl.agents.sac import SAC, SacConfig, SacTrainer, sample_actions
+from distributed_privrl.agents.sac import SAC, SacConfig, SacTrainer
+from distributed_privrl.agents.sampled_actions import sample_actions
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from tests.agents.rows import BOX, batch, generator, gradients, stir
