@@ -47,6 +47,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "ours": (),
     "no privacy": ("privacy.epsilon=null",),
     "no clip": ("privacy.epsilon=null", "training.clip=false"),
+    "one training": ("training.policy.restarts=1",),
     "paper's rounds": (
         "training.rounds=7000",
         "training.expected_batch_size=30",
