@@ -92,9 +92,15 @@ class Secrets:
 
 
 def _telling(positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Return four neighbouring positions with a gap: 1, 2, 3, 4 is what any counter holds."""
-    windows = np.lib.stride_tricks.sliding_window_view(positions, 4) if len(positions) > 3 else []
-    return next((four for four in windows if four[3] - four[0] != 3), None)
+    """Return the last four to six neighbouring positions with a gap.
+
+    1, 2, 3, 4 is what any counter holds, and 0, 1, 3, 4 what offsets of short things do.
+    """
+    width = min(6, len(positions))
+    if width < 4:
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(positions, width)
+    return next((some for some in windows[::-1] if some[-1] - some[0] != width - 1), None)
 
 
 def _pairs(table: NDArray[np.float32]) -> NDArray[np.uint64]:

@@ -86,7 +86,8 @@ def watched(expected_units: float) -> Iterator[Watch]:
         seen.coins.append((round_index, self._shard.unit_ids[included], len(units)))
         return units
 
-    with pytest.MonkeyPatch.context() as patch, observed(expected_units) as seen.draws:
+    # Both patch the server: what came last has to go first, or the spies stay.
+    with observed(expected_units) as seen.draws, pytest.MonkeyPatch.context() as patch:
         serve = ParameterServer.__init__
 
         def served(self: ParameterServer, spec: ServerSpec) -> None:

@@ -8,8 +8,12 @@ import pytest
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert import run as expert
+from distributed_privrl.privacy.noise import SecureNoise
+from distributed_privrl.rounds.server import ParameterServer
+from distributed_privrl.rounds.worker import LocalUpdateWorker
 from tests.gates.expert import gate_certified_experts
 from tests.gates.privorl import gate_certified_trajectories, gate_certified_transitions
+from tests.gates.whole_runs import watched
 from tests.methods import crowd, tiny, walks
 from tests.planted import round_bugs, run_bugs, unit_bugs
 from tests.planted.round_bugs import Plant
@@ -76,3 +80,11 @@ def test_rounds_that_read_what_the_filter_is_charged_for_are_seen(
         run_bugs.charged_trajectories_forgotten(patch)
         with pytest.raises(AssertionError, match="trajectories from 0 on are read, from 5 charged"):
             gate_certified_experts(tmp_path, stores["expert"])
+
+
+def test_watching_leaves_nothing_behind() -> None:
+    classes = (ParameterServer, LocalUpdateWorker, SecureNoise)
+    before = [dict(vars(one)) for one in classes]
+    with watched(10.0):
+        assert [dict(vars(one)) for one in classes] != before
+    assert [dict(vars(one)) for one in classes] == before
