@@ -28,7 +28,6 @@ from tests.methods.crowd import (
     World,
     config_values,
     crowd,
-    crowd_store,
     parsed,
     recorded,
     write_crowd,
@@ -42,17 +41,6 @@ DP_SGD = {
     "privacy__delta": 0.02 - 0.9 * 0.02,
 }
 """The rounds of the run with a filter, with the same noise, without it."""
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return crowd_store(tmp_path_factory.mktemp("crowd"))
-
-
-@pytest.fixture
-def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
 
 
 def learned(run: Any, store: DatasetStore | None = None) -> dict[str, torch.Tensor]:

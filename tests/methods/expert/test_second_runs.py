@@ -1,6 +1,5 @@
 """What a run's draws use is used by no other run of the dataset, and by policies that are put."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +8,11 @@ import pytest
 from distributed_privrl.agents.experts import experts_folder, policies_digest
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert.hosting import StoredPool
 from distributed_privrl.methods.expert.planning import plan_parts
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
-from tests.methods.crowd import DATASET, World, crowd_store, parsed
+from tests.methods.crowd import DATASET, World, parsed
 
 SMALL = {
     "privacy__delta": 0.008,
@@ -26,17 +24,6 @@ SMALL = {
 """Two draws from three trajectories of each expert, and two rounds."""
 ALONE = {**SMALL, "filter__share": 1.0, "privacy__epsilon": 10.0}
 BASELINE = {**SMALL, "filter__share": 0.0, "privacy__epsilon": 5.0}
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return crowd_store(tmp_path_factory.mktemp("crowd"))
-
-
-@pytest.fixture
-def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
 
 
 def refused(world: World, message: str, **changes: Any) -> None:

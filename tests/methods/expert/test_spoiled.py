@@ -13,25 +13,13 @@ from distributed_privrl.agents.experts import ExpertPolicies, expert_files, expe
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert import report
 from distributed_privrl.methods.expert.config import FilterConfig
 from distributed_privrl.methods.expert.planning import plan_parts
 from distributed_privrl.methods.expert.prefix_stage import FILTER, plan_filter
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from tests.methods.crowd import DATASET, World, crowd, crowd_store, parsed, recorded, write_crowd
+from tests.methods.crowd import DATASET, World, crowd, parsed, recorded, write_crowd
 from tests.methods.swings import files_outside_private
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return crowd_store(tmp_path_factory.mktemp("crowd"))
-
-
-@pytest.fixture
-def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
 
 
 def spoil(store: DatasetStore, policies: ExpertPolicies) -> None:

@@ -1,0 +1,20 @@
+"""A small crowd of experts, and a world of its own for each test."""
+
+from pathlib import Path
+
+import pytest
+
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from tests.methods.crowd import World, crowd_store
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return crowd_store(tmp_path_factory.mktemp("crowd"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    return World(tmp_path, master)
