@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
-from distributed_privrl.collection.experts_ppo import Networks, clip_each
+from distributed_privrl.collection.experts_ppo import Networks, clip_each, drawn_stops
 from distributed_privrl.core.random import Streams
 from distributed_privrl.environments.hiv import HivTreatment, noisy_efficacies, treat
 
@@ -107,19 +107,15 @@ class FittedQTrainer:
         """Return stacked policies; see `experts_training.Trainer`."""
         config = self._config
         experts = len(settings["efficacy_noise"])
-        least, most = np.log([config.least_rounds, config.rounds])
-        stops = np.exp(streams.numpy("stops").uniform(least, most, experts)).round()
+        stops = drawn_stops(config.least_rounds, config.rounds, experts=experts, streams=streams)
         learner = _Learner(config, self._simulator, self.normalisation, settings, streams)
-        kept = [one.detach().clone() for one in learner.values.tensors]
-        for turn in range(1, int(stops.max()) + 1):
+
+        def train(turn: int) -> None:
             learner.act(all_random=turn == 1)
             for _ in range(config.gradient_steps):
                 learner.learn()
-            stopping = torch.from_numpy(stops == turn)
-            for old, new in zip(kept, learner.values.tensors, strict=True):
-                old[stopping] = new.detach()[stopping]
-        layers = len(learner.values.weights)
-        return Networks(kept[:layers], kept[layers:])
+
+        return learner.values.stopped(stops, train)
 
 
 class _Learner:

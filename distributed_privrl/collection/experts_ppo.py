@@ -10,7 +10,7 @@ continuous control using generalized advantage estimation" (2016), equation 16.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -66,6 +66,12 @@ class PpoConfig:
     reward_scale: float = 0.02
     gradient_norm: float = 0.5
 
+    @property
+    def normalisation(self) -> tuple[Tensor, Tensor]:
+        """Offset and scale as tensors, (O,) each."""
+        scale = torch.tensor(self.scale)
+        return torch.tensor(self.offset or [0.0] * len(scale)), scale
+
 
 class Networks(NamedTuple):
     """Stacked networks: (E, in, out) and (E, out) of each layer."""
@@ -101,6 +107,37 @@ class Networks(NamedTuple):
         """All parameters."""
         return [*self.weights, *self.biases]
 
+    def stopped(self, stops: NDArray[np.float64], train: Callable[[int], None]) -> "Networks":
+        """Return the networks as each was when its own training stopped.
+
+        Args:
+            stops: (E,) turn after which each network is kept.
+            train: changes all of them in place; called with each turn, from 1 on.
+        """
+        kept = [one.detach().clone() for one in self.tensors]
+        for turn in range(1, int(stops.max()) + 1):
+            train(turn)
+            stopping = torch.from_numpy(stops == turn)
+            for old, new in zip(kept, self.tensors, strict=True):
+                old[stopping] = new.detach()[stopping]
+        layers = len(self.weights)
+        return Networks(kept[:layers], kept[layers:])
+
+
+def drawn_stops(least: int, most: int, *, experts: int, streams: Streams) -> NDArray[np.float64]:
+    """Return after how many turns each expert stops ``(E,)``, even on a logarithmic scale.
+
+    So experts are of different strength, as in paper 004, figure 2.
+
+    Args:
+        least: the fewest.
+        most: the most.
+        experts: E.
+        streams: public randomness of the training.
+    """
+    low, high = np.log([least, most])
+    return np.exp(streams.numpy("stops").uniform(low, high, experts)).round()
+
 
 class PpoTrainer:
     """Trains experts for `experts_training.make_blocks`.
@@ -116,8 +153,7 @@ class PpoTrainer:
     @property
     def normalisation(self) -> tuple[Tensor, Tensor]:
         """What is taken from observations, and by what they are then divided, (O,) each."""
-        scale = torch.tensor(self._config.scale)
-        return torch.tensor(self._config.offset or [0.0] * len(scale)), scale
+        return self._config.normalisation
 
     def described(self) -> dict[str, Any]:
         """Return the hyper-parameters, JSON values."""
@@ -130,17 +166,9 @@ class PpoTrainer:
         physics = {
             name: np.repeat(values, config.environments) for name, values in settings.items()
         }
-        least, most = np.log([config.least_updates, config.updates])
-        stops = np.exp(streams.numpy("stops").uniform(least, most, experts)).round()
+        stops = drawn_stops(config.least_updates, config.updates, experts=experts, streams=streams)
         ppo = StackedPpo(config, self._simulator.with_physics(physics), experts, streams)
-        kept = [one.detach().clone() for one in ppo.policy.tensors]
-        for update in range(1, int(stops.max()) + 1):
-            ppo.update()
-            stopping = torch.from_numpy(stops == update)
-            for old, new in zip(kept, ppo.policy.tensors, strict=True):
-                old[stopping] = new.detach()[stopping]
-        layers = len(ppo.policy.weights)
-        return Networks(kept[:layers], kept[layers:])
+        return ppo.policy.stopped(stops, lambda _: ppo.update())
 
 
 class _Rollout(NamedTuple):

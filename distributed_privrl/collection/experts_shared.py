@@ -96,8 +96,7 @@ class SharedPpoTrainer:
     @property
     def normalisation(self) -> tuple[Tensor, Tensor]:
         """What is taken from observations, and by what they are then divided, (O,) each."""
-        scale = torch.tensor(self._config.scale)
-        return torch.tensor(self._config.offset or [0.0] * len(scale)), scale
+        return self._config.normalisation
 
     def described(self) -> dict[str, Any]:
         """Return the hyper-parameters, JSON values."""
