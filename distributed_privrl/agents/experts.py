@@ -40,7 +40,7 @@ __all__ = [
 EXPERTS_KEY = "experts"
 """Where a dataset's metadata say what `ExpertFacts` holds."""
 UNIT_COLUMN = "expert"
-"""What the unit of a dataset of experts is called."""
+"""What the recipes call the unit of a dataset of experts."""
 SHARD_EXPERTS = 500
 """Experts in a file at most."""
 LOG_PROBABILITIES = "log_probabilities.safetensors"
@@ -78,7 +78,9 @@ class ExpertFacts:
         if not isinstance(found, Mapping) or not names.issubset(found):
             raise ConfigError(
                 f"dataset {info.id!r} has no metadata key {EXPERTS_KEY!r} with"
-                f" {', '.join(sorted(names))}: collect it with a recipe experts-*"
+                f" {', '.join(sorted(names))}: collect it with a recipe experts-*, put the policies"
+                " that acted beside it (docs/expert.md, From your own experts), or set"
+                " filter.share=0, which needs none"
             )
         return cls(**{name: found[name] for name in names})
 

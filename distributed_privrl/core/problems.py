@@ -1,6 +1,6 @@
 """What is wrong with a configuration, in one clause a key: pydantic's errors for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -120,6 +120,8 @@ def _clause(place: _Place, item: Any) -> str:
     if item["type"] == "missing":
         return f"{path!r} is missing"
     message = _MESSAGES.get(item["type"], item["msg"].removeprefix("Value error, "))
+    if isinstance(item["input"], Mapping):  # of a section as a whole, whose keys say enough
+        return f"{path}: {message}" if path else message
     return f"{path}={item['input']!r}: {message}"
 
 

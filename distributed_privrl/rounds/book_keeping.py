@@ -51,15 +51,16 @@ class BookKeeping:
 
     Args:
         flat: the module's parameters; they are frozen, so that autograd skips weight gradients.
+        micro_batch_rows: rows of a micro-batch at most, but all of a unit; a public number.
 
     Raises:
         ValueError: a trainable parameter outside ``nn.Linear``.
     """
 
-    def __init__(self, flat: FlatParameters) -> None:
+    def __init__(self, flat: FlatParameters, micro_batch_rows: int) -> None:
         if not supports(flat.module):
             raise ValueError("book-keeping needs all trainable parameters in nn.Linear layers")
-        self._flat = flat
+        self._flat, self._micro_batch_rows = flat, micro_batch_rows
         self._rows = 0  # of the forward pass that is recorded; none is while it is zero
         self._calls: dict[str, tuple[LinearCall, GradientEdge]] = {}
         self._most_units = sys.maxsize  # whose vectors can be formed at once
@@ -129,7 +130,8 @@ class BookKeeping:
             formed = [
                 call
                 for call, _ in self._calls.values()
-                if clip_norm is not None and call.is_formed(part)
+                if clip_norm is not None
+                and call.is_formed(part.each, max(part.each, self._micro_batch_rows))
             ]
             fitting = _FORMED_NUMBERS // max(1, sum(call.numbers for call in formed))
             if len(part) > max(1, fitting):
@@ -184,7 +186,7 @@ class BookKeeping:
         """Form ``vectors`` for the units' mean losses; return the other calls with gradients."""
         recorded = list(self._calls.values())
         self._calls.clear()
-        weights = units.spread(1 / torch.from_numpy(units.counts).to(losses))
+        weights = torch.full_like(losses, 1 / units.each)
         if not vectors.names:
             gradients = torch.autograd.grad(losses, [edge for _, edge in recorded], weights)
             return [
@@ -293,13 +295,13 @@ def _unit_norms(
     exact, least = [torch.zeros_like(squares)], torch.zeros_like(squares)
     for call, inputs, gradients in zip(calls, input_norms, gradient_norms, strict=True):
         own, products = units.times(call.tokens), inputs * gradients
-        if own.most == 1:
+        if own.each == 1:
             exact.append(products)
             continue
-        a, g = own.padded(call.inputs).double(), own.padded(call.gradients).double()
+        a, g = own.by_unit(call.inputs).double(), own.by_unit(call.gradients).double()
         gram = torch.bmm(a, a.transpose(1, 2)) + call.has_bias
         exact.append((gram * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2)))
-        least += (own.total(products.sqrt()) * (own.most / CANCELLATION_LIMIT)).square()
+        least += (own.total(products.sqrt()) * (own.each / CANCELLATION_LIMIT)).square()
     # NaN must survive the maximum, so that the unit is found and set to zero.
     total = torch.maximum(torch.stack(exact).sum(dim=0), least) + squares
     return total.sqrt() * (1 + 2.0**-40)

@@ -63,8 +63,7 @@ class OpacusGradients:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             losses = row_losses(self._wrapped, slice(None))
-            counts = torch.from_numpy(units.counts).to(losses)
-            torch.autograd.backward(losses, units.spread(1 / counts))
+            torch.autograd.backward(losses, torch.full_like(losses, 1 / units.each))
         with torch.no_grad():
             samples: list[Tensor] = [
                 getattr(p, "grad_sample")  # noqa: B009 - set by Opacus, unknown to the type
@@ -158,7 +157,9 @@ class GradientLocalUpdate:
         self._flat = FlatParameters(self.module)
         use_opacus = self.per_unit_gradients == "opacus" or not supported
         self._gradients = (
-            OpacusGradients(self._flat) if use_opacus else book_keeping.BookKeeping(self._flat)
+            OpacusGradients(self._flat)
+            if use_opacus
+            else book_keeping.BookKeeping(self._flat, self.micro_batch_rows)
         )
         self._accumulator = torch.zeros_like(self._flat.vector)
         self._total: Tensor | None = None  # float64; only batches of many micro-batches need it
@@ -220,7 +221,7 @@ class GradientLocalUpdate:
 
         return self._gradients.add_clipped_gradients(
             row_losses,
-            units=UnitRows(part.row_counts),
+            units=UnitRows(*part.valid.shape),
             clip_norm=self.clip_norm,
             accumulator=self._accumulator,
         )

@@ -41,11 +41,20 @@ class LinearCall(NamedTuple):
         outputs, inputs = self.shape
         return outputs * (inputs + self.has_bias)
 
-    def is_formed(self, units: UnitRows) -> bool:
-        """Say whether units' gradients are formed: cheaper, or too many tokens for one sum."""
+    def is_formed(self, each: int, most_rows: int) -> bool:
+        """Say whether units' gradients are formed: cheaper, or too many tokens for one sum.
+
+        Privacy: decides how a unit is clipped, so it follows from its own number of rows and from
+        public numbers, not from the units that happen to be beside it.
+
+        Args:
+            each: rows of a unit.
+            most_rows: public bound on the rows of a micro-batch of such units.
+        """
         outputs, inputs = self.shape
-        gram = (units.most * self.tokens) ** 2 * (outputs + inputs)
-        return gram > _FORMING_COST * outputs * inputs or self.inputs.shape[0] > SUM_EVERY_ROWS
+        gram = (each * self.tokens) ** 2 * (outputs + inputs)
+        many = most_rows * self.tokens > SUM_EVERY_ROWS
+        return gram > _FORMING_COST * outputs * inputs or many
 
 
 class FormedVectors:
@@ -75,17 +84,10 @@ class FormedVectors:
         weights, biases = own[:, : outputs * inputs], own[:, outputs * inputs :]
         weights = weights.view(len(units), outputs, inputs)
         self.formed += 1
-        if units.equal:
-            gradients = units.padded(call.gradients)
-            torch.bmm(gradients.transpose(1, 2), units.padded(call.inputs), out=weights)
-            if call.has_bias:
-                torch.sum(gradients, dim=1, out=biases)
-            return
-        for unit, rows in enumerate(units.slices):
-            gradients = call.gradients[rows]
-            torch.mm(gradients.t(), call.inputs[rows], out=weights[unit])
-            if call.has_bias:
-                torch.sum(gradients, dim=0, out=biases[unit])
+        gradients = units.by_unit(call.gradients)
+        torch.bmm(gradients.transpose(1, 2), units.by_unit(call.inputs), out=weights)
+        if call.has_bias:
+            torch.sum(gradients, dim=1, out=biases)
 
     def add_to(self, accumulator: Tensor, slices: dict[str, slice]) -> None:
         """Add their sum over units, formed in float64, to the layers' places in ``accumulator``."""

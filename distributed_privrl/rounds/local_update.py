@@ -71,14 +71,27 @@ class UnitBatch:
         )
 
     def micro_batches(self, rows: int) -> Iterator["UnitBatch"]:
-        """Yield consecutive units with at most ``rows`` rows together, but at least one unit."""
-        ends = np.cumsum(self.row_counts)
-        start = 0
-        while start < len(self):
-            before = ends[start - 1] if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + rows, side="right")))
-            yield self.part(start, stop)
-            start = stop
+        """Yield units with equally many rows, at most ``rows`` together, but at least one unit.
+
+        Privacy: which units meet depends on nothing but how many rows each has, and no unit meets
+        one that has more, whose size could change how it is computed.
+        """
+        counts = self.row_counts
+        for count in np.unique(counts).tolist():
+            alike = np.flatnonzero(counts == count)
+            most = max(1, rows // count)
+            for start in range(0, len(alike), most):
+                yield self._alike(alike[start : start + most], count)
+
+    def _alike(self, units: NDArray[np.int64], count: int) -> "UnitBatch":
+        """Return ``units``, which have ``count`` rows each; views where they are neighbours."""
+        first, last = int(units[0]), int(units[-1]) + 1
+        chosen = slice(first, last) if last - first == len(units) else units
+        return UnitBatch(
+            rows=self.rows[chosen, :count],
+            valid=self.valid[chosen, :count],
+            draws=self.draws[chosen, :count],
+        )
 
     def own(self, values: NDArray[Scalar]) -> NDArray[Scalar]:
         """Return the units' own entries of ``values``, ``(U, K, ...) -> (R, ...)``."""

@@ -1,10 +1,10 @@
 """What is wrong with a configuration, in one clear clause a key."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from distributed_privrl.core.config import DataConfig, StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
@@ -93,3 +93,27 @@ class Drawing(StrictModel):
 )
 def test_sections_told_apart_by_a_value(changed: dict[str, Any], message: str) -> None:
     assert said(Drawing, {"shape": {"kind": "circle", "radius": 1}, **changed}) == message
+
+
+class Whole(StrictModel):
+    """Two numbers that must differ."""
+
+    first: int
+    second: int
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.first == self.second:
+            raise ValueError("take another")
+        return self
+
+
+class Outer(StrictModel):
+    """A section with another in it."""
+
+    whole: Whole
+
+
+def test_what_is_wrong_with_a_whole_section_is_said_without_its_values() -> None:
+    assert said(Whole, {"first": 1, "second": 1}) == "take another"
+    assert said(Outer, {"whole": {"first": 1, "second": 1}}) == "whole: take another"

@@ -1,4 +1,4 @@
-"""The examples of README and PriMORL work as they stand, from the table to what is released."""
+"""The examples of README, PriMORL and expert work as they stand, from table to release."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import distributed_privrl as pr
+from distributed_privrl.data.store import DatasetStore
 from tests.cli.conftest import Workplace
 from tests.docs.pages import ROOT, command_lines, fences
 
@@ -100,3 +101,63 @@ def test_the_example_of_primorl_works_without_a_simulator(
         "What the models promise, which is not what the policy earns",
     ]
     assert "no public simulator (data.environment)" in sections[0]["explanation"]
+
+
+def _bidder(generator: torch.Generator) -> torch.nn.Sequential:
+    made = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    with torch.no_grad():
+        for weights in made.parameters():
+            weights.normal_(generator=generator)
+    return made
+
+
+def _bids(networks: dict[str, torch.nn.Sequential]) -> str:
+    """Return eight sessions of each bidder, who strays in a tenth of the steps."""
+    generator = np.random.default_rng(0)
+    rows = ["algorithm,session,step,price,stock,bid,gain,over"]
+    for name, network in networks.items():
+        states = generator.uniform(0, 1, (8, 6, 2)).round(2)
+        with torch.no_grad():
+            scores = network(torch.from_numpy((states - 0.5) / 0.5).float())
+        bids = np.where(generator.random((8, 6)) < 0.1, 1, 0) ^ scores.argmax(-1).numpy()
+        rows += [
+            f"{name},{name}s{session},{step},{price:.2f},{stock:.2f},{bids[session, step]},"
+            f"{bids[session, step] * price:.2f},{int(step == 5)}"
+            for session in range(8)
+            for step, (price, stock) in enumerate(states[session])
+        ]
+    return "\n".join(rows) + "\n"
+
+
+def test_the_example_of_own_experts_works(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, folder = ROOT / "docs" / "expert.md", workplace.folder
+    files = {fence.name: fence.text for fence in fences(page, "yaml") if fence.name}
+    assert set(files) == {"schema.yaml", "bounds.yaml", "bids.yaml"}
+    generator = torch.Generator().manual_seed(0)
+    one = _bidder(generator)  # most bidders are alike, so that there is something stable
+    networks = {f"a{number}": one if number % 4 else _bidder(generator) for number in range(600)}
+    table = _bids(networks)
+    (shown,) = fences(page, "csv")
+    assert shown.text.splitlines()[0] == table.splitlines()[0]
+    for name, text in {**files, "bids.csv": table}.items():
+        (folder / name).write_text(text)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(workplace.datasets))
+    lines = command_lines(page)
+    lines = lines[next(i for i, line in enumerate(lines) if line.startswith("privrl import")) :][:5]
+    (code,) = fences(page, "python")
+    for line in lines:
+        words = line.split()[1:]
+        if words[0] == "run":
+            words += ["-o", "runtime.executor=local", "-o", "training.rounds=3"]
+        done = workplace.privrl(*words)
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+        if words[0] == "import":
+            exec(compile(code.text, str(page), "exec"), {"networks": networks})
+    stable = DatasetStore(workplace.datasets).read_trajectories("bids/stable-v0")
+    assert len(stable)
+    assert stable.lengths.max() <= 6
+    policy = torch.jit.load("runs/bids/policy.pt")
+    assert int(policy(torch.tensor([[0.5, 0.5]]))) in (0, 1)

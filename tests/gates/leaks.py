@@ -3,7 +3,7 @@
 import json
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ class Secrets:
         rows: tables of sensitive rows ``(N, D)``: raw, and as they are encoded.
         public: tables of public rows, coded in the same ways.
         keys: of noise and coins.
+        figures: of sensitive trajectories as wholes, such as their mean return.
         positions: of the units that took part, one array a worker and round.
         sums: the workers' partial sums.
     """
@@ -36,6 +37,7 @@ class Secrets:
     rows: tuple[NDArray[np.float32], ...]
     public: tuple[NDArray[np.float32], ...]
     keys: list[bytes] = field(default_factory=list)
+    figures: tuple[float, ...] = ()
     positions: list[NDArray[np.int64]] = field(default_factory=list)
     sums: list[NDArray[Any]] = field(default_factory=list)
 
@@ -153,6 +155,25 @@ def scan(folder: Path, secrets: Secrets, *, said: str = "") -> None:
     _scan_names(folder, said)
     _scan_checkpoints(folder)
     _scan_modes(folder)
+
+
+def scan_metadata(values: Mapping[str, Any], secrets: Secrets, *, known: set[str]) -> None:
+    """Fail if what a released dataset says of itself holds a secret, or a key nobody looked at.
+
+    Args:
+        values: the dataset's metadata.
+        secrets: what must not be found.
+        known: keys that hold public facts or post-processed releases.
+    """
+    assert not set(values) - known, f"metadata say {sorted(set(values) - known)}"
+    content = json.dumps(values).encode()
+    assert not _holds_words(content, secrets.words), "metadata hold bytes of sensitive rows"
+    for what, fragment in secrets.fragments():
+        assert fragment not in content, f"metadata hold {what}"
+    _scan_numbers("metadata", content, secrets)
+    numbers = np.array(NUMBER.findall(content.decode()), np.float64)
+    near = np.isclose(numbers[:, None], np.array(secrets.figures), rtol=1e-6)
+    assert not near.any(), "metadata hold a figure of sensitive trajectories"
 
 
 def _content(path: Path) -> bytes:

@@ -16,10 +16,13 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fragments import FragmentEncoder
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import reports
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import run
 from distributed_privrl.methods.privorl.scaling import public_encoder
@@ -34,10 +37,12 @@ from distributed_privrl.privacy.sampling import SecurePoissonSampler
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
-from tests.gates.leaks import Secrets, scan
+from tests.gates.leaks import Secrets, scan, scan_metadata
 from tests.methods.walks import SPACES, wanderings
 
 SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
+METADATA = {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY}
+"""What a released dataset may say of itself, beside its spaces, sizes and environment."""
 ROUNDS, BATCH = 12, 64
 CONFIG: dict[str, Any] = {
     "method": "privorl_n",
@@ -102,6 +107,16 @@ def rows_of(store: DatasetStore, config: Any, dataset: str) -> tuple[np.ndarray,
     return raw.astype(np.float32), public_encoder(config, store).encode(rows).rows
 
 
+def figures_of(recorded: Trajectories) -> tuple[float, ...]:
+    """Return what describes trajectories as wholes: lengths, returns, and how they end."""
+    earned = np.add.reduceat(recorded.rewards, recorded.offsets[:-1], dtype=np.float64)
+    ends = recorded.terminated[recorded.offsets[1:] - 1]
+    parts = [
+        part for values in (recorded.lengths, earned) for part in (values.mean(), values.std())
+    ]
+    return (*map(float, parts), float(ends.mean()))
+
+
 def maze_store(root: Path) -> DatasetStore:
     """Collect both mazes."""
     store = DatasetStore(root)
@@ -123,7 +138,11 @@ def watched_run(folder: Path, values: dict[str, Any], store: DatasetStore) -> Fi
     config = parse_config(values, source="the test's configuration")
     url = f"sqlite:///{folder / 'ledger.sqlite'}"
     set_budget(config, store, url)
-    secrets = Secrets(rows=rows_of(store, config, SENSITIVE), public=rows_of(store, config, PUBLIC))
+    secrets = Secrets(
+        rows=rows_of(store, config, SENSITIVE),
+        public=rows_of(store, config, PUBLIC),
+        figures=figures_of(store.read_trajectories(SENSITIVE)),
+    )
     seen: dict[str, list[Any]] = {"deviations": [], "workers": [], "servers": [], "said": []}
     with pytest.MonkeyPatch.context() as patch:
         watch(patch, secrets, seen)
@@ -201,6 +220,20 @@ def test_nothing_that_may_leave_holds_a_secret(either: Finished) -> None:
     assert len(either.secrets.keys) >= 5
     assert len(either.secrets.positions) == len(either.secrets.sums) == 2 * ROUNDS
     scan(either.folder, either.secrets, said=either.said)
+
+
+def test_what_a_released_dataset_says_of_itself_holds_no_secret(either: Finished) -> None:
+    said = either.store.info(RELEASED).metadata
+    scan_metadata(said, either.secrets, known=METADATA)
+    recorded = either.store.read_trajectories(SENSITIVE)
+    leaks: tuple[dict[str, Any], ...] = (
+        {"lengths": [1, 2]},
+        {SEAM_KEY: {"deviation of returns": figures_of(recorded)[3]}},
+        {SEAM_KEY: {"first": recorded.observations[:3].astype(float).tolist()}},
+    )
+    for leak in leaks:
+        with pytest.raises(AssertionError, match="metadata"):
+            scan_metadata({**said, **leak}, either.secrets, known=METADATA)
 
 
 def test_no_released_row_is_a_sensitive_one(either: Finished) -> None:

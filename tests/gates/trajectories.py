@@ -130,7 +130,13 @@ class TrajectorySystem(System):
         return self.episodes(episodes_of(fragments), count)
 
     def episodes(
-        self, episodes: Trajectories, count: int, *, scale: float = SCALE, layout: Any = "packed"
+        self,
+        episodes: Trajectories,
+        count: int,
+        *,
+        scale: float = SCALE,
+        layout: Any = "packed",
+        time_limit: int | None = None,
     ) -> tuple[ShownFragments, ...]:
         """Return shards of ``episodes``, whose unit ids are those of a column."""
         parts = (episodes.observations, episodes.offsets, episodes.unit_ids)
@@ -147,16 +153,23 @@ class TrajectorySystem(System):
                 unit_column=UNIT,
             )
         refs = shard_refs(store, dataset, count=count, unit=UNIT)
-        return tuple(self._shown(ref, encoder, encoder.observation_space.shape[0]) for ref in refs)
+        width = encoder.observation_space.shape[0]
+        return tuple(self._shown(ref, encoder, width, time_limit) for ref in refs)
 
     def stored(self, ref: ShardRef, encoder: TransitionEncoder) -> ShardSource:
         """Return the fragments of a stored dataset's shard; their first transitions are shown."""
         return self._shown(ref, encoder, encoder.width)
 
-    def _shown(self, ref: ShardRef, encoder: TransitionEncoder, columns: int) -> ShownFragments:
+    def _shown(
+        self,
+        ref: ShardRef,
+        encoder: TransitionEncoder,
+        columns: int,
+        time_limit: int | None = None,
+    ) -> ShownFragments:
         return ShownFragments(
             ref=ref,
-            encoder=FragmentEncoder(encoder, HORIZON).to_json(),
+            encoder=FragmentEncoder(encoder, HORIZON, time_limit=time_limit).to_json(),
             max_fragments_per_unit=100,
             columns=columns,
         )
@@ -220,7 +233,7 @@ def gate_overflowing_fragments(system: TrajectorySystem) -> None:
         def total(tables: list[NDArray[Any]], update: GateUpdate = update) -> NDArray[np.float64]:
             return clipped_sum(system, update, system.episodes(episodes_of(tables), 2))
 
-        for count in (1, 10):
+        for count in (1, 3, 10):  # those of three meet the others in a micro-batch
             canary = np.ones((count, 5), np.float32)
             null = total([*others, np.full_like(canary, np.nan)])
             canary[count // 2, 0] = 500
@@ -233,6 +246,7 @@ def gate_episodes_apart(system: TrajectorySystem) -> None:
     """Whatever becomes of one episode, no other unit's fragments change: the data path."""
     generator = np.random.default_rng(3)
     lengths = generator.integers(1, 9, 24)
+    lengths[11] = 15  # the longest by far, in a recording of at most 40
     steps = int(lengths.sum())
     episodes = Trajectories(
         observations=generator.normal(size=(steps + len(lengths), 3)),
@@ -245,7 +259,7 @@ def gate_episodes_apart(system: TrajectorySystem) -> None:
     )
 
     def fragments(held: Trajectories) -> dict[int, bytes]:
-        shards = [source() for source in system.episodes(held, 2, scale=1.0)]
+        shards = [source() for source in system.episodes(held, 2, scale=1.0, time_limit=40)]
         return {
             unit: shard.rows[slice(*shard.offsets[u : u + 2])].tobytes()
             for shard in shards
@@ -255,7 +269,7 @@ def gate_episodes_apart(system: TrajectorySystem) -> None:
     episodes.observations[7 + episodes.offsets[7]] *= 100
     whole = fragments(episodes)
     assert sorted(whole) == list(range(24)), "a unit has no fragments"
-    for gone in (0, 7, 12, 18, 23):
+    for gone in (0, 7, 11, 18, 23):
         poisoned = replace(episodes, observations=episodes.observations.copy())
         start, stop = episodes.offsets[gone : gone + 2] + gone + np.array([0, 1])
         poisoned.observations[start:stop] = np.nan

@@ -35,7 +35,7 @@ def sum_of_fragments(patch: pytest.MonkeyPatch) -> None:
 
     def summed(self: BookKeeping, row_losses: Any, units: UnitRows, rows: slice) -> Any:
         losses = right(self, row_losses, units, rows)
-        return losses * units.spread(torch.from_numpy(units.counts).to(losses))
+        return losses * units.each
 
     patch.setattr(BookKeeping, "_forward", summed)
 
@@ -56,9 +56,9 @@ def later_fragments_count_less(patch: pytest.MonkeyPatch) -> None:
 
     def weighed(self: BookKeeping, row_losses: Any, units: UnitRows, rows: slice) -> Any:
         losses = right(self, row_losses, units, rows)
-        shares = [0.5 ** np.arange(1, count + 1) for count in units.counts]
-        weights = [count * own / own.sum() for count, own in zip(units.counts, shares, strict=True)]
-        return losses * torch.from_numpy(np.concatenate(weights)).to(losses)
+        shares = 0.5 ** np.arange(1, units.each + 1)
+        weights = np.tile(units.each * shares / shares.sum(), len(units))
+        return losses * torch.from_numpy(weights).to(losses)
 
     patch.setattr(BookKeeping, "_forward", weighed)
 
@@ -143,6 +143,18 @@ def padding_across_episodes(patch: pytest.MonkeyPatch) -> None:
         return encoded
 
     _cut(patch, change)
+
+
+def clock_of_the_longest(patch: pytest.MonkeyPatch) -> None:
+    """The share of time that has passed is one of the shard's longest episode, not of the limit."""
+    right = FragmentEncoder.encode
+
+    def encode(self: FragmentEncoder, trajectories: Trajectories) -> EncodedFragments:
+        longest = int(trajectories.lengths.max(initial=1))
+        limit = None if self.time_limit is None else min(self.time_limit, longest)
+        return right(replace(self, time_limit=limit), trajectories)
+
+    patch.setattr(FragmentEncoder, "encode", encode)
 
 
 def scaled_by_the_longest(patch: pytest.MonkeyPatch) -> None:

@@ -331,6 +331,11 @@ TRAJECTORY_CASES: dict[str, tuple[round_bugs.Plant, Callable[[TrajectorySystem],
         trajectories.gate_episodes_apart,
         "fragments change when episode",
     ),
+    "clock of the longest": (
+        fragment_bugs.clock_of_the_longest,
+        trajectories.gate_episodes_apart,
+        "fragments change when episode 11",
+    ),
     "scaled by everybody": (
         fragment_bugs.scaled_by_the_longest,
         trajectories.gate_episodes_apart,

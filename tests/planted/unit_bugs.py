@@ -104,7 +104,7 @@ def clip_each_copy(patch: pytest.MonkeyPatch) -> None:
     right = BookKeeping.add_clipped_gradients
 
     def each(self: BookKeeping, losses: Any, *, units: UnitRows, **keywords: Any) -> int:
-        return right(self, losses, units=UnitRows(np.ones(units.rows, np.int64)), **keywords)
+        return right(self, losses, units=UnitRows(units.rows, 1), **keywords)
 
     patch.setattr(BookKeeping, "add_clipped_gradients", each)
 

@@ -176,7 +176,7 @@ def test_a_budget_that_is_not_spent_may_change_what_it_protects(ledger, changed)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"unit": "transition"}, "protects each trajectory, this run only each transition"),
+        ({"unit": "transition"}, "protects each trajectory, this run each transition"),
         ({"unit": "patient_id"}, "protects each trajectory"),
         ({"relation": Relation.REPLACE_ONE}, "relation replace_with_null"),
         ({"fingerprint": "f2"}, "have changed"),

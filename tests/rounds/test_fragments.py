@@ -22,7 +22,6 @@ from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.rounds import book_keeping, linear_calls
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import SUM_EVERY_VECTORS, UnitBatch
-from distributed_privrl.rounds.unit_rows import UnitRows
 from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredFragments, WorkerSpec
 from tests.rounds.tokens import (
     TokenLoss,
@@ -74,13 +73,12 @@ def test_both_ways_are_taken_by_cost() -> None:
     def call(tokens: int, width: int) -> linear_calls.LinearCall:
         return linear_calls.LinearCall("", tokens, *torch.ones(2, 4 * tokens, width), False)
 
-    one, many = UnitRows(np.ones(4, np.int64)), UnitRows(np.array([4]))
-    assert not call(1, 64).is_formed(one)
-    assert not call(1, 64).is_formed(many)
-    assert call(166, 256).is_formed(one)
-    assert call(166, 64).is_formed(many)
-    assert not call(4, 512).is_formed(one)
-    assert call(257, 10**4).is_formed(one), "more addends than float32 sums are trusted for"
+    assert not call(1, 64).is_formed(1, 4)
+    assert not call(1, 64).is_formed(4, 4)
+    assert call(166, 256).is_formed(1, 4)
+    assert call(166, 64).is_formed(4, 4)
+    assert not call(4, 512).is_formed(1, 4)
+    assert call(257, 10**4).is_formed(1, 4), "more addends than float32 sums are trusted for"
 
 
 @FORMING
@@ -164,10 +162,13 @@ def test_micro_batches_do_not_change_the_sum(
     )
 
 
-def test_a_micro_batch_holds_whole_units() -> None:
-    units = fragments((3, 1, 2, 7, 1))
+def test_a_micro_batch_holds_whole_units_of_one_size() -> None:
+    units = fragments((3, 1, 2, 7, 1, 2, 2))
     parts = [part.row_counts.tolist() for part in units.micro_batches(4)]
-    assert parts == [[3, 1], [2], [7], [1]]
+    assert parts == [[1, 1], [2, 2], [2], [3], [7]]
+    second = list(units.micro_batches(4))[1]
+    np.testing.assert_array_equal(second.rows, units.rows[[2, 5], :2])
+    np.testing.assert_array_equal(second.draws, units.draws[[2, 5], :2])
     with pytest.raises(ConfigError, match="counts must be"):
         replace(units, counts=np.array([0, 1, 2, 7, 1]))
     with pytest.raises(ConfigError, match="counts must be"):
@@ -196,6 +197,46 @@ def test_cancelling_fragments_cannot_smuggle_a_large_rounding_error(difference: 
     )
     vector = update.clipped_sum(np.zeros(30, np.float32), unit).astype(np.float64)
     assert np.linalg.norm(vector) <= 1.0
+
+
+class _SteeredLoss:
+    """The gradient of a row is its first number times one pattern on all outputs."""
+
+    draw_count = 1
+
+    def __call__(self, module: nn.Module, rows: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return module(torch.full((len(rows), 64), 1 / 64)).sum(dim=1) * rows[:, 0]
+
+
+def _steered(units: list[list[float]]) -> UnitBatch:
+    counts = np.array([len(unit) for unit in units])
+    rows = np.zeros((len(units), int(counts.max()), 1), np.float32)
+    for unit, own in enumerate(units):
+        rows[unit, : len(own), 0] = own
+    valid = np.ones(rows.shape[:2], bool)
+    return UnitBatch(rows=rows, valid=valid, draws=np.zeros(rows.shape), counts=counts)
+
+
+@FORMING
+@pytest.mark.usefixtures("forming")
+@pytest.mark.parametrize("count", [1, 2, 5, 9, 40])
+def test_how_many_fragments_a_unit_has_changes_no_other_units_vector(count: int) -> None:
+    # Gradients of 1e5 that nearly cancel: what bounds their sum must not depend on a mate's size.
+    update = GradientLocalUpdate(
+        module=nn.Linear(64, 64), row_loss=_SteeredLoss(), clip_norm=1.0, micro_batch_rows=64
+    )
+    others = [[1e5, -1e5 + 0.37]] * 11
+    parameters = np.zeros(update.dimension, np.float32)
+
+    def moved(mate: list[float]) -> float:
+        sums = [
+            update.clipped_sum(parameters, _steered(units)).astype(np.float64)
+            for units in (others, [*others, mate])
+        ]
+        return float(np.linalg.norm(sums[1] - sums[0]))
+
+    assert moved([0.0] * count) <= SUM_SLACK
+    assert 0.9 < moved([1.0] * count) <= 1.0 + SUM_SLACK
 
 
 @FORMING

@@ -178,7 +178,10 @@ class ExpertConfig(RunConfig):
     @model_validator(mode="after")
     def _something_releases(self) -> Self:
         if self.output.dataset is not None and not self.filter_share:
-            raise ValueError("output.dataset needs the filter: set privacy.epsilon, filter.share")
+            raise ValueError(
+                "output.dataset is of stable prefixes, which a filter releases: set it to null, or"
+                " privacy.epsilon and filter.share above 0"
+            )
         if self.training.skip_trajectories and self.filter_share:
             raise ValueError(
                 "training.skip_trajectories is for runs without a filter: rounds leave out what"

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distributed_privrl.agents.experts import (
-    UNIT_COLUMN,
     ExpertPolicies,
     ExpertPolicy,
     expert_files,
@@ -133,7 +132,7 @@ class StoredPool:
         info = store.info(self.dataset)
         parts = [no_trajectories(info.observation_space, info.action_space)]
         for chunk in store.iter_trajectories(
-            self.dataset, unit=UNIT_COLUMN, keep=lambda ids: np.isin(ids, unit_ids)
+            self.dataset, unit=str(info.unit_column), keep=lambda ids: np.isin(ids, unit_ids)
         ):
             wanted = []
             for position, unit in enumerate(chunk.unit_ids.tolist()):

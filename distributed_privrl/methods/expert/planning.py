@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from distributed_privrl.agents.experts import (
-    UNIT_COLUMN,
     ExpertFacts,
     ExpertPolicies,
     expert_files,
@@ -167,11 +166,6 @@ def check_config(config: ExpertConfig) -> None:
         raise ConfigError(
             f"data.unit={data.unit}: expert protects whole experts; set data.unit to the column"
             " that names them (recipes experts-*: expert)"
-        )
-    if config.filter_share and data.unit != UNIT_COLUMN:
-        raise ConfigError(
-            f"data.unit={data.unit}: the filter draws from the units of the column {UNIT_COLUMN}"
-            f" alone; set data.unit={UNIT_COLUMN}, or filter.share=0"
         )
     if config.filter_share == 1 and not config.training.stable_steps:
         raise ConfigError(

@@ -17,6 +17,7 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.spaces import environment_spaces
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.evaluation import plots
@@ -51,23 +52,37 @@ def write_facts(config: ExpertConfig, context: RunContext, stable: Trajectories 
         whether there are references, so that the release assumes `REFERENCES_ARE_PUBLIC`.
     """
     metadata = context.store.info(config.data.sensitive).metadata
-    steps = config.evaluation.max_steps
-    asked = metadata.get(EVALUATION_KEY)
-    longer = isinstance(asked, Mapping) and steps is not None and asked.get("steps") == steps
-    references = _references(asked if longer else metadata.get(REFERENCES_KEY))
+    steps = _episode_steps(config)
+    found = [metadata.get(key) for key in (EVALUATION_KEY, REFERENCES_KEY)]
+    references = next((known for known in map(_references, found) if _over(known, steps)), {})
     lengths = None if stable is None else stable.lengths.tolist()
     facts = {"lengths": lengths, "references": references}
     write_atomically(context.folder / FACTS, json.dumps(facts))
     return bool(references)
 
 
+def _episode_steps(config: ExpertConfig) -> int | None:
+    """Return the most steps of an evaluation's episode: as asked, else the environment's."""
+    asked, environment = config.evaluation.max_steps, config.data.environment
+    if asked is not None or environment is None:
+        return asked
+    made = environment_spaces(environment)[2]
+    made.close()  # type: ignore[no-untyped-call]
+    return None if made.spec is None else made.spec.max_episode_steps
+
+
 def _references(found: Any) -> dict[str, float]:
-    """Return the public returns of a random and of the best policy, as far as they are known."""
+    """Return the public returns of a random and of the best policy, and over how many steps."""
     if not isinstance(found, Mapping):
         return {}
     best = next((found[name] for name in _BEST if name in found), None)
-    known = {"random": found.get("random"), "best": best}
+    known = {"random": found.get("random"), "best": best, "steps": found.get("steps")}
     return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def _over(references: Mapping[str, float], steps: int | None) -> bool:
+    """Whether episodes of ``steps`` compare with the references; those without steps always do."""
+    return bool(references) and references.get("steps") in (None, steps)
 
 
 def write_private_report(
@@ -246,7 +261,7 @@ def _returns_section(config: ExpertConfig, found: dict[str, Any], source: str) -
                 name="normalised return",
                 value=ReleasedValue(share, ledger_entry=source),
                 explanation=f"0: uniform actions ({references['random']:.4g}), 1: the best known"
-                f" policy ({references['best']:.4g})",
+                f" policy ({references['best']:.4g}), each over as many steps",
             )
         )
     for name, baseline in config.evaluation.baselines.items():

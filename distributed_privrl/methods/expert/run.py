@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from distributed_privrl.agents.experts import policies_digest
+from distributed_privrl.core.errors import BudgetError
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.methods.expert.agent import AgentFacts, AgentUpdate
 from distributed_privrl.methods.expert.config import ExpertConfig
@@ -111,13 +112,16 @@ def _open_charges(config: ExpertConfig, context: RunContext, plan: RunPlan) -> N
     policies = None
     if plan.filter is not None and plan.filter.budget is not None:
         spent = {FILTER: plan.filter.budget.epsilon}
-    check_budget(config.data, config.privacy, context, also=spent)
     if plan.filter is not None:
         parts.append((filter_context(context), plan.filter))
         policies = policies_digest(context.store, config.data.sensitive)
     if plan.rounds is not None:
         parts.append((context, plan.rounds))
-    open_charges(config.data, parts, policies=policies)
+    try:
+        open_charges(config.data, parts, policies=policies)
+    except BudgetError:
+        check_budget(config.data, config.privacy, context, also=spent)  # says what both parts need
+        raise
 
 
 def _stable_spec(

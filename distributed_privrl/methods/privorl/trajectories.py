@@ -99,9 +99,10 @@ def _longest(config: TrajectoriesConfig) -> int:
             " trajectory or to the unit's column"
         )
     if config.longest is None:
+        also = ", or data.max_length" if config.data.unit == TRAJECTORY else ""
         raise ConfigError(
             "training.sampling.max_length is not set: give the steps of a synthetic trajectory at"
-            " most, or data.max_length"
+            f" most{also}"
         )
     for name, length in (
         ("data.max_length", config.data.max_length),

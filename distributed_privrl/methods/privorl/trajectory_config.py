@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from distributed_privrl.core.config import OutputConfig, PositiveInt
+from distributed_privrl.data.trajectories import TRAJECTORY
 from distributed_privrl.methods.privorl.config import (
     CodingConfig,
     PrecisionConfig,
@@ -79,7 +80,8 @@ class StitchingConfig(PrecisionConfig):
     )
     max_length: PositiveInt | None = Field(
         default=None,
-        description="steps of a synthetic trajectory at most (default: data.max_length)",
+        description="steps of a synthetic trajectory at most (default: data.max_length, if a"
+        " trajectory is the unit)",
     )
     chunk_trajectories: PositiveInt = Field(default=256, description="trajectories drawn at once")
 
@@ -122,8 +124,13 @@ class TrajectoriesConfig(PrivorlConfig):
 
     @property
     def longest(self) -> int | None:
-        """Steps of a synthetic trajectory at most."""
-        return self.training.sampling.max_length or self.data.max_length
+        """Steps of a synthetic trajectory at most; None: not said.
+
+        ``data.max_length`` bounds all rows of a unit, so it stands for one trajectory's steps
+        where that is the unit.
+        """
+        of_one = self.data.max_length if self.data.unit == TRAJECTORY else None
+        return self.training.sampling.max_length or of_one
 
 
 class PrivorlJConfig(TrajectoriesConfig):

@@ -100,8 +100,9 @@ def chargeable_account(
         )
     if not covers(account.unit, unit, account.relation):
         raise UnsafeError(
-            f"the budget of {dataset} protects each {account.unit}, this run only each {unit}:"
-            f" run with unit {account.unit}"
+            f"the budget of {dataset} protects each {account.unit}, this run each {unit}: set"
+            f" data.unit={account.unit}, or, while nothing is spent, set the budget anew with"
+            f" --unit {unit}"
         )
     return account
 
@@ -135,9 +136,9 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
                 " with the same configuration, or take a new id"
             )
         return as_entry(row), False
+    check_pools(connection, account, request)  # first: no larger budget would help
     _check_affordable(account, request)
     _check_delta_sum(account, request)
-    check_pools(connection, account, request)
     connection.execute(
         insert(ENTRIES).values(
             **columns,

@@ -190,6 +190,20 @@ def test_returns_are_assumed_public_where_they_are_shown(
     assert json.loads((tmp_path / "expert_facts.json").read_text())["references"] == {}
 
 
+@pytest.mark.parametrize(("steps", "best"), [(40, 40.0), (200, 90.0), (None, None), (300, None)])
+def test_returns_are_compared_with_references_over_as_many_steps(
+    steps: int | None, best: float | None, tmp_path: Path, master: DatasetStore
+) -> None:
+    world = World(tmp_path, master)
+    references = {"random": 20.0, "best": 90.0, "steps": 200}
+    world.store.update_metadata(DATASET, {"reference_returns": references})
+    context: Any = SimpleNamespace(store=world.store, folder=tmp_path)
+    config = world.config(evaluation__max_steps=steps)  # CartPole-v1 itself has 500
+    assert write_facts(config, context, None) == (best is not None)
+    found = json.loads((tmp_path / "expert_facts.json").read_text())["references"]
+    assert found.get("best") == best
+
+
 def test_there_are_as_many_gaussian_draws_as_rounds_in_the_ledger(finished: Watched) -> None:
     """Noiseless steps draw nothing, and what is charged is q = |B| / m, no coin's share of it."""
     entry = finished.world.ledger.reserved(finished.result.directory.run_id)

@@ -129,8 +129,12 @@ def test_a_finished_run_is_resumed_without_a_draw(
         ),
         ({"privacy__epsilon": 0.5}, ConfigError, "no prefix could ever be stable"),
         ({"filter__share": 1.0, "training__stable_steps": 0}, ConfigError, "noiseless steps alone"),
-        ({"filter__share": 0.0, "output__dataset": STABLE}, ConfigError, "needs the filter"),
-        ({"privacy__epsilon": None, "output__dataset": STABLE}, ConfigError, "needs the filter"),
+        ({"filter__share": 0.0, "output__dataset": STABLE}, ConfigError, "which a filter releases"),
+        (
+            {"privacy__epsilon": None, "output__dataset": STABLE},
+            ConfigError,
+            "which a filter releases",
+        ),
         ({"training__skip_trajectories": 1}, ConfigError, "for runs without a filter"),
         (
             {"filter__share": 0.0, "training__skip_trajectories": 7},

@@ -1,13 +1,15 @@
 """What a run's draws use is used by no other run of the dataset, and by policies that are put."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from distributed_privrl.agents.experts import experts_folder, policies_digest
-from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert.hosting import StoredPool
 from distributed_privrl.methods.expert.planning import plan_parts
 from distributed_privrl.methods.expert.prefix_stage import FILTER
@@ -47,6 +49,22 @@ def test_no_second_run_reads_what_a_filter_draws_from(world: World) -> None:
     run_id = first.directory.run_id
     assert reads[f"{run_id}/{FILTER}"] == [0, 3]
     assert sorted(reads.values()) == [[0, 3], [3, None], [3, None]]
+
+
+def test_pools_are_refused_before_a_budget_is_asked_for(
+    tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    world = World(tmp_path, master, epsilon=20.0)
+    world.run("first", **SMALL)
+    refused(world, "no trajectory is left for another filter", **SMALL)
+
+
+def test_a_budget_that_is_short_is_asked_for_both_parts_at_once(
+    tmp_path: Path, master: DatasetStore
+) -> None:
+    with pytest.raises(BudgetError, match=r"this run needs 20 and 0\.008: ask for less"):
+        World(tmp_path, master, epsilon=19.0).run("first", **SMALL)
 
 
 def test_no_filter_draws_from_what_rounds_have_read(world: World) -> None:
