@@ -75,6 +75,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         **plan.facts(),
         "output": config.output.model_dump(mode="json"),
         "files": _files(config),
+        "counted": getattr(config.output, "COUNTED", None),
     }
     if plan.budget is None or privacy.epsilon is None:
         return facts
@@ -145,7 +146,7 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         "rounds": f"{facts['rounds']} + {facts['spare_rounds']} spare, reserved"
         f" {facts['block_rounds']} at a time",
         **_work(facts),
-        "output": f"{output['dataset']} ({output['size']} rows)"
+        "output": f"{output['dataset']} ({output['size']} {facts['counted']})"
         if "size" in output
         else ", ".join(filter(None, (*facts["files"], output.get("dataset")))),
     }

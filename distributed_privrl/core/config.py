@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -121,6 +121,9 @@ class ReleasePrivacyConfig(PrivacyConfig):
 
 class OutputConfig(StrictModel):
     """What the run releases."""
+
+    COUNTED: ClassVar[str] = "rows"
+    """What ``size`` counts."""
 
     dataset: DatasetId = Field(description="id of the synthetic dataset")
     size: PositiveInt = Field(description="synthetic transitions (or trajectories)")

@@ -133,7 +133,9 @@ def run(
             progress=progress,
             more_trainers=more_trainers,
         )
+        progress("writing reports", 0, 1)  # TrajScore trains a model of its own
         write_reports(config, store, directory, certificate, trials)
+        progress("writing reports", 1, 1)
     except (ConfigError, BudgetError, UnsafeError):
         charged = any(e.id.startswith(directory.run_id) for e in ledger.entries())
         if fresh and not charged and not directory.certificate.exists():

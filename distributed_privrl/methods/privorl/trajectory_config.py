@@ -1,6 +1,6 @@
 """Configuration of PrivORL-j and PrivORL-j-U."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -108,6 +108,8 @@ class PrivorlJTraining(PrivorlTraining):
 
 class TrajectoryOutputConfig(OutputConfig):
     """The trajectories that the run releases."""
+
+    COUNTED: ClassVar[str] = "trajectories"
 
     size: PositiveInt = Field(description="synthetic trajectories")
     layout: Literal["episodes"] = Field(
