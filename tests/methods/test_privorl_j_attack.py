@@ -169,14 +169,17 @@ def test_what_was_found_stays_in_private(world: World, audits: dict[str, Audit])
 
 
 @pytest.mark.parametrize(("unit", "most"), [("trajectory", 2), ("walker", 3), ("walker", 100)])
+@pytest.mark.parametrize("said", [True, False], ids=["ends are said", "ends are not said"])
 def test_the_fragments_are_those_that_workers_train_on(
-    tmp_path: Path, unit: str, most: int
+    tmp_path: Path, unit: str, most: int, said: bool
 ) -> None:
     """A bad step, a cap on steps and one on fragments, trajectories of a person far apart."""
     store = walk_store(tmp_path / "walks")
     episodes = wanderings(30, 5)
     episodes.observations[40, 0] = np.nan
     column = replace(episodes, unit_ids=np.arange(30, dtype=np.uint64) % 7)
+    if not said:
+        column = replace(column, truncated=np.zeros_like(column.truncated))
     store.write_trajectories("test/walkers-v0", column, unit_column="walker", **SPACES)
     encoder = synthesizer_of(config(), store).fragments
     ref = ShardRef(

@@ -6,6 +6,7 @@ the white-box loss attack; paper 000, section IX-D.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -194,7 +195,8 @@ def first_fragments(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the fragments that a worker would train on, and a place for the loss of each.
 
-    A trajectory ends where a step says so or the unit changes. The loss of a unit's k-th fragment
+    A trajectory ends where a step says so, the unit changes, or the next step begins elsewhere than
+    this one led to (a recording that stopped without a word). The loss of a unit's k-th fragment
     stands at its k-th transition, so that a mean over those with a loss is one over fragments.
 
     Args:
@@ -207,6 +209,7 @@ def first_fragments(
     """
     units = transitions.unit_ids
     ends = ends_of(transitions) | np.append(units[1:] != units[:-1], True)
+    ends[:-1] |= _elsewhere(transitions.next_observations[:-1], transitions.observations[1:])
     trajectories = join_rows(transitions, np.diff(np.flatnonzero(ends) + 1, prepend=0))
     encoded = encoder.encode(trajectories)
     shard = group_by_unit(encoded.rows, encoded.valid, encoded.unit_ids, max_rows_per_unit=most)
@@ -214,6 +217,12 @@ def first_fragments(
     starts = np.searchsorted(units[order], shard.unit_ids) - shard.offsets[:-1]
     places = order[np.repeat(starts, np.diff(shard.offsets)) + np.arange(len(shard.rows))]
     return shard.rows[shard.valid], places[shard.valid]
+
+
+def _elsewhere(reached: NDArray[Any], begun: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return in which rows two observations differ ``(N,)``; numbers that are none are alike."""
+    differ = (reached != begun) & ~((reached != reached) & (begun != begun))
+    return differ.reshape(len(differ), -1).any(axis=1)
 
 
 def _encoder(config: PrivorlConfig, context: RunContext) -> TransitionEncoder:
