@@ -58,7 +58,7 @@ def test_experts_of_any_kind_change_nothing_that_is_shown(
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             result = world.run(progress=lambda *said, _told=told: _told.append(said))
-        entries = [(e.epsilon, e.delta, e.reserved_rounds) for e in world.ledger.entries()]
+        entries = sorted((e.epsilon, e.delta, e.reserved_rounds) for e in world.ledger.entries())
         charged = [stage.model_dump() for stage in result.certificate.stages]
         files = list(files_outside_private(result.directory.path))
         learned = Policy.load(Path(result.released)).network.parameters()
@@ -102,10 +102,13 @@ def test_policies_that_are_not_one_for_each_unit_are_refused_before_a_charge(
     assert world.ledger.entries() == []
 
 
-def test_a_filter_of_another_unit_than_experts_is_refused() -> None:
-    with pytest.raises(ConfigError, match="patient: the filter draws from the units"):
-        plan_parts(parsed(data__unit="patient"))
-    assert plan_parts(parsed(data__unit="patient", filter__share=0.0)).filter is None
+@pytest.mark.parametrize("share", [0.0, 0.75])
+def test_a_unit_that_the_dataset_does_not_know_is_refused_before_a_charge(
+    world: World, share: float
+) -> None:
+    with pytest.raises(ConfigError, match="has no unit 'patient'"):
+        world.run(data__unit="patient", filter__share=share)
+    assert world.ledger.entries() == []
 
 
 @pytest.mark.parametrize(("epsilon", "draws"), [(7.5, 25), (10.0, 25), (7.5, 50)])
