@@ -222,7 +222,8 @@ def first_fragments(
 def _elsewhere(reached: NDArray[Any], begun: NDArray[Any]) -> NDArray[np.bool_]:
     """Return in which rows two observations differ ``(N,)``; numbers that are none are alike."""
     differ = (reached != begun) & ~((reached != reached) & (begun != begun))
-    return differ.reshape(len(differ), -1).any(axis=1)
+    elsewhere: NDArray[np.bool_] = differ.reshape(len(differ), -1).any(axis=1)
+    return elsewhere
 
 
 def _encoder(config: PrivorlConfig, context: RunContext) -> TransitionEncoder:
