@@ -20,6 +20,8 @@ SHOWN = 500
 LAGS = 50
 _COLUMNS = 8
 _NUMBERS = ("return", "length")
+_JOINED = 0.8
+"""Share of a step above which the error between steps says that they have nothing in common."""
 _SEAMS = {
     "inside": "inside fragments",
     "at_seams": "where fragments meet",
@@ -74,19 +76,37 @@ def trajectory_sections(
         image = trajectory_plots.maze_paths({"synthetic": synthetic}, maze_layout(maze))
         figures.append(source.figure(image, "Paths of synthetic trajectories"))
     means = zip(_NUMBERS, numbers["synthetic"].mean(axis=0).tolist(), strict=True)
+    seams = info.metadata.get(SEAM_KEY, {})
     return [
         Section(
             title="Whole trajectories",
             explanation="A trajectory is drawn in fragments, each after the last step of the one"
-            " before it; two neighbouring steps then each hold the state between them.",
+            " before it; two neighbouring steps then each hold the state between them."
+            + verdict(seams),
             metrics=[
                 Metric(name="trajectories shown", value=source.value(len(synthetic))),
                 *(Metric(name=f"mean {name}", value=source.value(mean)) for name, mean in means),
-                *_seam_metrics(info.metadata.get(SEAM_KEY, {}), source),
+                *_seam_metrics(seams, source),
             ],
             figures=figures,
         )
     ]
+
+
+def verdict(errors: Mapping[str, float | None]) -> str:
+    """Return what seam errors say of a release whose steps do not join; else nothing.
+
+    Args:
+        errors: figures of `stitching.SeamErrors`.
+    """
+    inside, step = errors.get("inside"), errors.get("of_a_step")
+    if inside is None or step is None or inside < _JOINED * step:
+        return ""
+    return (
+        " STEPS DO NOT JOIN: between two of them lies nearly as much as in one. The network has"
+        " not learned to go on; take more public pre-training, a smaller network, more units or"
+        " PrivORL-n before you use these trajectories."
+    )
 
 
 def _seam_metrics(errors: Mapping[str, float | None], source: Source) -> list[Metric]:

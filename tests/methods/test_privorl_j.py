@@ -16,6 +16,7 @@ from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.experiments.trajectory_reports import verdict
 from distributed_privrl.methods.privorl.sampling import chunk_path
 from distributed_privrl.methods.privorl.trajectories import FragmentRows, plan_trajectories
 from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
@@ -216,3 +217,16 @@ def test_an_episode_less_changes_no_others_fragments(tmp_path: Path) -> None:
         }
     del shards["all"][7]
     assert shards["less"] == shards["all"]
+
+
+@pytest.mark.parametrize(
+    ("errors", "joined"),
+    [
+        ({"inside": 1.07, "at_seams": 1.1, "of_a_step": 1.08}, False),
+        ({"inside": 0.11, "at_seams": 0.22, "of_a_step": 0.16}, True),
+        ({"inside": None, "of_a_step": 0.16}, True),
+        ({}, True),
+    ],
+)
+def test_a_report_says_that_steps_do_not_join(errors: dict[str, Any], joined: bool) -> None:
+    assert ("STEPS DO NOT JOIN" in verdict(errors)) is not joined

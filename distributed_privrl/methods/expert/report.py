@@ -293,7 +293,10 @@ def _budget_section(config: ExpertConfig) -> Section:
     return Section(
         title="How the budget is split",
         explanation="Upper bounds, from the configuration; the certificate states what was spent.",
-        metrics=[Metric(name=name, value=PublicValue(value)) for name, value in rows.items()],
+        metrics=[
+            Metric(name=name, value=PublicValue(float(f"{value:.6g}")))
+            for name, value in rows.items()
+        ],
     )
 
 
