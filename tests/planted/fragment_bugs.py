@@ -11,6 +11,7 @@ import torch
 from distributed_privrl.data import shards
 from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.models.ddpm import DDPM
 from distributed_privrl.rounds.book_keeping import BookKeeping
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.unit_rows import UnitRows
@@ -166,3 +167,18 @@ def scaled_by_the_longest(patch: pytest.MonkeyPatch) -> None:
         return replace(encoded, rows=encoded.rows / np.abs(encoded.rows).max(initial=1e-9))
 
     _cut(patch, change)
+
+
+def coupled_noise_levels(patch: pytest.MonkeyPatch) -> None:
+    """The network is told the noise level as a share of the micro-batch's largest."""
+    right = DDPM.loss
+
+    def loss(self: DDPM, network: Any, *arguments: Any, **keywords: Any) -> Any:
+        largest = int(arguments[3].max())
+
+        def told(noisy: Any, share: Any, condition: Any, mask: Any) -> Any:
+            return network(noisy, share * self.steps / largest, condition, mask)
+
+        return right(self, told, *arguments, **keywords)
+
+    patch.setattr(DDPM, "loss", loss)

@@ -15,7 +15,7 @@ from tests.gates.expert import gate_certified_experts
 from tests.gates.privorl import gate_certified_trajectories, gate_certified_transitions
 from tests.gates.whole_runs import watched
 from tests.methods import crowd, tiny, walks
-from tests.planted import round_bugs, run_bugs, unit_bugs
+from tests.planted import fragment_bugs, round_bugs, run_bugs, unit_bugs
 from tests.planted.round_bugs import Plant
 
 Gate = Callable[[Path, DatasetStore], None]
@@ -33,10 +33,15 @@ CASES: dict[str, tuple[Plant, str]] = {
     "uncharged round": (run_bugs.uncharged_round, "6 rounds are certified, 7 draws were made"),
     "denominator / 2": (run_bugs.half_the_denominator, "public denominator: off by"),
 }
+COUPLED: dict[str, tuple[Plant, str]] = {
+    "coupled noise levels": (fragment_bugs.coupled_noise_levels, "a sum of units"),
+}
+"""What couples fragments in the model, and no gate on single rounds can see."""
 SEEN = [
     *(("privorl_n", name) for name in CASES),
     *(("expert", name) for name in CASES),
     ("privorl_j", "clip x 2"),
+    *(("privorl_j", name) for name in COUPLED),
 ]
 
 
@@ -66,7 +71,7 @@ def test_the_gate_sees_the_bug(
     stores: dict[str, DatasetStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plant, what_it_says = CASES[bug]
+    plant, what_it_says = {**CASES, **COUPLED}[bug]
     with monkeypatch.context() as patch:
         plant(patch)
         with pytest.raises(AssertionError, match=what_it_says):
