@@ -1,5 +1,6 @@
 """Experts of one's own: their networks and what they did, made ready for `method: expert`."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -94,6 +95,7 @@ def attach_experts(
     _check_dataset(store, dataset, policies)
     values = _log_probabilities(store, dataset, policies)
     folder = experts_folder(store, dataset)
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier call, perhaps of more experts
     write_experts(folder, policies)
     write_log_probabilities(folder, values)
     facts = ExpertFacts(
@@ -129,7 +131,7 @@ def _check_dataset(store: DatasetStore, dataset: str, policies: ExpertPolicies) 
     if info.kind == "transitions" or info.unit_column is None:
         raise ConfigError(
             f"{dataset} needs whole trajectories and a column that names the expert of each:"
-            " import it with episode and unit in its schema"
+            " import it with trajectory and unit in its schema"
         )
     if info.action_space != Discrete(policies.actions):
         raise ConfigError(
@@ -177,7 +179,10 @@ def _check_fit(dataset: str, values: NDArray[np.float32], policies: ExpertPolici
         ConfigError: they are not: other policies acted, or the same in another way.
     """
     asked = 1 - (policies.actions - 1) * policies.minimum_probability
-    preferred = float((values > np.log(0.5)).mean()) if asked > 0.5 and len(values) else asked
+    if not len(values) or asked <= policies.minimum_probability:
+        return  # no action is preferred
+    between = np.log((asked + policies.minimum_probability) / 2)
+    preferred = float((values > between).mean())
     if preferred < asked - _MISSED:
         raise ConfigError(
             f"{dataset} has the policies' preferred action in {preferred:.1%} of its rows, not in"

@@ -34,6 +34,16 @@ def networks(first: int = 0) -> dict[str, nn.Sequential]:
     return {name: network(first + seed) for seed, name in enumerate(NAMES)}
 
 
+def opposed() -> dict[str, nn.Sequential]:
+    """Return networks that score highest what the others score lowest."""
+    made = networks()
+    with torch.no_grad():
+        for one in made.values():
+            for weights in one[2].parameters():
+                weights.neg_()
+    return made
+
+
 def recorded(store: DatasetStore, names: tuple[str, ...] = NAMES, **changes: Any) -> Trajectories:
     """Write what the networks prefer, in two trajectories of 30 steps of each."""
     generator = np.random.default_rng(0)
@@ -88,6 +98,19 @@ def test_policies_lie_beside_the_rows_they_made(tmp_path: Path) -> None:
     ]
 
 
+def test_policies_are_put_in_place_of_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experts, "SHARD_EXPERTS", 1)
+    store = DatasetStore(tmp_path)
+    recorded(store)
+    made = networks()
+    for several in ({**made, "carl": network(7)}, made):
+        policies = stack_policies(several, **OWN)
+        attach_experts(store, "own/traders-v0", policies, trajectories=2, max_length=30)
+        assert len(experts.expert_files(store, "own/traders-v0")) == len(several)
+
+
 def test_policies_that_cannot_have_acted_are_refused(tmp_path: Path) -> None:
     store = DatasetStore(tmp_path)
     recorded(store)
@@ -95,6 +118,7 @@ def test_policies_that_cannot_have_acted_are_refused(tmp_path: Path) -> None:
         (stack_policies(networks(5), **OWN), "other policies acted"),
         (stack_policies(networks(), **{**OWN, "offset": [-3.0, 2.0]}), "other policies acted"),
         (stack_policies({"anna": network(0)}, **OWN), "a unit without a policy"),
+        (stack_policies(opposed(), **{**OWN, "minimum_probability": 0.26}), "not in 48.0%"),
     )
     for policies, message in cases:
         with pytest.raises(ConfigError, match=message):

@@ -33,9 +33,7 @@ def test_the_example_of_the_readme_works(
     for name, text in files.items():
         (folder / name).write_text(text)
     monkeypatch.chdir(folder)
-    lines = command_lines(README)
-    lines = lines[next(i for i, line in enumerate(lines) if line.startswith("privrl import")) :][:6]
-    for line in lines:
+    for line in _lines_from_import(README, 6):
         words = line.split()[1:]
         if words[0] == "run":
             words += ["-o", "runtime.executor=local"]
@@ -54,6 +52,26 @@ def test_the_example_of_the_readme_works(
     assert verification.epsilon <= 8
     assert verification.ledger_checked
     assert not verification.outputs_missing
+
+
+def _files_of(
+    page: Path, table: tuple[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> set[str]:
+    """Write a page's YAML files, and the table whose header it shows; return the files' names."""
+    files = {fence.name: fence.text for fence in fences(page, "yaml") if fence.name}
+    name, text = table
+    (shown,) = fences(page, "csv")
+    assert shown.text.splitlines()[0] == text.splitlines()[0]
+    for file, content in {**files, name: text}.items():
+        (folder / file).write_text(content)
+    monkeypatch.chdir(folder)
+    return set(files)
+
+
+def _lines_from_import(page: Path, count: int) -> list[str]:
+    lines = command_lines(page)
+    first = next(i for i, line in enumerate(lines) if line.startswith("privrl import"))
+    return lines[first:][:count]
 
 
 def _infusions(patients: int) -> str:
@@ -75,19 +93,11 @@ def test_the_example_of_primorl_works_without_a_simulator(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, folder = ROOT / "docs" / "primorl.md", workplace.folder
-    files = {fence.name: fence.text for fence in fences(page, "yaml") if fence.name}
-    assert set(files) == {"schema.yaml", "bounds.yaml", "infusions.yaml"}
-    table = _infusions(200)
-    (shown,) = fences(page, "csv")
-    assert shown.text.splitlines()[0] == table.splitlines()[0]
-    for name, text in {**files, "infusions.csv": table}.items():
-        (folder / name).write_text(text)
-    monkeypatch.chdir(folder)
+    files = _files_of(page, ("infusions.csv", _infusions(200)), folder, monkeypatch)
+    assert files == {"schema.yaml", "bounds.yaml", "infusions.yaml"}
     small = "-o runtime.executor=local -o data.units=200 -o training.rounds=5 -o"
     small += " training.expected_batch_size=50 -o training.policy.steps=20"
-    lines = command_lines(page)
-    lines = lines[next(i for i, line in enumerate(lines) if line.startswith("privrl import")) :][:6]
-    for line in lines:
+    for line in _lines_from_import(page, 6):
         words = line.split()[1:]
         if words[0] in ("plan", "run"):
             words += small.split()
@@ -133,22 +143,14 @@ def test_the_example_of_own_experts_works(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, folder = ROOT / "docs" / "expert.md", workplace.folder
-    files = {fence.name: fence.text for fence in fences(page, "yaml") if fence.name}
-    assert set(files) == {"schema.yaml", "bounds.yaml", "bids.yaml"}
     generator = torch.Generator().manual_seed(0)
     one = _bidder(generator)  # most bidders are alike, so that there is something stable
     networks = {f"a{number}": one if number % 4 else _bidder(generator) for number in range(600)}
-    table = _bids(networks)
-    (shown,) = fences(page, "csv")
-    assert shown.text.splitlines()[0] == table.splitlines()[0]
-    for name, text in {**files, "bids.csv": table}.items():
-        (folder / name).write_text(text)
-    monkeypatch.chdir(folder)
+    files = _files_of(page, ("bids.csv", _bids(networks)), folder, monkeypatch)
+    assert files == {"schema.yaml", "bounds.yaml", "bids.yaml"}
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(workplace.datasets))
-    lines = command_lines(page)
-    lines = lines[next(i for i, line in enumerate(lines) if line.startswith("privrl import")) :][:5]
     (code,) = fences(page, "python")
-    for line in lines:
+    for line in _lines_from_import(page, 5):
         words = line.split()[1:]
         if words[0] == "run":
             words += ["-o", "runtime.executor=local", "-o", "training.rounds=3"]

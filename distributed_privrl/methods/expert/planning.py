@@ -17,7 +17,7 @@ from distributed_privrl.agents.experts import (
 from distributed_privrl.core.config import NoisyBounds, NoisyCount
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import DatasetInfo
-from distributed_privrl.data.spaces import part_width
+from distributed_privrl.data.spaces import environment_spaces, part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.methods.expert.agent import algorithm_of, levels_of, local_settings
@@ -183,16 +183,18 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
     """Check the dataset's public facts against what is declared; reads no row.
 
     Raises:
-        ConfigError: it has no trajectories; or the filter asks for what its metadata do not have:
+        ConfigError: it has no trajectories, or the environment cannot be made; or the filter asks for what its metadata do not have:
             experts, their log-probabilities, as many of them and with as large probabilities as
             declared, trajectories no longer than declared, and enough of each expert; or its
             policies are not one for each unit.
     """
-    info = store.info(config.data.sensitive)
+    info, environment = store.info(config.data.sensitive), config.data.environment
     if info.kind == "transitions":
         raise ConfigError(
             f"{config.data.sensitive} holds independent transitions: expert needs trajectories"
         )
+    if environment is not None:  # it is used after the draws, when an error would come too late
+        environment_spaces(environment)[2].close()  # type: ignore[no-untyped-call]
     if plan.filter is None:
         _check_skip(config, info)
         return

@@ -14,8 +14,10 @@ import torch
 
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.errors import VerificationError
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import release_of
+from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.methods.expert.agent import AgentFacts
 from distributed_privrl.methods.expert.filter import forget_order
 from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec
@@ -177,6 +179,11 @@ def test_the_certificate_names_what_is_assumed(finished: Watched) -> None:
         "reference_returns_are_public",
         "float64_lattice_noise",
     } <= set(rounds.assumptions)
+
+
+def test_what_the_prefixes_say_of_themselves_is_known(finished: Watched) -> None:
+    said = finished.world.store.info(STABLE).metadata
+    assert set(said) <= {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY}
 
 
 def test_returns_are_assumed_public_where_they_are_shown(

@@ -116,6 +116,7 @@ def test_a_finished_run_is_resumed_without_a_draw(
     [
         ({"data__unit": "trajectory"}, ConfigError, "protects whole experts"),
         ({"data__units": {"epsilon": 1.0}}, ConfigError, "must be public"),
+        ({"data__environment": "Nope-v0"}, ConfigError, "environment 'Nope-v0' cannot be made"),
         ({"data__units": 39}, ConfigError, "data.units=39, it has 40 experts"),
         ({"privacy__relation": "add_or_remove"}, ConfigError, "privacy.relation"),
         ({"privacy__delta": 0.03}, UnsafeError, "not below 1/units"),
