@@ -183,10 +183,10 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
     """Check the dataset's public facts against what is declared; reads no row.
 
     Raises:
-        ConfigError: it has no trajectories, or the environment cannot be made; or the filter asks for what its metadata do not have:
-            experts, their log-probabilities, as many of them and with as large probabilities as
-            declared, trajectories no longer than declared, and enough of each expert; or its
-            policies are not one for each unit.
+        ConfigError: it has no trajectories, or the environment cannot be made; or the filter asks
+            for what its metadata do not have: experts, their log-probabilities, as many of them and
+            with as large probabilities as declared, trajectories no longer than declared, and
+            enough of each expert; or its policies are not one for each unit.
     """
     info, environment = store.info(config.data.sensitive), config.data.environment
     if info.kind == "transitions":
