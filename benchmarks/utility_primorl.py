@@ -2,9 +2,10 @@
 
 Every cell is a run of the product: private rounds with ledger and certificate, then a policy
 trained in the ensemble and tried in the true environment. Its figure is the mean over the last five
-evaluations, never the best. A share counts from the return of uniform actions (0) to MOPO's (1),
-for returns that are below zero have no ratio. Cells are kept as they end; the same command goes on
-where it stopped. Settings were chosen on data of another seed (``--data-seed 0``).
+evaluations, never the best. A share counts from the return of uniform actions (0) to MOPO's (1,
+the better of its rows), for returns that are below zero have no ratio. Cells are kept as they end;
+the same command goes on where it stopped. Settings were chosen on data of another seed
+(``--data-seed 0``).
 
 Reference: paper 001, tables 1, 2 and 10, figure 3, appendix L.
 """
@@ -43,7 +44,12 @@ RECIPES = {
     "cartpole_swingup": "cartpole-swingup-replay",
 }
 VARIANTS: Mapping[str, Sequence[str]] = {
-    "mopo": ("method=mopo", "privacy.epsilon=null"),
+    "mopo": ("method=mopo", "privacy.epsilon=null", "training.policy.action_repeat=1"),
+    "mopo, no recorded rows": (
+        "method=mopo",
+        "privacy.epsilon=null",
+        "training.policy.real_share=0",
+    ),
     "ours": (),
     "no privacy": ("privacy.epsilon=null",),
     "no clip": ("privacy.epsilon=null", "training.clip=false"),
@@ -178,7 +184,7 @@ def _values(cell: Cell, setting: Setting, trajectories: int | None) -> dict[str,
             f"data.units={trajectories}",
             f"training.expected_batch_size={max(1, round(batch * share))}",
         ]
-    if cell.variant == "mopo":  # its own defaults of the ensemble's training
+    if cell.variant.startswith("mopo"):  # its own defaults of the ensemble's training
         values["training"] = {"policy": values.get("training", {}).get("policy", {})}
     return with_overrides(values, changes)
 
@@ -203,11 +209,11 @@ def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
 def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
     """Return the table: one line for cells that differ in their seed alone."""
     lines = cells.lines_of(rows, Cell)
-    mopo = {
-        group[0]["task"]: float(np.mean([row["return"] for row in group]))
-        for group in lines.values()
-        if group[0]["variant"] == "mopo"
-    }
+    mopo: dict[str, float] = {}
+    for group in lines.values():
+        task, earned = group[0]["task"], float(np.mean([row["return"] for row in group]))
+        if group[0]["variant"].startswith("mopo"):
+            mopo[task] = max(earned, mopo.get(task, earned))
     table, ratios = [], {}
     for name, group in lines.items():
         first, returns = group[0], [row["return"] for row in group]
@@ -237,7 +243,8 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
         ratios=ratios,
         notes=[
             f"Share in the paper at the epsilon it prints (of returns themselves): {printed}.",
-            "A share counts from uniform actions (0) to MOPO (1).",
+            "A share counts from uniform actions (0) to the better of MOPO's rows (1): recorded"
+            " rows take part in training, or actions are held as in ours.",
         ],
         facts={"seeds": max(len(group) for group in lines.values())},
     )

@@ -68,8 +68,12 @@ class SacConfig(EDACConfig):
         eta: weight of the diversity of the critics' slopes; 0: plain SAC.
         target_entropy: of the actor; None: -A.
         environments: rows that the environment steps at once (M).
-        horizon: steps after which a row starts anew, without being terminal.
-        gradient_steps: gradient steps for each step of the environment's M rows.
+        horizon: steps after which a row starts anew, without being terminal, once its action ends.
+        gradient_steps: gradient steps for each time that the actor acts in the M rows.
+        action_repeat: steps of the environment that an action is held for in training (K). What is
+            learned from is K steps as one: discounts count them, and the reward is their mean. Held
+            actions explore farther and values reach farther back, which decides where a step is
+            short. The policy may act at every step all the same.
         warmup: rows taken by uniform actions before the first gradient step.
         capacity: rows that the replay buffer keeps.
         real_share: share of a batch drawn from fixed rows instead, where there are any.
@@ -90,6 +94,7 @@ class SacConfig(EDACConfig):
     environments: int = 64
     horizon: int = 200
     gradient_steps: int = 1
+    action_repeat: int = 1
     warmup: int = 5_000
     capacity: int = 1_000_000
     real_share: float = 0.05
@@ -99,6 +104,7 @@ class SacConfig(EDACConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_probability("real_share", self.real_share, zero_allowed=True)
+        check_positive("action_repeat", self.action_repeat)
         if self.decay_steps is not None:
             check_positive("decay_steps", self.decay_steps)
         if self.target_entropy is not None and not np.isfinite(self.target_entropy):
@@ -155,7 +161,8 @@ class SacTrainer:
             ``real_share`` of each batch comes from them. The policy then depends on them.
 
     Raises:
-        ConfigError: bounds, rows or normalisation do not fit together.
+        ConfigError: bounds, rows or normalisation do not fit together, or actions are held and
+            single recorded steps shall take part.
     """
 
     def __init__(
@@ -181,6 +188,11 @@ class SacTrainer:
         self._spread = torch.from_numpy(self._normalisation.spread)
         width = 2 * observation_width + len(action_low) + 2
         self._real_rows = _checked_rows(real_rows, width)
+        if real_rows is not None and config.real_share and config.action_repeat > 1:
+            raise ConfigError(
+                f"action_repeat={config.action_repeat} holds actions, recorded rows do not: set"
+                " real_share to 0"
+            )
         self._generators = {
             name: torch.Generator().manual_seed(streams.integer(name))
             for name in ("initial weights", "environment", "exploration", "batches", "noise")
@@ -272,17 +284,24 @@ class SacTrainer:
 
     @torch.no_grad()
     def _collect(self) -> None:
-        """Step every row once, keep what happened, and start anew those that ended."""
+        """Act once in every row, keep what happened, and start anew those that ended."""
         source = self._generators["environment"]
         before, shown = self._observations, self._normalised(self._observations)
         unit = self._explore(shown)
         raw = from_unit(unit, self._low, self._high)
-        after, rewards, terminated = self._environment.step(before, raw, source)
-        counted = (rewards + self._config.reward_offset)[:, None]
+        after, total, terminated = self._environment.step(before, raw, source)
+        self._ages += 1
+        for _ in range(self._config.action_repeat - 1):
+            going = ~terminated
+            later, rewards, over = self._environment.step(after, raw, source)
+            after = later.where(going[:, None], after)
+            total = total + rewards.where(going, 0.0)
+            terminated = terminated | (over & going)
+            self._ages += going
+        counted = (total / self._config.action_repeat + self._config.reward_offset)[:, None]
         columns = (shown, unit, self._normalised(after), counted, ~terminated[:, None])
         self._buffer.add(torch.cat(columns, dim=1))
-        self._returns += rewards
-        self._ages += 1
+        self._returns += total
         over = (terminated | (self._ages >= self._config.horizon)).nonzero().squeeze(1)
         self._observations = after
         if len(over):

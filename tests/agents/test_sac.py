@@ -155,6 +155,39 @@ def test_the_environment_steps_once_for_some_gradient_steps(
     assert len(environment.actions) == expected
 
 
+def test_held_actions_are_learned_from_as_one_step() -> None:
+    environment = Counter()
+    agent = trainer(environment, action_repeat=3, horizon=9, warmup=4, capacity=1000)
+    progress = agent.advance(8)
+    rows = kept_rows(agent)[:32]
+    assert len(environment.actions) == 3 * 8
+    for held in range(0, 24, 3):
+        for later in environment.actions[held + 1 : held + 3]:
+            assert torch.equal(later, environment.actions[held])
+    assert torch.equal(rows[:, 5] - rows[:, 1], torch.full((32,), 3.0))
+    assert torch.equal(rows[:, 6], rows[:, 1] + 2)  # the mean of the three counts that follow
+    assert rows[:, 7].min() == 1
+    assert rows[:, 5].max() == 9
+    assert progress.episode_return == sum(range(1, 10))
+
+
+def test_nothing_follows_where_a_held_action_ends_an_episode() -> None:
+    agent = trainer(Counter(terminal_at=4), action_repeat=3, horizon=30, capacity=1000)
+    assert agent.advance(12).episode_return == 1 + 2 + 3 + 4
+    rows = kept_rows(agent)[:48]
+    over = rows[:, 7] == 0
+    assert torch.equal(over, rows[:, 1] == 3)
+    assert (rows[over, 5] == 4).all()
+    torch.testing.assert_close(rows[over, 6], torch.full((int(over.sum()),), 4 / 3))
+
+
+def test_recorded_single_steps_do_not_mix_with_held_actions() -> None:
+    real = torch.zeros(3, 8)
+    with pytest.raises(ConfigError, match="set real_share to 0"):
+        trainer(real_rows=real, action_repeat=2)
+    trainer(real_rows=real, action_repeat=2, real_share=0.0).advance(1)
+
+
 def test_actions_are_uniform_first_and_the_actor_s_then() -> None:
     environment = Counter()
     agent = trainer(environment, environments=1000, warmup=3000, capacity=4000)
@@ -284,6 +317,7 @@ def test_a_policy_is_kept_with_its_deviations(tmp_path: Path) -> None:
         ({"real_share": 1.5}, "real_share"),
         ({"target_entropy": math.nan}, "target_entropy"),
         ({"horizon": 0}, "horizon"),
+        ({"action_repeat": 0}, "action_repeat"),
         ({"critics": 1}, "critics"),
     ],
 )

@@ -39,6 +39,10 @@ def test_shares_count_from_uniform_actions_to_mopo() -> None:
     }
     assert [cell["seeds"] for cell in result.cells] == ["-100, -300", "-200, -1000"]
     assert result_of(rows[2:]).ratios == {"pendulum-ours-1": None}
+    better = row("mopo, no recorded rows", None, 0, 0.0)
+    uniform = -1000.0  # the better row of MOPO is what a share is of
+    share = (-200.0 - uniform + -1000.0 - uniform) / 2 / (0.0 - uniform)
+    assert result_of([*rows, better]).ratios["pendulum-ours-1"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize("task", list(benchmark.RECIPES))

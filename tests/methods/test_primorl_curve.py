@@ -208,6 +208,33 @@ def test_a_rollout_is_by_default_no_longer_than_a_unit(
     assert shown == asked  # what is kept of a run is what was asked for
 
 
+def test_actions_are_held_in_training_and_not_by_what_is_released(finished: Finished) -> None:
+    """SAC acts once for three steps of the model; promises and policies are of single steps."""
+    settings = dataclasses.replace(
+        finished.spec, config=finished.spec.config.model_copy(update={"action_repeat": 3})
+    )
+    counted: dict[str, int] = {}
+    for name, spec in (("single", finished.spec), ("held", settings)):
+        trainer, calls = spec.trainer(), 0
+        step = ModelEnvironment.step
+
+        def counting(*arguments: Any, step: Any = step) -> Any:
+            nonlocal calls
+            calls += 1
+            return step(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ModelEnvironment, "step", counting)
+            trainer.advance(1)
+            before = calls
+            trainer.advance(4)
+            counted[name] = calls - before
+            calls = 0
+            model_return(trainer.policy(), spec.model(), horizon=6, generator=torch.Generator())
+            assert calls == 6
+    assert counted == {"single": 4, "held": 12}
+
+
 def test_a_run_that_was_begun_with_another_horizon_keeps_it(finished: Finished) -> None:
     """Runs of earlier versions have 200 in their configuration, whatever the cap on a unit is."""
     directory = finished.world.folder / "earlier"

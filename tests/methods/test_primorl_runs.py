@@ -134,6 +134,11 @@ def test_a_resume_after_an_interruption_learns_the_same(
         ({"data__unit": "transition"}, ConfigError, "protects whole trajectories"),
         ({"training__clip": False}, ConfigError, "clip=false bounds no unit"),
         ({"method": "mopo"}, ConfigError, "reference without privacy"),
+        (
+            {"method": "mopo", "privacy__epsilon": None, "training__policy__action_repeat": 4},
+            ConfigError,
+            "set real_share to 0",
+        ),
         ({"privacy__relation": "replace_one"}, UnsafeError, "replace_one"),
         ({"data__environment": None}, ConfigError, "name a Gymnasium id, or set training.policy"),
         (

@@ -100,7 +100,12 @@ class PolicyTrainingConfig(StrictModel):
         description="steps of a rollout (H; default: 200, or data.max_length where that is less)",
     )
     gradient_steps: PositiveInt = Field(
-        default=1, description="gradient steps for each step of all rollouts"
+        default=1, description="gradient steps for each time that all rollouts act"
+    )
+    action_repeat: PositiveInt = Field(
+        default=1,
+        description="steps of the model that an action is held for in training; discounts count"
+        " held actions. The policy that is released acts at every step",
     )
     reward_offset: float = Field(
         default=0.0,
@@ -205,8 +210,18 @@ class MopoPolicyConfig(PolicyTrainingConfig):
     """SAC inside the model, with recorded rows in every batch."""
 
     real_share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.05, description="share of a batch that is recorded rows"
+        default=0.05,
+        description="share of a batch that is recorded rows; 0 where actions are held",
     )
+
+    @model_validator(mode="after")
+    def _single_steps(self) -> Self:
+        if self.real_share and self.action_repeat > 1:
+            raise ValueError(
+                f"action_repeat={self.action_repeat} holds actions, recorded rows do not: set"
+                " real_share to 0, or action_repeat to 1"
+            )
+        return self
 
 
 class MopoTraining(PrimorlTraining):

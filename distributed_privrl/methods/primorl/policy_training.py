@@ -156,6 +156,7 @@ def policy_settings(config: PolicyTrainingConfig, horizon: int) -> SacConfig:
         environments=config.rollouts,
         horizon=horizon,
         gradient_steps=config.gradient_steps,
+        action_repeat=config.action_repeat,
         reward_offset=config.reward_offset,
         decay_steps=config.steps if config.schedule == "cosine" else None,
         real_share=config.real_share if isinstance(config, MopoPolicyConfig) else 0.0,
