@@ -8,10 +8,12 @@ itself, whose own share of the time is what is not spent in the hosts.
 """
 
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,9 @@ from distributed_privrl.core.executor import LocalWorkerGroup
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.expert.filter import FilterSettings, SvtFilter
-from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec
+from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec, PolicySource
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.privacy.sparse_vector import stable_prefixes
+from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_prefixes
 
 ASKED_RATE = 300_000
 """(prefix x expert) pairs a core-second that issue 8 asks for."""
@@ -72,29 +74,108 @@ FULL = Scale()
 QUICK = Scale(widths=(8, 16, 4), experts=60, scored=60, steps=12, recomputed=2, turns=1, draws=2)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RandomExperts:
+    """Experts ``first`` to ``stop``, random: what they are costs the same.
+
+    Args:
+        scale: their widths.
+        first: number of the first.
+        stop: after the last.
+    """
+
+    scale: Scale
+    first: int
+    stop: int
+
+    def __call__(self) -> list[ExpertPolicies]:
+        """Return them."""
+        generator = torch.Generator().manual_seed(SEED + self.first)
+        widths, count = self.scale.widths, self.stop - self.first
+        sizes = list(pairwise(widths))
+        return [
+            ExpertPolicies(
+                weights=tuple(
+                    torch.randn(count, *size, generator=generator) / size[0] ** 0.5
+                    for size in sizes
+                ),
+                biases=tuple(torch.zeros(count, size[1]) for size in sizes),
+                activation="relu",
+                minimum_probability=MINIMUM_PROBABILITY,
+                unit_ids=np.arange(self.first, self.stop, dtype=np.uint64),
+                offset=torch.zeros(widths[0]),
+                scale=torch.ones(widths[0]),
+            )
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneTrajectory:
+    """A random trajectory, the same for every expert.
+
+    Args:
+        scale: its steps and widths.
+    """
+
+    scale: Scale
+
+    def states(self) -> NDArray[np.float32]:
+        """Return its observations ``(L + 1, O)``."""
+        numbers = Streams(SEED).numpy("trajectory")
+        size = self.scale.steps + 1, self.scale.widths[0]
+        return numbers.normal(size=size).astype(np.float32)
+
+    def actions(self) -> NDArray[np.int64]:
+        """Return its actions ``(L,)``."""
+        return Streams(SEED).numpy("actions").integers(self.scale.widths[-1], size=self.scale.steps)
+
+    def __call__(self, unit_ids: NDArray[np.uint64]) -> Trajectories:
+        """Return the trajectory once for each unit."""
+        steps, count = self.scale.steps, len(unit_ids)
+        return Trajectories(
+            observations=np.tile(self.states(), (count, 1)),
+            actions=np.tile(self.actions(), count),
+            rewards=np.zeros(steps * count, np.float32),
+            terminated=np.zeros(steps * count, np.bool_),
+            truncated=np.tile(np.arange(steps) == steps - 1, count),
+            offsets=offsets_of([steps] * count),
+            unit_ids=unit_ids,
+        )
+
+
+def host_spec(policies: PolicySource, scale: Scale, *, first: int = 0) -> HostSpec:
+    """Return what a host of ``policies`` is built from, each with the one trajectory."""
+    return HostSpec(
+        policies=policies,
+        pool=OneTrajectory(scale=scale),
+        first=first,
+        actions=scale.widths[-1],
+        minimum_probability=MINIMUM_PROBABILITY,
+        release_pool=1,
+    )
+
+
+def draws_of(scale: Scale, draws: int) -> StablePrefixes:
+    """Return a filter of so many draws from 3,000 experts."""
+    return stable_prefixes(
+        epsilon=50.0,
+        delta=1e-6,
+        experts=3_000,
+        minimum_probability=MINIMUM_PROBABILITY,
+        draws=draws,
+        max_length=scale.steps,
+    )
+
+
 class Job:
-    """Random experts and a trajectory: what they are costs the same."""
+    """Random experts and a trajectory."""
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
-        generator = torch.Generator().manual_seed(SEED)
-        sizes = list(zip(scale.widths[:-1], scale.widths[1:], strict=True))
         before = resident()
-        self.policies = ExpertPolicies(
-            weights=tuple(
-                torch.randn(scale.experts, *size, generator=generator) / size[0] ** 0.5
-                for size in sizes
-            ),
-            biases=tuple(torch.zeros(scale.experts, size[1]) for size in sizes),
-            activation="relu",
-            minimum_probability=MINIMUM_PROBABILITY,
-            unit_ids=np.arange(scale.experts, dtype=np.uint64),
-            offset=torch.zeros(scale.widths[0]),
-            scale=torch.ones(scale.widths[0]),
-        )
-        numbers = Streams(SEED).numpy("trajectory")
-        self.states = numbers.normal(size=(scale.steps + 1, scale.widths[0])).astype(np.float32)
-        self.actions = numbers.integers(scale.widths[-1], size=scale.steps)
+        (self.policies,) = RandomExperts(scale=scale, first=0, stop=scale.experts)()
+        trajectory = OneTrajectory(scale=scale)
+        self.states, self.actions = trajectory.states(), trajectory.actions()
         self.all = self.host(scale.experts)
         self.all.prefix_counts(self.states[:3], self.actions[:2])
         self.memory = resident() - before
@@ -102,31 +183,9 @@ class Job:
         self.tanh = self.host(scale.scored, "tanh")
 
     def host(self, experts: int, activation: Activation = "relu") -> ExpertHost:
-        """Return a host of the first experts, each with the one trajectory."""
+        """Return a host of the first experts."""
         part = replace(self.policies.part(0, experts), activation=activation)
-        return ExpertHost(
-            HostSpec(
-                policies=lambda: [part],
-                pool=self.pool,
-                first=0,
-                actions=self.scale.widths[-1],
-                minimum_probability=MINIMUM_PROBABILITY,
-                release_pool=1,
-            )
-        )
-
-    def pool(self, unit_ids: NDArray[np.uint64]) -> Trajectories:
-        """Return the trajectory once for each unit."""
-        steps, count = self.scale.steps, len(unit_ids)
-        return Trajectories(
-            observations=np.tile(self.states, (count, 1)),
-            actions=np.tile(self.actions, count),
-            rewards=np.zeros(steps * count, np.float32),
-            terminated=np.zeros(steps * count, np.bool_),
-            truncated=np.tile(np.arange(steps) == steps - 1, count),
-            offsets=offsets_of([steps] * count),
-            unit_ids=unit_ids,
-        )
+        return ExpertHost(host_spec(lambda: [part], self.scale))
 
     def ours(self) -> NDArray[np.float64]:
         """Score every prefix against ``scored`` experts."""
@@ -244,14 +303,7 @@ class Clocked:
 def own_share(job: Job) -> float:
     """Return the filter's part of the CPU time of its draws, hosts' calls left out."""
     scale = job.scale
-    prefixes = stable_prefixes(
-        epsilon=50.0,
-        delta=1e-6,
-        experts=3_000,
-        minimum_probability=MINIMUM_PROBABILITY,
-        draws=scale.draws + 1,
-        max_length=scale.steps,
-    )
+    prefixes = draws_of(scale, scale.draws + 1)
     hosts, noise = Clocked([job.some]), SecureNoise()
     with tempfile.TemporaryDirectory() as folder:
         filtered = SvtFilter(FilterSettings(prefixes=prefixes, private=Path(folder)))
@@ -291,5 +343,15 @@ def _notes(scale: Scale) -> tuple[str, ...]:
     )
 
 
+def main(arguments: list[str]) -> Result:
+    """Run from the command line; ``--scaling`` measures hosts over actors instead."""
+    if "--scaling" in arguments:
+        from benchmarks import svt_filter_scaling
+
+        rest = [argument for argument in arguments if argument != "--scaling"]
+        return harness.main("svt_filter_scaling", svt_filter_scaling.run, rest)
+    return harness.main("svt_filter", run, arguments)
+
+
 if __name__ == "__main__":
-    harness.main("svt_filter", run)
+    main(sys.argv[1:])
