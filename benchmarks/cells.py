@@ -37,11 +37,14 @@ class Cell:
 
     @property
     def row(self) -> str:
-        """Name of the cells that differ in their seed alone."""
-        values = dataclasses.asdict(self)
-        values.pop("seed", None)
+        """Name of the cells that differ in their seed alone; values by default are left out."""
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "seed" and getattr(self, field.name) != field.default
+        }
         values["epsilon"] = "none" if values["epsilon"] is None else f"{values['epsilon']:g}"
-        return "-".join(values.values())
+        return "-".join(map(str, values.values()))
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ secret (see docs/expert.md), so that its epsilons are larger than printed.
 import argparse
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,14 +28,17 @@ from distributed_privrl.methods.expert.report import normalised_return
 
 NAME = "utility_expert"
 EXPERTS = 3000
-PAPER: Mapping[tuple[str, str, float], float] = {
-    ("cartpole", "discrete_cql", 10.0): 1.03,
-    ("cartpole", "discrete_bcq", 10.0): 0.99,
-    ("lunarlander", "discrete_cql", 10.0): 0.75,
-    ("lunarlander", "discrete_bcq", 10.0): 0.57,
-    ("acrobot", "discrete_bcq", 2.5): 0.74,
+PAPER: Mapping[tuple[Any, ...], float] = {
+    ("cartpole", EXPERTS, "discrete_cql", 10.0): 1.03,
+    ("cartpole", EXPERTS, "discrete_bcq", 10.0): 0.99,
+    ("lunarlander", EXPERTS, "discrete_cql", 10.0): 0.75,
+    ("lunarlander", EXPERTS, "discrete_bcq", 10.0): 0.57,
+    ("acrobot", EXPERTS, "discrete_bcq", 2.5): 0.74,
 }
 """Share of the agent's return without privacy in paper 004, table 2, at the epsilon printed."""
+
+_SAME = ("environment", "experts", "agent")
+"""What a share is of: the same agent on the same experts, without privacy."""
 
 VARIANTS: Mapping[str, Sequence[str]] = {
     "non_private": ("privacy.epsilon=null", "output.dataset=null", "training.rounds=2000"),
@@ -77,6 +81,7 @@ class Cell(cells.Cell):
 
     Args:
         environment: see `ENVIRONMENTS`.
+        experts: number of experts (m).
         agent: discrete_cql or discrete_bcq.
         variant: see `VARIANTS`.
         epsilon: None without privacy.
@@ -84,6 +89,7 @@ class Cell(cells.Cell):
     """
 
     environment: str
+    experts: int = EXPERTS
     agent: str
     variant: str
     epsilon: float | None
@@ -95,31 +101,25 @@ class Setting(cells.Setting):
     """What all cells of a command share.
 
     Args:
-        experts: number of experts (m).
         quick: whether the data are as few as a test needs.
     """
 
-    experts: int
     quick: bool = False
 
-    def dataset(self, environment: str) -> str:
+    def dataset(self, environment: str, experts: int) -> str:
         """Return the id of an environment's experts."""
-        return f"experts/{environment}-{self.experts}-seed-{self.data_seed}-v0"
-
-    @property
-    def delta(self) -> float:
-        """Of every budget: .9/m, as in the paper's terms (PRIVACY.md has .81/m and .09/m)."""
-        return 0.9 / self.experts
+        return f"experts/{environment}-{experts}-seed-{self.data_seed}-v0"
 
 
-def record(setting: Setting, environment: str) -> None:
+def record(setting: Setting, environment: str, experts: int) -> None:
     """Train and record an environment's experts, unless they are there."""
-    if setting.dataset(environment) in setting.store.ids():
+    dataset = setting.dataset(environment, experts)
+    if dataset in setting.store.ids():
         return
-    options: dict[str, Any] = {"experts": setting.experts, **(QUICK_DATA if setting.quick else {})}
+    options: dict[str, Any] = {"experts": experts, **(QUICK_DATA if setting.quick else {})}
     collect(
         f"experts-{environment}",
-        dataset=setting.dataset(environment),
+        dataset=dataset,
         store=setting.store,
         seed=setting.data_seed,
         options=options,
@@ -136,7 +136,7 @@ def run_cell(cell: Cell, setting: Setting) -> dict[str, Any]:
 
 
 def _figures(cell: Cell, setting: Setting) -> dict[str, Any]:
-    record(setting, cell.environment)
+    record(setting, cell.environment, cell.experts)
     run = cells.run_product(cell, values_of(cell, setting), setting.work)
     found = {one["kind"]: one for one in json.loads((run.folder / "evaluation.json").read_text())}
     earned = float(np.mean(found["returns"]["returns"]))
@@ -153,21 +153,24 @@ def _figures(cell: Cell, setting: Setting) -> dict[str, Any]:
 
 
 def values_of(cell: Cell, setting: Setting) -> dict[str, Any]:
-    """Return the configuration of a cell."""
+    """Return the configuration of a cell.
+
+    Delta is .9/m, as in the paper's terms (PRIVACY.md has .81/m and .09/m).
+    """
     values = read_yaml(CONFIGURATIONS / f"expert_{cell.environment}.yaml")
-    batch, share = values["training"]["expected_batch_size"], setting.experts / EXPERTS
+    batch, share = values["training"]["expected_batch_size"], cell.experts / EXPERTS
     stable = f"stable/{cell.name.replace('_', '-')}-v0"
     changes = [
         *cells.changes_of(
             values,
-            dataset=setting.dataset(cell.environment),
+            dataset=setting.dataset(cell.environment, cell.experts),
             epsilon=cell.epsilon,
             seed=cell.seed,
         ),
-        f"data.units={setting.experts}",
+        f"data.units={cell.experts}",
         f"model.agent={cell.agent}",
         f"training.expected_batch_size={max(1, round(batch * min(share, 1.0)))}",
-        f"privacy.delta={setting.delta}",
+        f"privacy.delta={0.9 / cell.experts}",
         f"output.dataset={stable}",
         *ENVIRONMENTS[cell.environment],
         *VARIANTS[cell.variant],
@@ -184,9 +187,14 @@ def values_of(cell: Cell, setting: Setting) -> dict[str, Any]:
 def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
     """Yield the cells in the order in which they are worth most."""
     for seed in range(options.seeds):
-        for environment in options.environments:
+        for environment, experts in itertools.product(options.environments, options.experts):
             for agent in options.agents:
-                about = {"environment": environment, "agent": agent, "seed": seed}
+                about = {
+                    "environment": environment,
+                    "experts": experts,
+                    "agent": agent,
+                    "seed": seed,
+                }
                 yield Cell(variant="non_private", epsilon=None, **about)
                 for epsilon in options.epsilons:
                     for variant in options.variants:
@@ -197,14 +205,14 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
     """Return the table: one line for cells that differ in their seed alone."""
     lines = cells.lines_of(rows, Cell)
     plain = {
-        (group[0]["environment"], group[0]["agent"]): _mean(group, "normalised")
+        tuple(group[0][part] for part in _SAME): _mean(group, "normalised")
         for group in lines.values()
         if group[0]["variant"] == "non_private"
     }
     table, ratios = [], {}
     for name, group in lines.items():
         first, normalised = group[0], _mean(group, "normalised")
-        key = first["environment"], first["agent"]
+        key = tuple(first[part] for part in _SAME)
         best = plain.get(key)
         share = None if not best or normalised is None else normalised / best
         ratios[name.replace(" ", "_")] = share
@@ -212,6 +220,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
         table.append(
             {
                 "environment": first["environment"],
+                "experts": first["experts"],
                 "agent": first["agent"],
                 "row": first["variant"],
                 "epsilon": first["epsilon"],
@@ -261,18 +270,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilons", nargs="*", type=float, default=[10.0, 5.0])
     variants = [name for name in VARIANTS if name != "non_private"]
     parser.add_argument("--variants", nargs="*", default=["ours", "dp_sgd"], choices=variants)
-    parser.add_argument("--experts", type=int, default=EXPERTS, help="number of experts (m)")
+    parser.add_argument(
+        "--experts", nargs="+", type=int, default=[EXPERTS], help="numbers of experts (m)"
+    )
     options = parser.parse_args(arguments)
     quick = options.scale == "quick"
+    if quick:
+        options.experts = [QUICK_EXPERTS]
     setting = Setting(
         work=options.work,
-        experts=QUICK_EXPERTS if quick else options.experts,
         data_seed=options.data_seed,
         changes=tuple(options.overrides),
         quick=quick,
     )
-    for environment in options.environments:
-        record(setting, environment)
+    for environment, experts in itertools.product(options.environments, options.experts):
+        record(setting, environment, experts)
     cells.run_table(
         NAME,
         list(cells_of(options)),

@@ -9,9 +9,12 @@ from benchmarks.utility_expert import Cell, Setting, result_of
 from distributed_privrl.experiments.registry import parse_config
 
 
-def row(variant: str, epsilon: float | None, seed: int, normalised: float) -> dict[str, Any]:
+def row(
+    variant: str, epsilon: float | None, seed: int, normalised: float, experts: int = 3000
+) -> dict[str, Any]:
     return {
         "environment": "cartpole",
+        "experts": experts,
         "agent": "discrete_cql",
         "variant": variant,
         "epsilon": epsilon,
@@ -39,6 +42,11 @@ def test_shares_are_of_the_same_agent_without_privacy() -> None:
         "cartpole-discrete_cql-ours-10": pytest.approx(0.75),
     }
     assert [cell["paper"] for cell in result.cells] == [None, 1.03]
+    fewer = [row("non_private", None, 0, 0.5, 1000), row("ours", 10.0, 0, 0.4, 1000)]
+    both = result_of([*rows, *fewer])
+    assert both.ratios["cartpole-1000-discrete_cql-ours-10"] == pytest.approx(0.8)
+    assert [cell["paper"] for cell in both.cells] == [None, 1.03, None, None]
+    assert both.ratios["cartpole-discrete_cql-ours-10"] == pytest.approx(0.75)
     assert [cell["seeds"] for cell in result.cells] == ["900, 700", "400, 800"]
     assert result_of(rows[2:]).ratios == {"cartpole-discrete_cql-ours-10": None}
 
@@ -50,9 +58,10 @@ def test_every_row_is_a_valid_configuration(
     environment: str, variant: str, agent: str, tmp_path: Path
 ) -> None:
     private = variant != "non_private"
-    setting = Setting(work=tmp_path, experts=1000, data_seed=1, changes=())
+    setting = Setting(work=tmp_path, data_seed=1, changes=())
     cell = Cell(
         environment=environment,
+        experts=1000,
         agent=agent,
         variant=variant,
         epsilon=10.0 if private else None,
@@ -74,9 +83,9 @@ def test_a_cell_is_run_kept_and_found_again(
     arguments += ["--work", str(tmp_path), "--out", str(tmp_path / "results")]
     benchmark.main(arguments)
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    names = {"cartpole-discrete_cql-non_private-none", "cartpole-discrete_cql-ours-20"}
+    names = {"cartpole-40-discrete_cql-non_private-none", "cartpole-40-discrete_cql-ours-20"}
     assert last["ratios"].keys() == names
-    kept = tmp_path / "cells" / "cartpole_discrete_cql_ours_20-0.json"
+    kept = tmp_path / "cells" / "cartpole_40_discrete_cql_ours_20-0.json"
     found = json.loads(kept.read_text())
     assert 0 < found["certified_epsilon"] <= 20
     found["return"] = 5.0
