@@ -42,6 +42,7 @@ RECIPES = {
     "pendulum": "pendulum-replay",
     "cartpole_balance": "cartpole-balance-replay",
     "cartpole_swingup": "cartpole-swingup-replay",
+    "halfcheetah": "halfcheetah-medium-expert",
 }
 VARIANTS: Mapping[str, Sequence[str]] = {
     "mopo": ("method=mopo", "privacy.epsilon=null", "training.policy.action_repeat=1"),
