@@ -73,6 +73,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
         "primorl_pendulum_paper",
         "primorl_cartpole_balance",
         "primorl_cartpole_swingup",
+        "primorl_halfcheetah",
         "mopo_pendulum",
         "expert_acrobot",
         "expert_cartpole",

@@ -436,3 +436,13 @@ def test_a_changed_output_fails(finished: Finished, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(VerificationError, match="was changed"):
         verify_certificate(finished.certificate, outputs_root=root)
+
+
+def test_a_round_without_anybody_leaves_nothing_to_look_for() -> None:
+    """Its sum is zeros; of another's the bytes and the norm are looked for."""
+    table = (np.ones((1, 2), np.float32),)
+    empty, some = np.zeros(5), np.array([0.0, 1.5, -2.5])
+    assert not list(Secrets(rows=table, public=table, sums=[empty]).fragments())
+    found = dict(Secrets(rows=table, public=table, sums=[empty, some]).fragments())
+    assert found["a partial sum"] == some[1:].tobytes()
+    assert all(found.values())
