@@ -71,9 +71,8 @@ class SacConfig(EDACConfig):
         horizon: steps after which a row starts anew, without being terminal, once its action ends.
         gradient_steps: gradient steps for each time that the actor acts in the M rows.
         action_repeat: steps of the environment that an action is held for in training (K). What is
-            learned from is K steps as one: discounts count them, and the reward is their mean. Held
-            actions explore farther and values reach farther back, which decides where a step is
-            short. The policy may act at every step all the same.
+            learned from is K steps as one: discounts count them, and the reward is their mean.
+            Exploration and values reach farther. The policy may act at every step all the same.
         warmup: rows taken by uniform actions before the first gradient step.
         capacity: rows that the replay buffer keeps.
         real_share: share of a batch drawn from fixed rows instead, where there are any.
@@ -84,7 +83,7 @@ class SacConfig(EDACConfig):
             stay.
 
     Raises:
-        ConfigError: a value is out of range.
+        ConfigError: a value is out of range, or recorded steps meet held actions.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -97,7 +96,7 @@ class SacConfig(EDACConfig):
     action_repeat: int = 1
     warmup: int = 5_000
     capacity: int = 1_000_000
-    real_share: float = 0.05
+    real_share: float = 0.0
     reward_offset: float = 0.0
     decay_steps: int | None = None
 
@@ -105,6 +104,11 @@ class SacConfig(EDACConfig):
         super().__post_init__()
         check_probability("real_share", self.real_share, zero_allowed=True)
         check_positive("action_repeat", self.action_repeat)
+        if self.real_share and self.action_repeat > 1:
+            raise ConfigError(
+                f"action_repeat={self.action_repeat} holds actions, recorded rows do not: set"
+                " real_share to 0, or action_repeat to 1"
+            )
         if self.decay_steps is not None:
             check_positive("decay_steps", self.decay_steps)
         if self.target_entropy is not None and not np.isfinite(self.target_entropy):
@@ -161,8 +165,7 @@ class SacTrainer:
             ``real_share`` of each batch comes from them. The policy then depends on them.
 
     Raises:
-        ConfigError: bounds, rows or normalisation do not fit together, or actions are held and
-            single recorded steps shall take part.
+        ConfigError: bounds, rows or normalisation do not fit together.
     """
 
     def __init__(
@@ -188,11 +191,6 @@ class SacTrainer:
         self._spread = torch.from_numpy(self._normalisation.spread)
         width = 2 * observation_width + len(action_low) + 2
         self._real_rows = _checked_rows(real_rows, width)
-        if real_rows is not None and config.real_share and config.action_repeat > 1:
-            raise ConfigError(
-                f"action_repeat={config.action_repeat} holds actions, recorded rows do not: set"
-                " real_share to 0"
-            )
         self._generators = {
             name: torch.Generator().manual_seed(streams.integer(name))
             for name in ("initial weights", "environment", "exploration", "batches", "noise")

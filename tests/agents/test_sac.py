@@ -184,7 +184,7 @@ def test_nothing_follows_where_a_held_action_ends_an_episode() -> None:
 def test_recorded_single_steps_do_not_mix_with_held_actions() -> None:
     real = torch.zeros(3, 8)
     with pytest.raises(ConfigError, match="set real_share to 0"):
-        trainer(real_rows=real, action_repeat=2)
+        trainer(real_rows=real, real_share=0.05, action_repeat=2)
     trainer(real_rows=real, action_repeat=2, real_share=0.0).advance(1)
 
 

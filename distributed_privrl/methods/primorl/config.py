@@ -214,15 +214,6 @@ class MopoPolicyConfig(PolicyTrainingConfig):
         description="share of a batch that is recorded rows; 0 where actions are held",
     )
 
-    @model_validator(mode="after")
-    def _single_steps(self) -> Self:
-        if self.real_share and self.action_repeat > 1:
-            raise ValueError(
-                f"action_repeat={self.action_repeat} holds actions, recorded rows do not: set"
-                " real_share to 0, or action_repeat to 1"
-            )
-        return self
-
 
 class MopoTraining(PrimorlTraining):
     """Minibatches of all rows, then a policy; without privacy."""
