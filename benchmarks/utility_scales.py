@@ -49,7 +49,7 @@ VARIANTS_J: Mapping[str, Mapping[str, Any]] = {
 """Other rows of PrivORL-j's table; with another method its own overrides apply."""
 
 
-_FAST_IQL = {
+FAST_IQL = {
     "hidden": [128, 128],
     "learning_rate": 3e-4,
     "polyak": 0.05,
@@ -98,7 +98,7 @@ CPU = Scale(
     synthetic=200_000,
     delta=1e-7,
     overrides={"privorl_n": _N_CPU},
-    agents={"iql": _FAST_IQL, "td3bc": _FAST_TD3BC},
+    agents={"iql": FAST_IQL, "td3bc": _FAST_TD3BC},
     agent_steps=10_000,
     episodes=20,
 )

@@ -69,6 +69,13 @@ CONFIG: dict[str, Any] = {
 
 
 EPISODE_STEPS = 100
+AUTOREGRESSIVE: dict[str, Any] = {
+    **CONFIG,
+    "method": "privorl_ar",
+    "model": {"bins": 64, "hidden": [64, 64]},
+    "training": {**CONFIG["training"], "sampling": {}},
+}
+
 TRAJECTORIES: dict[str, Any] = {
     "method": "privorl_j",
     "seed": 0,
@@ -182,14 +189,13 @@ class Demo:
 
 
 _RUNS = {"episode_steps": EPISODE_STEPS}
+_MAZES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("maze2d-umaze-dense", SENSITIVE, {"steps": SENSITIVE_STEPS, "seed": 1}),
+    ("maze2d-medium-dense", PUBLIC, {"steps": PUBLIC_STEPS, "seed": 2}),
+)
 DEMOS = {
-    "privorl_n": Demo(
-        config=CONFIG,
-        recipes=(
-            ("maze2d-umaze-dense", SENSITIVE, {"steps": SENSITIVE_STEPS, "seed": 1}),
-            ("maze2d-medium-dense", PUBLIC, {"steps": PUBLIC_STEPS, "seed": 2}),
-        ),
-    ),
+    "privorl_n": Demo(config=CONFIG, recipes=_MAZES),
+    "privorl_ar": Demo(config=AUTOREGRESSIVE, recipes=_MAZES),
     "privorl_j": Demo(
         config=TRAJECTORIES,
         recipes=tuple(

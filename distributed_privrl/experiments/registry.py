@@ -64,6 +64,25 @@ def _privorl_n() -> Method:
     )
 
 
+def _privorl_ar() -> Method:
+    from distributed_privrl.methods.privorl.attack import open_likelihood_attack
+    from distributed_privrl.methods.privorl.autoregressive import (
+        plan_autoregressive,
+        run_autoregressive,
+    )
+    from distributed_privrl.methods.privorl.config import PrivorlArConfig
+    from distributed_privrl.methods.privorl.run import check_config
+
+    return Method(
+        config=PrivorlArConfig,
+        plan=plan_autoregressive,
+        run=run_autoregressive,
+        summary="private synthetic transitions from an autoregressive model (PrivORL-AR)",
+        attack=open_likelihood_attack,
+        check=check_config,
+    )
+
+
 def _privorl_j() -> Method:
     from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
 
@@ -177,6 +196,7 @@ def _expert() -> Method:
 
 METHODS: Mapping[str, Callable[[], Method]] = {
     "privorl_n": _privorl_n,
+    "privorl_ar": _privorl_ar,
     "privorl_j": _privorl_j,
     "privorl_j_unet": _privorl_j_unet,
     "primorl": _primorl,

@@ -72,6 +72,7 @@ UNBOUNDED = {
     "primorl_pendulum": ("training.policy.starts={epsilon: 0.1}",),
     "expert_cartpole": (),
     "privorl_n_maze2d": NO_PUBLIC,
+    "privorl_ar_maze2d": NO_PUBLIC,
     "privorl_j_maze2d": NO_PUBLIC,
 }
 COUNTED = "data.units={epsilon: 0.1}"

@@ -18,6 +18,11 @@ def gate_certified_transitions(folder: Path, store: DatasetStore) -> None:
     _gate(folder, store, tiny.config(), all_rows=False)
 
 
+def gate_certified_autoregressive(folder: Path, store: DatasetStore) -> None:
+    """A run of PrivORL-AR over ``store`` does what it certifies."""
+    _gate(folder, store, tiny.ar_config(), all_rows=False)
+
+
 def gate_certified_trajectories(folder: Path, store: DatasetStore) -> None:
     """A run of PrivORL-j over ``store`` does what it certifies."""
     _gate(folder, store, walks.config(), all_rows=True)

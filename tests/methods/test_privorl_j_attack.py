@@ -22,7 +22,8 @@ from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.privorl.attack import (
     DRAWS,
     NOISE_QUANTILES,
-    DiffusionAttack,
+    ModelAttack,
+    diffusion_draws,
     first_fragments,
 )
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
@@ -213,11 +214,13 @@ def test_a_loss_is_that_of_training_at_the_named_step(tmp_path: Path) -> None:
     synthesizer = synthesizer_of(settings, store)
     network = synthesizer.build(3)
     parameters = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
-    attack = DiffusionAttack(
+    draws_of_all = diffusion_draws(synthesizer, seed=0)
+    attack = ModelAttack(
         synthesizer,
         lambda transitions: first_fragments(synthesizer.fragments, 3, transitions),
         parameters,
-        levels=[str(quantile) for quantile in NOISE_QUANTILES],
+        settings=[str(quantile) for quantile in NOISE_QUANTILES],
+        draws=draws_of_all,
         rounds=9,
         seed=0,
     )
@@ -225,12 +228,11 @@ def test_a_loss_is_that_of_training_at_the_named_step(tmp_path: Path) -> None:
     losses = attack.losses(transitions)
     rows, places = first_fragments(synthesizer.fragments, 3, transitions)
     assert np.isfinite(losses).all(axis=1).nonzero()[0].tolist() == sorted(places.tolist())
-    quantile, noises = NOISE_QUANTILES[2], attack._noise[2]
-    assert noises.shape == (DRAWS, synthesizer.row_loss.draw_count - 1)
+    assert draws_of_all.shape == (len(NOISE_QUANTILES), DRAWS, synthesizer.row_loss.draw_count)
+    assert (draws_of_all[2, :, 0] == NOISE_QUANTILES[2]).all()
     by_hand = []
-    for noise in noises:
-        draws = torch.cat((torch.tensor([quantile]), noise)).expand(len(rows), -1)
-        loss = synthesizer.row_loss(network, torch.from_numpy(rows), draws)
+    for draw in draws_of_all[2]:
+        loss = synthesizer.row_loss(network, torch.from_numpy(rows), draw.expand(len(rows), -1))
         by_hand.append(loss.detach().double().numpy())
     np.testing.assert_allclose(losses[places, 2], np.mean(by_hand, axis=0), rtol=1e-4)
     assert PUBLIC in store.ids()

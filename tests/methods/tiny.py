@@ -1,4 +1,4 @@
-"""A tiny PrivORL-n run: two small mazes and a network that trains in a second."""
+"""Tiny runs of PrivORL-n and PrivORL-AR: two small mazes, networks that train in a second."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import parse_config
-from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlNConfig
 
 PUBLIC = "test/medium-v0"
 SENSITIVE = "test/umaze-v0"
@@ -45,6 +45,22 @@ def config_values(**changes: Any) -> dict[str, Any]:
 def config(**changes: Any) -> PrivorlNConfig:
     parsed = parse_config(config_values(**changes), source="test")
     assert isinstance(parsed, PrivorlNConfig)
+    return parsed
+
+
+def ar_values(**changes: Any) -> dict[str, Any]:
+    """The same run with the autoregressive model."""
+    values = config_values()
+    training = values["training"] | {"sampling": {"chunk_rows": 64}}
+    model = {"bins": 8, "hidden": [8], "column_frequencies": 1}
+    return config_values(
+        **({"method": "privorl_ar", "model": model, "training": training} | changes)
+    )
+
+
+def ar_config(**changes: Any) -> PrivorlArConfig:
+    parsed = parse_config(ar_values(**changes), source="test")
+    assert isinstance(parsed, PrivorlArConfig)
     return parsed
 
 

@@ -12,7 +12,11 @@ from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
 from tests.gates.expert import gate_certified_experts
-from tests.gates.privorl import gate_certified_trajectories, gate_certified_transitions
+from tests.gates.privorl import (
+    gate_certified_autoregressive,
+    gate_certified_trajectories,
+    gate_certified_transitions,
+)
 from tests.gates.whole_runs import watched
 from tests.methods import crowd, tiny, walks
 from tests.planted import fragment_bugs, round_bugs, run_bugs, unit_bugs
@@ -21,6 +25,7 @@ from tests.planted.round_bugs import Plant
 Gate = Callable[[Path, DatasetStore], None]
 GATES: dict[str, tuple[Gate, Callable[[Path], DatasetStore]]] = {
     "privorl_n": (gate_certified_transitions, tiny.tiny_store),
+    "privorl_ar": (gate_certified_autoregressive, tiny.tiny_store),
     "privorl_j": (gate_certified_trajectories, walks.walk_store),
     "expert": (gate_certified_experts, crowd.crowd_store),
 }
@@ -40,6 +45,7 @@ COUPLED: dict[str, tuple[Plant, str]] = {
 SEEN = [
     *(("privorl_n", name) for name in CASES),
     *(("expert", name) for name in CASES),
+    ("privorl_ar", "clip x 2"),
     ("privorl_j", "clip x 2"),
     *(("privorl_j", name) for name in COUPLED),
 ]

@@ -20,7 +20,12 @@ from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.packing import ends_of, join_rows
 from distributed_privrl.data.shards import group_by_unit
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.config import PrivorlConfig, PrivorlNConfig
+from distributed_privrl.methods.privorl.autoregressive import row_synthesizer
+from distributed_privrl.methods.privorl.config import (
+    PrivorlArConfig,
+    PrivorlConfig,
+    PrivorlNConfig,
+)
 from distributed_privrl.methods.privorl.network import RowSynthesizer, Synthesizer
 from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
@@ -44,19 +49,19 @@ Learned = Callable[[Transitions], tuple[NDArray[np.float32], NDArray[np.int64]]]
 stands among the transitions' ``(M,)``."""
 
 
-class DiffusionAttack:
+class ModelAttack:
     """Losses of the model that the release was sampled from (the moving average).
 
-    The noise of a draw is the same for every row, so that rows differ by themselves alone.
+    The draws of a setting are the same for every row, so that rows differ by themselves alone.
 
     Args:
         synthesizer: of the run.
         learned: encodes transitions as the run's workers do.
         parameters: flat ``(P,)``.
-        levels: what the noise levels of `NOISE_QUANTILES` are called.
-        rounds: that they were trained for.
+        settings: what the settings are called.
+        draws: of the loss, ``(S, N, Z)``: N for each setting, whose mean counts.
+        rounds: that the parameters were trained for.
         seed: the run's public seed.
-        draws: noise vectors a level.
 
     Privacy: losses of sensitive rows are raw private data, for ``private/`` alone.
     """
@@ -67,24 +72,21 @@ class DiffusionAttack:
         learned: Learned,
         parameters: torch.Tensor,
         *,
-        levels: Sequence[str],
+        settings: Sequence[str],
+        draws: torch.Tensor,
         rounds: int,
         seed: int,
-        draws: int = DRAWS,
     ) -> None:
         self._learned, self._row_loss = learned, synthesizer.row_loss
         self._network = synthesizer.build(seed)
         FlatParameters(self._network).load(parameters)
-        generator = torch.Generator().manual_seed(Streams(seed).integer("attack"))
-        shape = (len(NOISE_QUANTILES), draws, self._row_loss.draw_count - 1)
-        self._noise = torch.randn(shape, generator=generator)
-        self._levels, self._rounds = tuple(levels), rounds
+        self._settings, self._draws, self._rounds = tuple(settings), draws, rounds
         self._batch_rows = max(1, _BATCH_NUMBERS // synthesizer.row_width)
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The noise levels."""
-        return self._levels
+        """What each column of losses is."""
+        return self._settings
 
     @property
     def rounds(self) -> int:
@@ -92,9 +94,9 @@ class DiffusionAttack:
         return self._rounds
 
     def losses(self, transitions: Transitions) -> NDArray[np.float64]:
-        """Return the mean loss at each noise level; see `LossAttack.losses`."""
+        """Return the mean loss of each setting; see `LossAttack.losses`."""
         rows, positions = self._learned(transitions)
-        losses = np.full((len(transitions), len(self._levels)), np.nan)
+        losses = np.full((len(transitions), len(self._settings)), np.nan)
         for start in range(0, len(rows), self._batch_rows):
             part = slice(start, start + self._batch_rows)
             losses[positions[part]] = self._mean_losses(torch.from_numpy(rows[part]))
@@ -103,17 +105,31 @@ class DiffusionAttack:
     def _mean_losses(self, rows: torch.Tensor) -> NDArray[np.float64]:
         means = []
         with torch.inference_mode():
-            for quantile, noises in zip(NOISE_QUANTILES, self._noise, strict=True):
+            for draws in self._draws:
                 total = torch.zeros(len(rows), dtype=torch.float64)
-                for noise in noises:
-                    draws = torch.cat((torch.tensor([quantile]), noise)).expand(len(rows), -1)
-                    total += self._row_loss(self._network, rows, draws).double()
-                means.append(total / len(noises))
+                for draw in draws:
+                    own = draw.expand(len(rows), -1)
+                    total += self._row_loss(self._network, rows, own).double()
+                means.append(total / len(draws))
         columns: NDArray[np.float64] = torch.stack(means, dim=1).numpy()
         return columns
 
 
-def open_attack(config: PrivorlNConfig, context: RunContext) -> DiffusionAttack:
+def diffusion_draws(synthesizer: Synthesizer, *, seed: int, draws: int = DRAWS) -> torch.Tensor:
+    """Return what a diffusion loss draws ``(S, N, Z)``: a noise level of `NOISE_QUANTILES`, noise.
+
+    Args:
+        synthesizer: of the run.
+        seed: the run's public seed.
+        draws: noise vectors a level (N).
+    """
+    generator = torch.Generator().manual_seed(Streams(seed).integer("attack"))
+    shape = (len(NOISE_QUANTILES), draws, synthesizer.row_loss.draw_count - 1)
+    levels = torch.tensor(NOISE_QUANTILES)[:, None, None].expand(*shape[:2], 1)
+    return torch.cat((levels, torch.randn(shape, generator=generator)), dim=2)
+
+
+def open_attack(config: PrivorlNConfig, context: RunContext) -> ModelAttack:
     """Return the attack on a finished run of PrivORL-n: each transition has a loss.
 
     Args:
@@ -137,7 +153,31 @@ def open_attack(config: PrivorlNConfig, context: RunContext) -> DiffusionAttack:
     )
 
 
-def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> DiffusionAttack:
+def open_likelihood_attack(config: PrivorlArConfig, context: RunContext) -> ModelAttack:
+    """Return the attack on a finished run of PrivORL-AR: each transition has a likelihood.
+
+    Args:
+        config: of the run.
+        context: as in `open_attack`.
+
+    Raises:
+        ConfigError: the ledger does not know what the run released before its rounds.
+        StorageError: the checkpoint cannot be read.
+
+    Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
+    """
+    encoder = _encoder(config, context)
+    return _opened(
+        config,
+        context,
+        row_synthesizer(config, context.store, encoder),
+        partial(_proper_rows, encoder),
+        ["negative log-likelihood"],
+        draws=torch.zeros(1, 1, 0),
+    )
+
+
+def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> ModelAttack:
     """Return the attack on a finished run of PrivORL-j: each fragment has a loss.
 
     Args:
@@ -168,16 +208,20 @@ def _opened(
     context: RunContext,
     synthesizer: Synthesizer,
     learned: Learned,
-    levels: Sequence[str],
-) -> DiffusionAttack:
+    settings: Sequence[str],
+    draws: torch.Tensor | None = None,
+) -> ModelAttack:
+    if draws is None:
+        draws = diffusion_draws(synthesizer, seed=config.seed)
     tensors, state = load_checkpoint(
         context.folder / TRAINED, run_id=context.run_id, stage="rounds"
     )
-    return DiffusionAttack(
+    return ModelAttack(
         synthesizer,
         learned,
         tensors["ema"],
-        levels=levels,
+        settings=settings,
+        draws=draws,
         rounds=state.round_index,
         seed=config.seed,
     )

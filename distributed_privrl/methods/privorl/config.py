@@ -78,6 +78,20 @@ class PretrainingConfig(StrictModel):
     )
 
 
+class AutoregressiveConfig(CodingConfig):
+    """Bins and factors of the autoregressive model."""
+
+    column_frequencies: Annotated[int, Field(ge=0)] = Field(
+        default=6, description="sines and cosines of each column that the networks are shown"
+    )
+    bins: Annotated[int, Field(ge=2)] = Field(
+        default=128, description="bins of a number at most, half of them even, half by public rows"
+    )
+    hidden: tuple[PositiveInt, ...] = Field(
+        default=(128, 128), description="widths of the hidden layers of each variable's network"
+    )
+
+
 class PrecisionConfig(StrictModel):
     """Whatever the sampler is."""
 
@@ -107,6 +121,12 @@ class SamplingConfig(PrecisionConfig):
             churn_max=self.churn_max,
             churn_noise=self.churn_noise,
         )
+
+
+class DrawingConfig(StrictModel):
+    """Drawing the release from the autoregressive model."""
+
+    chunk_rows: PositiveInt = Field(default=4096, description="rows drawn at once")
 
 
 class PrivorlTraining(RoundsConfig):
@@ -140,4 +160,19 @@ class PrivorlNConfig(PrivorlConfig):
     method: Literal["privorl_n"] = "privorl_n"
     model: DenoiserConfig = DenoiserConfig()
     training: PrivorlNTraining = PrivorlNTraining()
+    output: OutputConfig
+
+
+class PrivorlArTraining(PrivorlTraining):
+    """Pre-training, private rounds, drawing."""
+
+    sampling: DrawingConfig = DrawingConfig()
+
+
+class PrivorlArConfig(PrivorlConfig):
+    """PrivORL with an autoregressive model: private synthetic transitions."""
+
+    method: Literal["privorl_ar"] = "privorl_ar"
+    model: AutoregressiveConfig = AutoregressiveConfig()
+    training: PrivorlArTraining = PrivorlArTraining()
     output: OutputConfig

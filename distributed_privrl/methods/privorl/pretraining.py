@@ -159,9 +159,10 @@ class Pretrainer:
         generator = torch.Generator(device).manual_seed(streams.integer("noise"))
         novel = self._novel_rows(batch, generator)
         batch[: len(novel)] = novel  # the batch is in random order: its first rows are any rows
+        draws = self._row_loss.draw_count
         first, rest = (
             torch.randn(len(batch), count, generator=generator, device=device)
-            for count in (1, self._row_loss.draw_count - 1)
+            for count in (min(draws, 1), max(draws - 1, 0))
         )
         for parameter in self._network.parameters():
             parameter.grad = None

@@ -1,0 +1,167 @@
+"""PrivORL with an autoregressive model: a release of independent transitions.
+
+Rounds, curiosity and what is charged are those of paper 000, algorithm 1. The model is not the
+paper's diffusion but a product of binned factors, one for each variable of a row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.methods.privorl.binning import row_bins
+from distributed_privrl.methods.privorl.config import AutoregressiveConfig, PrivorlArConfig
+from distributed_privrl.methods.privorl.network import initial_weights
+from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.sampling import read_chunks
+from distributed_privrl.methods.privorl.transitions import TransitionRows
+from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+from distributed_privrl.models.edm import chunk_count
+from distributed_privrl.models.row_bins import RowBins
+from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
+from distributed_privrl.rounds.encoders import bounds_source
+from distributed_privrl.rounds.plan import RoundPlan
+
+_ROWS_FOR_QUANTILES = 100_000
+
+
+class LikelihoodLoss:
+    """The negative log-likelihood of each row, in nats; nothing is drawn for it."""
+
+    draw_count = 0
+
+    def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
+        """Return the losses ``(M,)`` of rows ``(M, D)``; ``draws`` is ``(M, 0)``."""
+        losses: Tensor = module(rows)
+        return losses
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoregressiveSynthesizer:
+    """The autoregressive model of rows; see `network.Synthesizer`.
+
+    Args:
+        model: its configuration.
+        bins: the variables of a row.
+    """
+
+    model: AutoregressiveConfig
+    bins: RowBins
+
+    @property
+    def row_width(self) -> int:
+        """Numbers in a row (D)."""
+        return self.bins.width
+
+    @property
+    def row_loss(self) -> LikelihoodLoss:
+        """The negative log-likelihood."""
+        return LikelihoodLoss()
+
+    def build(self, seed: int) -> AutoregressiveNetwork:
+        """Return a fresh network."""
+        return AutoregressiveNetwork(
+            self.bins,
+            hidden=self.model.hidden,
+            column_frequencies=self.model.column_frequencies,
+            generator=initial_weights(seed),
+        )
+
+    def draft(
+        self, network: nn.Module, given: Tensor, *, steps: int, generator: torch.Generator
+    ) -> Tensor:
+        """Return samples, as many as ``given`` has rows; they are cheap, whatever ``steps`` is."""
+        return drawn(network, len(given), generator)
+
+
+def drawn(network: nn.Module, rows: int, generator: torch.Generator) -> Tensor:
+    """Return rows ``(M, D)`` drawn from an `AutoregressiveNetwork`."""
+    if not isinstance(network, AutoregressiveNetwork):
+        raise TypeError(f"rows are drawn from an AutoregressiveNetwork, not {type(network)}")
+    return network.draw(rows, generator=generator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoregressiveDrawer:
+    """Draws independent rows; see `sampling.ChunkDrawer`.
+
+    Args:
+        rows: of all chunks together.
+        chunk_rows: rows of a chunk.
+    """
+
+    rows: int
+    chunk_rows: int
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        return chunk_count(rows=self.rows, chunk_rows=self.chunk_rows)
+
+    def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
+        """Return the rows of chunk ``index``."""
+        generator = torch.Generator(device).manual_seed(streams.integer(f"chunk/{index}"))
+        return drawn(network, min(self.chunk_rows, self.rows - index * self.chunk_rows), generator)
+
+
+def plan_autoregressive(config: PrivorlArConfig) -> RoundPlan:
+    """Return what a run would do and cost, from the configuration alone; see `plan_rounds`."""
+    return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
+
+
+def run_autoregressive(config: PrivorlArConfig, context: RunContext) -> MethodResult:
+    """Run PrivORL with the autoregressive model and return what it releases; see `run_privorl`.
+
+    Privacy: as `run_privorl`; a row's vector is the gradient of its log-likelihood, clipped once.
+    """
+    return run_privorl(config, context, partial(_parts, config, context.store))
+
+
+def row_synthesizer(
+    config: PrivorlArConfig, store: DatasetStore, encoder: TransitionEncoder
+) -> AutoregressiveSynthesizer:
+    """Return the run's model, with bins from public rows and bounds.
+
+    Args:
+        config: of the run.
+        store: datasets; the public ones are read.
+        encoder: of the rows.
+    """
+    rows = TransitionRows(encoder=encoder.to_json())
+    share = max(1, len(config.data.public))
+    public = [np.empty((0, encoder.width), np.float32)]
+    for dataset in config.data.public:
+        found = rows.public(store, dataset)
+        public.append(found[:: max(1, len(found) * share // _ROWS_FOR_QUANTILES)])
+    bins = row_bins(
+        encoder,
+        np.concatenate(public),
+        count=config.model.bins,
+        declared=bounds_source(config.data) != "public",
+    )
+    return AutoregressiveSynthesizer(model=config.model, bins=bins)
+
+
+def _parts(config: PrivorlArConfig, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
+    drawer = AutoregressiveDrawer(
+        rows=config.output.size, chunk_rows=config.training.sampling.chunk_rows
+    )
+
+    def decoded(folder: Path) -> Iterator[Transitions]:
+        return (encoder.decode(rows) for rows in read_chunks(folder, drawer.count))
+
+    return Parts(
+        rows=TransitionRows(encoder=encoder.to_json()),
+        synthesizer=row_synthesizer(config, store, encoder),
+        drawer=drawer,
+        release=lambda folder: SyntheticTransitions(chunks=partial(decoded, folder)),
+        curiosity_rate=config.training.curiosity_rate,
+    )

@@ -1,0 +1,151 @@
+"""The variables of a row and their bins, from public facts alone."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.spaces import box_bounds, components
+from distributed_privrl.models.row_bins import RowBins, Variable
+
+_WIDER = 0.25
+"""Share of the public range that bins go beyond it on each side."""
+_NEAR = 4.0
+"""A space's bounds stand for the range where they are at most so many public ranges apart."""
+_CLOSEST = 1e-5
+
+
+def row_bins(
+    encoder: TransitionEncoder, public: NDArray[np.float32], *, count: int, declared: bool
+) -> RowBins:
+    """Return the variables of the encoder's rows.
+
+    Half of a number's edges are even over its range, the other half quantiles of public rows, so
+    that bins are narrow where public numbers lie and somewhere everywhere else; a value on which
+    quantiles coincide has a bin of its own, as have actions at their bounds. The range is the
+    public one and a quarter more on each side, or the space's where that is not much wider, or the
+    declared bounds. Without public rows all edges are even, those of differences denser at 0.
+
+    Args:
+        encoder: of the rows; its scaling is public.
+        public: encoded public rows ``(N, D)``; none: ``N = 0``.
+        count: bins of a number; fewer where public numbers coincide.
+        declared: the scaling comes from declared or paid bounds, not from public rows.
+
+    Privacy: reads public rows and the spaces, no sensitive row.
+    """
+    low, high = _ranges(encoder, public, declared=declared)
+    cuts = _clipped_apart(encoder)
+    return RowBins(
+        tuple(
+            _number(
+                column,
+                (low[column], high[column]),
+                public[:, column],
+                count,
+                cuts=cuts.get(column, ()),
+                difference=difference,
+            )
+            if kind == "number"
+            else Variable(start=column, kind="level", marks=marks)
+            if kind == "level"
+            else Variable(start=column, kind="one_hot", marks=marks)
+            for column, kind, marks, difference in _kinds(encoder)
+        )
+    )
+
+
+def _kinds(encoder: TransitionEncoder) -> Iterator[tuple[int, str, tuple[float, ...], bool]]:
+    """Yield first column, kind, marks, and whether a number is a difference, of each variable."""
+    layout = encoder.layout
+    differences = layout.coding.next_observation == "difference"
+    for name, block in layout.blocks.items():
+        space = {
+            "observation": layout.observation_space,
+            "action": layout.action_space,
+            "next_observation": layout.observation_space,
+        }.get(name)
+        if space is not None and not isinstance(space, Box):
+            start = block.start
+            for component in components(space):
+                size = int(component.n)
+                yield start, "one_hot", tuple(map(float, range(size))), False
+                start += size
+        elif name == "terminal":
+            yield block.start, "level", (-1.0, 1.0), False
+        elif name == "reward" and layout.coding.reward_levels:
+            marks = np.linspace(-1, 1, len(layout.coding.reward_levels))
+            yield block.start, "level", tuple(marks.tolist()), False
+        else:
+            for column in range(block.start, block.stop):
+                yield column, "number", (), name == "next_observation" and differences
+
+
+def _ranges(
+    encoder: TransitionEncoder, public: NDArray[np.float32], *, declared: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the lowest and highest number that bins cover, standardised ``(D,)``."""
+    layout, scaling = encoder.layout, encoder.scaling
+    least, most = ((side - scaling.offset) / scaling.scale for side in layout.limits)
+    if declared or not len(public):
+        # Bounds were scaled to the deviation of a uniform number, or of a difference of two.
+        wide = np.full(layout.width, 3.0**0.5)
+        if layout.coding.next_observation == "difference":
+            wide[layout.blocks["next_observation"]] = 6.0**0.5
+        return np.maximum(-wide, least), np.minimum(wide, most)
+    low, high = (side.astype(np.float64) for side in (public.min(axis=0), public.max(axis=0)))
+    seen = np.maximum(high - low, 1e-6)
+    spaces = most - least <= _NEAR * seen
+    low = np.where(spaces, least, np.maximum(low - _WIDER * seen, least))
+    high = np.where(spaces, most, np.minimum(high + _WIDER * seen, most))
+    return low, high
+
+
+def _clipped_apart(encoder: TransitionEncoder) -> dict[int, tuple[float, float]]:
+    """Return the numbers beyond which an action's column means its bound, by column."""
+    layout, space = encoder.layout, encoder.layout.action_space
+    if not (layout.coding.action_margin and isinstance(space, Box)):
+        return {}
+    block = layout.blocks["action"]
+    sides = zip(layout.limits, box_bounds(space), strict=True)
+    halfway = [
+        ((coded[block] + bound) / 2 - encoder.scaling.offset[block]) / encoder.scaling.scale[block]
+        for coded, bound in sides
+    ]
+    both = zip(range(block.start, block.stop), *(side.tolist() for side in halfway), strict=True)
+    return {
+        column: (low, high)
+        for column, low, high in both
+        if math.isfinite(low) and math.isfinite(high)
+    }
+
+
+def _number(
+    column: int,
+    ends: tuple[float, float],
+    public: NDArray[np.float32],
+    count: int,
+    *,
+    cuts: Sequence[float],
+    difference: bool,
+) -> Variable:
+    low, high = ends
+    quantiles = count // 2 if len(public) else 0
+    even = np.linspace(-1, 1, count - quantiles + 1)
+    if difference and not quantiles:
+        even = even**3
+    edges = np.concatenate([low + (even + 1) / 2 * (high - low), cuts])
+    close = _CLOSEST * (high - low)
+    if quantiles:
+        found = np.quantile(public.astype(np.float64), np.linspace(0, 1, quantiles + 1))
+        atoms = np.unique(found[1:][np.diff(found) == 0])
+        edges = np.concatenate([edges, found])
+        edges = edges[(np.abs(edges[:, None] - atoms) > 2 * close).all(axis=1)]
+        edges = np.concatenate([edges, atoms - close, atoms + close, (low, high)])
+    edges = np.unique(np.clip(edges, low, high))
+    kept = edges[np.append(True, np.diff(edges) > close / 2)]
+    kept[-1] = high
+    return Variable(start=column, kind="number", marks=tuple(kept.tolist()))

@@ -1,0 +1,213 @@
+"""PrivORL-AR: bins from public facts, the model, a whole run, curiosity, the attack."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.layout import RowCoding, RowLayout
+from distributed_privrl.data.scaling import Scaling
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.methods.privorl.autoregressive import (
+    AutoregressiveSynthesizer,
+    plan_autoregressive,
+    row_synthesizer,
+)
+from distributed_privrl.methods.privorl.binning import row_bins
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
+from distributed_privrl.models.row_bins import RowBins, Variable
+from distributed_privrl.rounds.gradient import GradientLocalUpdate
+from distributed_privrl.rounds.local_update import UnitBatch
+from tests.methods import tiny
+
+BOX = Box(-2.0, 2.0, (1,))
+FREE = Box(-np.inf, np.inf, (1,))
+CODING = RowCoding(next_observation="difference", reward_levels=(0.0, 1.0, 5.0))
+
+
+def encoder_of(
+    observations: Any, actions: Any, coding: RowCoding, *, scale: float = 1.0
+) -> TransitionEncoder:
+    width = RowLayout(observations, actions, coding).width
+    scaling = Scaling(offset=np.zeros(width), scale=np.full(width, scale))
+    return TransitionEncoder(observations, actions, scaling, coding)
+
+
+def kinds(bins: RowBins) -> list[tuple[int, str, int]]:
+    return [(one.start, one.kind, one.size) for one in bins.variables]
+
+
+def test_every_column_belongs_to_a_variable_of_its_kind() -> None:
+    encoder = encoder_of(MultiDiscrete([2, 3]), BOX, RowCoding(reward_levels=(0.0, 1.0, 5.0)))
+    bins = row_bins(encoder, np.empty((0, encoder.width), np.float32), count=4, declared=True)
+    assert kinds(bins) == [
+        (0, "one_hot", 2),
+        (2, "one_hot", 3),
+        (5, "number", 4),
+        (6, "level", 3),
+        (7, "one_hot", 2),
+        (9, "one_hot", 3),
+        (12, "level", 2),
+    ]
+    assert bins.width == encoder.width
+    free = encoder_of(BOX, Discrete(3), RowCoding())
+    rewards = row_bins(free, np.empty((0, free.width), np.float32), count=4, declared=True)
+    assert (4, "number", 4) in kinds(rewards)
+
+
+def public(numbers: np.ndarray) -> np.ndarray:
+    """Rows of one observation, one action, a reward, a difference and an end: all ``numbers``."""
+    rows = np.repeat(numbers[:, None], 5, axis=1)
+    return rows.astype(np.float32)
+
+
+def marks(numbers: np.ndarray, count: int, *, column: int = 0, space: Box = FREE) -> np.ndarray:
+    encoder = encoder_of(space, BOX, CODING)
+    bins = row_bins(encoder, public(numbers), count=count, declared=False)
+    return np.array(bins.variables[column].marks)
+
+
+def test_half_of_the_edges_are_even_and_half_quantiles() -> None:
+    numbers = np.random.default_rng(0).normal(scale=0.1, size=20_000)
+    edges = marks(numbers, 40)
+    seen = numbers.max() - numbers.min()
+    assert edges[0] == pytest.approx(numbers.min() - seen / 4, abs=1e-5)
+    assert edges[-1] == pytest.approx(numbers.max() + seen / 4, abs=1e-5)
+    for even in np.linspace(edges[0], edges[-1], 21):
+        assert np.abs(edges - even).min() < 1e-5
+    for quantile in np.quantile(numbers.astype(np.float32), np.linspace(0, 1, 21)):
+        assert np.abs(edges - quantile).min() < 1e-5
+
+
+def test_a_value_on_which_quantiles_coincide_has_a_bin_of_its_own() -> None:
+    numbers = np.concatenate([np.linspace(-1, 1, 1000), np.full(1000, 0.3)]).astype(np.float32)
+    edges = marks(numbers, 20)
+    bin_of = np.searchsorted(edges, numbers[-1].astype(float), side="right") - 1
+    width = edges[bin_of + 1] - edges[bin_of]
+    assert width < 1e-4
+    assert np.abs(edges[bin_of : bin_of + 2].mean() - 0.3) < 1e-4
+    assert np.abs(numbers[:1000] - 0.3).min() > width  # nothing else lies in it
+
+
+def test_a_space_not_much_wider_than_the_public_rows_is_covered_whole() -> None:
+    numbers = np.linspace(-0.9, 0.4, 500)
+    assert marks(numbers, 10, space=BOX)[[0, -1]].tolist() == [-2, 2]
+    far = Box(-100.0, 100.0, (1,))
+    assert marks(numbers, 10, space=far)[[0, -1]] == pytest.approx([-1.225, 0.725], abs=1e-5)
+    near = Box(-0.95, 100.0, (1,))  # what lies beyond the space is nowhere
+    assert marks(numbers, 10, space=near)[0] == pytest.approx(-0.95, abs=1e-5)
+
+
+def test_declared_bounds_make_even_bins_dense_at_differences_of_zero() -> None:
+    encoder = encoder_of(FREE, BOX, CODING)
+    bins = row_bins(encoder, np.empty((0, encoder.width), np.float32), count=8, declared=True)
+    observation, difference = (np.array(bins.variables[i].marks) for i in (0, 3))
+    np.testing.assert_allclose(observation, np.linspace(-(3**0.5), 3**0.5, 9))
+    np.testing.assert_allclose(difference, 6**0.5 * np.linspace(-1, 1, 9) ** 3)
+
+
+def test_bins_follow_from_public_rows_and_spaces_alone(tmp_path: Path) -> None:
+    """Other sensitive rows, equal public ones: equal bins."""
+    store, other = tiny.tiny_store(tmp_path / "a"), tiny.tiny_store(tmp_path / "b")
+    settings = tiny.ar_config()
+    rows = other.read_transitions(tiny.SENSITIVE, unit="transition")
+    info = other.info(tiny.SENSITIVE)
+    moved = DatasetStore(tmp_path / "c")
+    for name in (tiny.PUBLIC, tiny.SENSITIVE):
+        kept = rows.select(slice(0, 9)) if name == tiny.SENSITIVE else None
+        moved.write_transitions(
+            name,
+            kept or store.read_transitions(name, unit="transition"),
+            layout="transitions",
+            observation_space=info.observation_space,
+            action_space=info.action_space,
+            metadata={},
+        )
+    made = [
+        row_synthesizer(settings, one, public_encoder(settings, one)).bins for one in (store, moved)
+    ]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(("count", "off"), [(8, 1.3), (256, 0.05)])
+def test_rows_come_back_from_their_bins(count: int, off: float, tmp_path: Path) -> None:
+    store = tiny.tiny_store(tmp_path)
+    settings = tiny.ar_config(model={"bins": count, "hidden": [8]})
+    encoder = public_encoder(settings, store)
+    synthesizer = row_synthesizer(settings, store, encoder)
+    rows = torch.from_numpy(TransitionRows(encoder=encoder.to_json()).public(store, tiny.PUBLIC))
+    chosen = synthesizer.bins.categories(rows)
+    back = torch.cat(
+        [
+            synthesizer.bins.columns(index, chosen[:, index], torch.full((len(rows),), 0.5))
+            for index in range(chosen.shape[1])
+        ],
+        dim=1,
+    )
+    raw, again = encoder.decode(rows.numpy()), encoder.decode(back.numpy())
+    np.testing.assert_array_equal(raw.rewards, again.rewards)
+    np.testing.assert_array_equal(raw.terminated, again.terminated)
+    clipped = np.abs(raw.actions) == 1
+    assert clipped.mean() > 0.1
+    np.testing.assert_array_equal(again.actions[clipped], raw.actions[clipped])
+    assert np.abs(raw.observations - again.observations).max() < off
+
+
+def test_the_plan_is_that_of_privorl_n() -> None:
+    ours, theirs = plan_autoregressive(tiny.ar_config()), plan_transitions(tiny.config())
+    assert ours.facts() == theirs.facts()
+    assert ours.events(6) == theirs.events(6)
+
+
+def test_drafts_are_samples_as_many_as_asked_for() -> None:
+    model = tiny.ar_config().model
+    bins = RowBins((Variable(start=0, kind="number", marks=(0.0, 1.0, 2.0)),))
+    synthesizer = AutoregressiveSynthesizer(model=model, bins=bins)
+    network = synthesizer.build(0)
+    given, generator = torch.zeros(7, 1), torch.Generator().manual_seed(0)
+    assert synthesizer.draft(network, given, steps=3, generator=generator).shape == (7, 1)
+    with pytest.raises(TypeError, match="AutoregressiveNetwork"):
+        synthesizer.draft(torch.nn.Linear(1, 1), given, steps=3, generator=generator)
+
+
+@pytest.mark.parametrize("change", [{"bins": 1}, {"hidden": [0]}, {"width": 8}])
+def test_values_out_of_range_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        parse_config(tiny.ar_values(model=change), source="test")
+
+
+def test_a_clipped_gradient_of_likelihoods_is_that_of_autograd(tmp_path: Path) -> None:
+    """The engine's fast path, on this network, against one backward pass a row."""
+    store, settings = tiny.tiny_store(tmp_path), tiny.ar_config()
+    encoder = public_encoder(settings, store)
+    synthesizer = row_synthesizer(settings, store, encoder)
+    rows = TransitionRows(encoder=encoder.to_json()).public(store, tiny.PUBLIC)[:12]
+    network = synthesizer.build(0)
+    by_hand = torch.zeros(sum(p.numel() for p in network.parameters()))
+    norms = []
+    for row in torch.from_numpy(rows):
+        gradient = torch.cat(
+            [
+                part.reshape(-1)
+                for part in torch.autograd.grad(network(row[None]).sum(), network.parameters())
+            ]
+        )
+        norms.append(gradient.norm().item())
+        by_hand += gradient * min(1.0, 0.5 / norms[-1])
+    assert min(norms) > 0.5
+    update = GradientLocalUpdate(
+        module=synthesizer.build(0), row_loss=synthesizer.row_loss, clip_norm=0.5
+    )
+    found = update.clipped_sum(
+        update._flat.vector.clone().numpy(),
+        UnitBatch(rows=rows[:, None], valid=np.ones((12, 1), bool), draws=np.zeros((12, 1, 0))),
+    )
+    np.testing.assert_allclose(found, by_hand.numpy(), atol=2e-5)
+    assert type(update._gradients).__name__ == "BookKeeping"
