@@ -110,7 +110,8 @@ class Table:
 
     def unit_of(self, variant: str) -> str:
         """Return what a row protects."""
-        return "transition" if self.method_of(variant) == "privorl_n" else "trajectory"
+        by_row = self.method_of(variant) in ("privorl_n", "privorl_ar")
+        return "transition" if by_row else "trajectory"
 
 
 def run_config(cell: Cell, table: Table, scale: Scale, *, keep: Path) -> dict[str, Any]:

@@ -27,6 +27,7 @@ PAPER_J: Mapping[tuple[str, float | None], float] = {
 """The same of PrivORL-j, table II."""
 
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "privorl_n": {"method": "privorl_n"},
     "no pre-training": {"training": {"pretraining": {"steps": 0}}},
     "no curiosity": {"training": {"pretraining": {"curiosity_rate": 0.0}}},
     "curiosity": {"training": {"pretraining": {"curiosity_rate": 0.3}}},
@@ -34,19 +35,26 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "pre-training only": {"training": {"rounds": 1}},
     "rdp": {"privacy": {"accountant": "rdp"}},
     "no frequencies": {"model": {"column_frequencies": 0}},
-    "plain coding": {"model": {"reward_levels": [], "action_margin": 0.0}},
+    "no floor": {"training": {"sampling": {"floor": 0.0}}},
+    "bins 32": {"model": {"bins": 32}},
+    "hidden 64": {"model": {"hidden": [64, 64]}},
 }
+"""Other rows of the transitions' table; with another method its own overrides apply."""
 
 HORIZONS = (8, 16, 32, 64)
 
 VARIANTS_J: Mapping[str, Mapping[str, Any]] = {
     "privorl_j_unet": {"method": "privorl_j_unet"},
+    "privorl_j": {"method": "privorl_j"},
+    "privorl_ar": {"method": "privorl_ar"},
     "privorl_n": {"method": "privorl_n"},
-    "frequencies": {"model": {"column_frequencies": 4}},
     "pre-training only": {"training": {"rounds": 1}},
-    **{f"horizon {horizon}": {"model": {"horizon": horizon}} for horizon in HORIZONS},
+    **{
+        f"horizon {horizon}": {"method": "privorl_j", "model": {"horizon": horizon}}
+        for horizon in HORIZONS
+    },
 }
-"""Other rows of PrivORL-j's table; with another method its own overrides apply."""
+"""Other rows of the trajectories' table; with another method its own overrides apply."""
 
 
 FAST_IQL = {
@@ -72,6 +80,32 @@ _N_CPU = {
         "sampling": {"steps": 32, "churn": 0.0},
     },
 }
+_AR_CPU = {
+    "model": {"bins": 128, "hidden": [128, 128], "column_frequencies": 6},
+    "training": {
+        "rounds": 1000,
+        "expected_batch_size": 4096,
+        "clip_norm": 1.0,
+        "micro_batch_rows": 512,
+        "block_rounds": 50,
+        "spare": 50,
+        "optimiser": {"learning_rate": 1e-3, "schedule": "cosine"},
+        "pretraining": {
+            "steps": 4000,
+            "batch_size": 1024,
+            "curiosity_rate": 0.0,
+            "optimiser": {"learning_rate": 2e-3},
+        },
+    },
+}
+_AR_QUICK = {
+    "model": {"bins": 16, "hidden": [16]},
+    "training": {
+        "rounds": 20,
+        "expected_batch_size": 256,
+        "pretraining": {"steps": 20, "batch_size": 64, "curiosity_rate": 0.0},
+    },
+}
 _N_QUICK = {
     "model": {"width": 32, "depth": 1},
     "training": {
@@ -80,6 +114,16 @@ _N_QUICK = {
         "pretraining": {"steps": 20, "batch_size": 64, "curiosity_rate": 0.0},
         "sampling": {"steps": 4, "churn": 0.0},
     },
+}
+_AR_PAPER = {
+    "model": {"bins": 256, "hidden": [512, 512]},
+    "training": {
+        "rounds": 10_000,
+        "expected_batch_size": 4096,
+        "optimiser": {"learning_rate": 3e-4},
+        "pretraining": {"steps": 50_000, "curiosity_rate": 0.0},
+    },
+    "runtime": {"gpus_per_worker": 1},
 }
 _N_PAPER = {
     "model": {"width": 1024, "depth": 6},
@@ -97,7 +141,7 @@ CPU = Scale(
     steps=1_000_000,
     synthetic=200_000,
     delta=1e-7,
-    overrides={"privorl_n": _N_CPU},
+    overrides={"privorl_ar": _AR_CPU, "privorl_n": _N_CPU},
     agents={"iql": FAST_IQL, "td3bc": _FAST_TD3BC},
     agent_steps=10_000,
     episodes=20,
@@ -107,7 +151,7 @@ QUICK = replace(
     steps=4000,
     synthetic=2000,
     delta=1e-5,
-    overrides={"privorl_n": _N_QUICK},
+    overrides={"privorl_ar": _AR_QUICK, "privorl_n": _N_QUICK},
     agent_steps=20,
     episodes=2,
     seeds=2,
@@ -115,7 +159,7 @@ QUICK = replace(
 PAPER_SCALE = replace(
     CPU,
     synthetic=1_000_000,
-    overrides={"privorl_n": _N_PAPER},
+    overrides={"privorl_ar": _AR_PAPER, "privorl_n": _N_PAPER},
     agents={"iql": {}, "td3bc": {}},
     agent_steps=500_000,
     episodes=100,
@@ -134,6 +178,24 @@ _J_TRAINING_CPU: Mapping[str, Any] = {
     "pretraining": {"steps": 6000, "batch_size": 64, "curiosity_rate": 0.0},
     "sampling": {"steps": 20},
 }
+_AR_J_CPU: Mapping[str, Any] = {
+    "model": {"bins": 96, "hidden": [96, 96], "column_frequencies": 6, "horizon": 32},
+    "training": {
+        "rounds": 100,
+        "expected_batch_size": 2048,
+        "max_fragments_per_unit": 8,
+        "clip_norm": 1.0,
+        "block_rounds": 10,
+        "spare": 10,
+        "optimiser": {"learning_rate": 2e-3, "schedule": "cosine", "ema_decay": 0.95},
+        "pretraining": {
+            "steps": 6000,
+            "batch_size": 32,
+            "curiosity_rate": 0.0,
+            "optimiser": {"learning_rate": 2e-3},
+        },
+    },
+}
 _J_TRAINING_QUICK: Mapping[str, Any] = {
     "rounds": 4,
     "expected_batch_size": 12,
@@ -147,6 +209,7 @@ CPU_J = replace(
     episode_steps=_EPISODE_STEPS,
     delta=1e-6,
     overrides={
+        "privorl_ar_j": _AR_J_CPU,
         "privorl_j": {
             "model": {"width": 64, "depth": 2, "horizon": 16},
             "training": _J_TRAINING_CPU,
@@ -155,7 +218,9 @@ CPU_J = replace(
             "model": {"width": 32, "depth": 3, "horizon": 32},
             "training": _J_TRAINING_CPU,
         },
-        "privorl_n": {**_N_CPU, "privacy": {"delta": 5e-8}},  # a transition is one of 1.28 million
+        # A transition is one of 1.28 million.
+        "privorl_ar": {**_AR_CPU, "privacy": {"delta": 5e-8}},
+        "privorl_n": {**_N_CPU, "privacy": {"delta": 5e-8}},
     },
 )
 QUICK_J = replace(
@@ -164,6 +229,10 @@ QUICK_J = replace(
     synthetic=20 * _EPISODE_STEPS,
     episode_steps=_EPISODE_STEPS,
     overrides={
+        "privorl_ar_j": {
+            "model": {"bins": 16, "hidden": [16], "horizon": 32},
+            "training": {**_J_TRAINING_QUICK, "sampling": {}},
+        },
         "privorl_j": {
             "model": {"width": 8, "depth": 1, "heads": 2, "horizon": 32},
             "training": _J_TRAINING_QUICK,
@@ -172,6 +241,7 @@ QUICK_J = replace(
             "model": {"width": 4, "depth": 2, "horizon": 32},
             "training": _J_TRAINING_QUICK,
         },
+        "privorl_ar": _AR_QUICK,
         "privorl_n": _N_QUICK,
     },
 )
@@ -180,7 +250,7 @@ QUICK_J = replace(
 TABLES: Mapping[str, Table] = {
     "privorl_n": Table(
         name="utility_maze2d",
-        method="privorl_n",
+        method="privorl_ar",
         scales={"cpu": CPU, "quick": QUICK, "paper": PAPER_SCALE},
         variants=ABLATIONS,
         paper=PAPER_N,
@@ -189,13 +259,13 @@ TABLES: Mapping[str, Table] = {
     ),
     "privorl_j": Table(
         name="utility_maze2d_j",
-        method="privorl_j",
+        method="privorl_ar_j",
         scales={"cpu": CPU_J, "quick": QUICK_J},
         variants=VARIANTS_J,
         paper=PAPER_J,
         mazes=TABLE_MAZES[:1],
         epsilons=("10", "1"),
-        rows=("privorl_j_unet", "privorl_n"),
+        rows=("privorl_j_unet", "privorl_ar"),
         rows_epsilon="10",
     ),
 }

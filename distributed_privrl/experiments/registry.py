@@ -95,6 +95,12 @@ def _privorl_j_unet() -> Method:
     return _trajectories(PrivorlJUNetConfig, "a diffusion U-Net (PrivORL-j-U)")
 
 
+def _privorl_ar_j() -> Method:
+    from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
+
+    return _trajectories(PrivorlArJConfig, "an autoregressive model of steps (PrivORL-AR-j)")
+
+
 def _trajectories(config: type[RunConfig], model: str) -> Method:
     from distributed_privrl.methods.privorl.attack import open_trajectory_attack
     from distributed_privrl.methods.privorl.run import check_config
@@ -199,6 +205,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "privorl_ar": _privorl_ar,
     "privorl_j": _privorl_j,
     "privorl_j_unet": _privorl_j_unet,
+    "privorl_ar_j": _privorl_ar_j,
     "primorl": _primorl,
     "mopo": _mopo,
     "apvi": _apvi,

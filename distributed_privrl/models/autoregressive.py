@@ -24,6 +24,7 @@ class AutoregressiveNetwork(nn.Module):
         bins: the variables.
         hidden: widths of each MLP's hidden layers.
         column_frequencies: sines and cosines of each column, beside the column; see `Waves`.
+        context: numbers that all networks are shown beside the columns (C).
         generator: source of the initial weights.
 
     Raises:
@@ -39,6 +40,7 @@ class AutoregressiveNetwork(nn.Module):
         *,
         hidden: Sequence[int],
         column_frequencies: int,
+        context: int = 0,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -47,42 +49,75 @@ class AutoregressiveNetwork(nn.Module):
         self.bins = bins
         self.waves = Waves(column_frequencies)
         self.parts = nn.ModuleList(
-            _factor(max(1, self.waves.width(one.start)), hidden, one.size, generator)
+            _factor(max(1, self.waves.width(one.start) + context), hidden, one.size, generator)
             for one in bins.variables
         )
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return the negative log-likelihood of each row's categories ``(M,)``, in nats.
+    def forward(self, rows: Tensor, context: Tensor | None = None) -> Tensor:
+        """Return the negative log-likelihood of each variable's category ``(..., V)``, in nats.
 
         Args:
-            rows: ``(M, D)``.
+            rows: ``(..., D)``.
+            context: ``(..., C)``, about -1 to 1; None where networks are shown none.
         """
         shown, categories = self.bins.inputs(rows), self.bins.categories(rows)
         losses = [
-            F.cross_entropy(self._logits(index, shown), categories[:, index], reduction="none")
+            F.cross_entropy(
+                self._logits(index, shown, context).movedim(-1, 1),
+                categories[..., index],
+                reduction="none",
+            )
             for index in range(len(self.bins.variables))
         ]
-        return torch.stack(losses).sum(dim=0)
+        return torch.stack(losses, dim=-1)
 
-    def draw(self, rows: int, *, generator: torch.Generator) -> Tensor:
-        """Return rows ``(M, D)``, one variable after the other, on the generator's device."""
+    def draw(
+        self,
+        rows: int,
+        *,
+        generator: torch.Generator,
+        floor: float = 0.0,
+        context: Tensor | None = None,
+        given: Tensor | None = None,
+    ) -> Tensor:
+        """Return rows ``(M, D)``, one variable after the other, on the generator's device.
+
+        Args:
+            rows: M.
+            generator: source of the rows.
+            floor: categories less likely than this share of the likeliest are not drawn: what
+                noise and initial weights leave where nothing was learned.
+            context: ``(M, C)``; see `forward`.
+            given: the first columns ``(M, G)``, whole variables, that are not drawn.
+        """
         device = generator.device
         drawn = torch.zeros(rows, self.bins.width, device=device)
+        first = 0 if given is None else given.shape[1]
+        if given is not None:
+            drawn[:, :first] = given
         with torch.inference_mode():
             for index, one in enumerate(self.bins.variables):
-                shown = self.bins.inputs(drawn)
+                if one.start < first:
+                    continue
                 uniforms = torch.rand(2, rows, generator=generator, device=device)
-                totals = self._logits(index, shown).double().softmax(dim=1).cumsum(dim=1)
-                chosen = torch.searchsorted(totals, uniforms[0].double().unsqueeze(1)).squeeze(1)
+                logits = self._logits(index, self.bins.inputs(drawn), context)
+                weights = logits.double().softmax(dim=1)
+                weights = weights * (weights >= floor * weights.amax(dim=1, keepdim=True))
+                totals = weights.cumsum(dim=1)
+                below = uniforms[0].double().unsqueeze(1) * totals[:, -1:]
+                chosen = torch.searchsorted(totals, below, right=True).squeeze(1)
                 chosen = chosen.clamp(max=one.size - 1)
                 columns = self.bins.columns(index, chosen, uniforms[1])
                 drawn[:, one.start : one.stop] = columns
         return drawn
 
-    def _logits(self, index: int, shown: Tensor) -> Tensor:
+    def _logits(self, index: int, shown: Tensor, context: Tensor | None = None) -> Tensor:
         start = self.bins.variables[index].start
-        before = self.waves(shown[:, :start]) if start else torch.ones_like(shown[:, :1])
-        logits: Tensor = self.parts[index](before)
+        parts = [] if context is None else [context]
+        if start:
+            parts.append(self.waves(shown[..., :start]))
+        seen = torch.cat(parts, dim=-1) if parts else torch.ones_like(shown[..., :1])
+        logits: Tensor = self.parts[index](seen)
         return logits
 
 

@@ -71,14 +71,14 @@ class RowBins:
         return self.variables[-1].stop
 
     def categories(self, rows: Tensor) -> Tensor:
-        """Return each variable's category ``(M, V)`` in rows ``(M, D)``.
+        """Return each variable's category ``(..., V)`` in rows ``(..., D)``.
 
         A number outside its bins is in the nearest one, a level is the nearest.
         """
-        return torch.stack([_category(one, rows) for one in self.variables], dim=1)
+        return torch.stack([_category(one, rows) for one in self.variables], dim=-1)
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """Return what networks are shown of ``rows`` ``(M, D)``: numbers from -1 to 1."""
+        """Return what networks are shown of ``rows`` ``(..., D)``: numbers from -1 to 1."""
         low, high = self._ranges(rows)
         return (2 * (rows - low) / (high - low) - 1).clamp(-1, 1)
 
@@ -110,7 +110,7 @@ class RowBins:
 
 def _category(variable: Variable, rows: Tensor) -> Tensor:
     if variable.kind == "one_hot":
-        return rows[:, variable.start : variable.stop].argmax(dim=1)
+        return rows[..., variable.start : variable.stop].argmax(dim=-1)
     marks = torch.tensor(variable.marks, dtype=rows.dtype, device=rows.device)
     inner = marks[1:-1] if variable.kind == "number" else (marks[1:] + marks[:-1]) / 2
-    return torch.bucketize(rows[:, variable.start].contiguous(), inner, right=True)
+    return torch.bucketize(rows[..., variable.start].contiguous(), inner, right=True)

@@ -563,7 +563,7 @@ def test_nothing_of_a_private_round_is_logged(world: World) -> None:
 
 
 def test_every_method_has_a_plan() -> None:
-    generators = ["privorl_n", "privorl_ar", "privorl_j", "privorl_j_unet"]
+    generators = ["privorl_n", "privorl_ar", "privorl_j", "privorl_j_unet", "privorl_ar_j"]
     assert list(METHODS) == [*generators, "primorl", "mopo", "apvi", "vapvi", "expert"]
     for make in METHODS.values():
         assert make().summary

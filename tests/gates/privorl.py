@@ -28,6 +28,11 @@ def gate_certified_trajectories(folder: Path, store: DatasetStore) -> None:
     _gate(folder, store, walks.config(), all_rows=True)
 
 
+def gate_certified_steps(folder: Path, store: DatasetStore) -> None:
+    """A run of PrivORL-AR-j over ``store`` does what it certifies."""
+    _gate(folder, store, walks.ar_config(), all_rows=True)
+
+
 def _gate(folder: Path, store: DatasetStore, config: PrivorlConfig, *, all_rows: bool) -> None:
     url = f"sqlite:///{folder / 'ledger.sqlite'}"
     own = DatasetStore(shutil.copytree(store.root, folder / "datasets"))

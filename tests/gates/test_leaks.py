@@ -371,7 +371,9 @@ def test_the_scan_sees_a_planted_leak_of_fragments(
     shutil.copytree(trajectories.folder, folder)
     scan(folder, trajectories.secrets)
     assert isinstance(config, PrivorlJConfig)
-    encoder = fragment_synthesizer(config, public_encoder(config, trajectories.store)).fragments
+    encoder = fragment_synthesizer(
+        config, trajectories.store, public_encoder(config, trajectories.store)
+    ).fragments
     FRAGMENT_LEAKS[name](folder, encoder, trajectories)
     with pytest.raises(AssertionError):
         scan(folder, trajectories.secrets)

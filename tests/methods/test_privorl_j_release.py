@@ -17,10 +17,11 @@ from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
 from tests.methods.walks import config_values, walk_store
 
-METHODS = ["privorl_j", "privorl_j_unet"]
+METHODS = ["privorl_j", "privorl_j_unet", "privorl_ar_j"]
 MODELS = {
     "privorl_j": {"width": 16, "depth": 1, "heads": 2, "horizon": 8},
     "privorl_j_unet": {"width": 8, "depth": 2, "horizon": 8},
+    "privorl_ar_j": {"bins": 8, "hidden": [8], "horizon": 8},
 }
 GRID, RELEASED = "test/grid-v0", "test/private-v0"
 LONGEST = 20
@@ -30,7 +31,8 @@ def released(folder: Path, store: DatasetStore, method: str, **sections: Any) ->
     """Run ``method`` and return what it releases."""
     values = config_values(method=method, **{"model": MODELS[method], **sections})
     values["output"] = {"dataset": RELEASED, "size": 60}
-    values["training"] = values["training"] | {"sampling": {"steps": 5, "chunk_trajectories": 25}}
+    sampling = {"chunk_trajectories": 25} | ({} if method == "privorl_ar_j" else {"steps": 5})
+    values["training"] = values["training"] | {"sampling": sampling}
     settings, url = parse_config(values, source="test"), f"sqlite:///{folder / 'ledger.sqlite'}"
     set_budget(settings, store, url)
     program.run(settings, LocalExecutor(), out=folder / "run", ledger_url=url, store=store)

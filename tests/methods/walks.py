@@ -13,9 +13,12 @@ from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectory_config import (
+    PrivorlArJConfig,
     PrivorlJConfig,
     PrivorlJUNetConfig,
     TrajectoriesConfig,
+    TransformerConfig,
+    UNetConfig,
 )
 
 SENSITIVE, PUBLIC = "test/walks-v0", "test/public-walks-v0"
@@ -118,7 +121,18 @@ def config(**changes: Any) -> TrajectoriesConfig:
     return parsed
 
 
+def ar_config(**changes: Any) -> PrivorlArJConfig:
+    """Return the configuration of the same run with the autoregressive model."""
+    training = config_values()["training"] | {"sampling": {"chunk_trajectories": 8}}
+    model = {"bins": 8, "hidden": [8], "column_frequencies": 1, "horizon": 8}
+    own = {"method": "privorl_ar_j", "model": model, "training": training}
+    parsed = parse_config(config_values(**(own | changes)), source="test")
+    assert isinstance(parsed, PrivorlArJConfig)
+    return parsed
+
+
 def synthesizer_of(settings: TrajectoriesConfig, store: DatasetStore) -> FragmentSynthesizer:
     """Return an untrained model of the walks' fragments."""
+    assert isinstance(settings.model, TransformerConfig | UNetConfig)
     encoder = FragmentEncoder(public_encoder(settings, store), 8, time_limit=24)
     return FragmentSynthesizer(model=settings.model, encoder=encoder.to_json())

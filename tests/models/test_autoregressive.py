@@ -59,13 +59,13 @@ def test_networks_see_numbers_from_minus_one_to_one() -> None:
 
 def test_probabilities_of_all_combinations_sum_to_one() -> None:
     made = network(scale=3.0)
-    probabilities = (-made(every_row()).double()).exp()
+    probabilities = (-made(every_row()).sum(dim=1).double()).exp()
     assert probabilities.sum().item() == pytest.approx(1, abs=1e-5)
     assert probabilities.max() > 2 * probabilities.min()
 
 
 def test_a_fresh_network_is_nearly_uniform() -> None:
-    found = network()(every_row())
+    found = network()(every_row()).sum(dim=1)
     np.testing.assert_allclose(found.detach(), math.log(3 * 3 * 2), atol=0.2)
 
 
@@ -88,7 +88,7 @@ def test_draws_follow_the_likelihood() -> None:
     code = torch.tensor([6, 2, 1])
     seen = torch.bincount((BINS.categories(drawn) * code).sum(dim=1), minlength=18) / len(drawn)
     expected = torch.zeros(18)
-    expected[(BINS.categories(rows) * code).sum(dim=1)] = (-made(rows)).exp().detach()
+    expected[(BINS.categories(rows) * code).sum(dim=1)] = (-made(rows).sum(dim=1)).exp().detach()
     assert (seen - expected).abs().max() < 0.01
 
 
@@ -108,6 +108,44 @@ def test_the_same_generator_draws_the_same_rows() -> None:
         network().draw(50, generator=torch.Generator().manual_seed(7)) for _ in range(2)
     )
     assert torch.equal(first, second)
+
+
+def test_what_is_far_less_likely_than_the_likeliest_is_not_drawn() -> None:
+    made = network()
+    with torch.no_grad():
+        made.parts[0][-1].weight.zero_()
+        made.parts[0][-1].bias.copy_(torch.tensor([0.0, 3.0, 4.0]))  # 1 : 20 : 55
+    generator = torch.Generator().manual_seed(2)
+    for floor, expected in ((0.0, {0, 1, 2}), (0.1, {1, 2}), (0.5, {2}), (1.0, {2})):
+        drawn = made.draw(3000, generator=generator, floor=floor)
+        assert set(BINS.categories(drawn)[:, 0].tolist()) == expected
+    rest = BINS.categories(made.draw(20_000, generator=generator, floor=0.1))[:, 0]
+    assert (rest == 1).double().mean().item() == pytest.approx(1 / (1 + math.e), abs=0.02)
+
+
+def test_context_is_shown_to_every_variable_and_given_columns_stay() -> None:
+    made = AutoregressiveNetwork(
+        BINS,
+        hidden=(8,),
+        column_frequencies=0,
+        context=2,
+        generator=torch.Generator().manual_seed(0),
+    )
+    rows = every_row()
+    contexts = torch.zeros(2, len(rows), 2)
+    contexts[1, :, 1] = 1
+    losses = [made(rows, context) for context in contexts]
+    assert ((losses[0] - losses[1]).abs() > 1e-6).all()
+    several = made(rows.expand(3, -1, -1), contexts[1].expand(3, -1, -1))
+    torch.testing.assert_close(several[2], losses[1])
+    drawn = made.draw(
+        len(rows),
+        generator=torch.Generator().manual_seed(0),
+        context=contexts[0],
+        given=rows[:, :4],
+    )
+    assert torch.equal(drawn[:, :4], rows[:, :4])
+    assert set(drawn[:, 4].tolist()) == {-1.0, 1.0}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from distributed_privrl.rounds.worker import LocalUpdateWorker
 from tests.gates.expert import gate_certified_experts
 from tests.gates.privorl import (
     gate_certified_autoregressive,
+    gate_certified_steps,
     gate_certified_trajectories,
     gate_certified_transitions,
 )
@@ -27,6 +28,7 @@ GATES: dict[str, tuple[Gate, Callable[[Path], DatasetStore]]] = {
     "privorl_n": (gate_certified_transitions, tiny.tiny_store),
     "privorl_ar": (gate_certified_autoregressive, tiny.tiny_store),
     "privorl_j": (gate_certified_trajectories, walks.walk_store),
+    "privorl_ar_j": (gate_certified_steps, walks.walk_store),
     "expert": (gate_certified_experts, crowd.crowd_store),
 }
 CASES: dict[str, tuple[Plant, str]] = {
@@ -46,6 +48,7 @@ SEEN = [
     *(("privorl_n", name) for name in CASES),
     *(("expert", name) for name in CASES),
     ("privorl_ar", "clip x 2"),
+    ("privorl_ar_j", "clip x 2"),
     ("privorl_j", "clip x 2"),
     *(("privorl_j", name) for name in COUPLED),
 ]

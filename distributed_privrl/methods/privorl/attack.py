@@ -30,7 +30,10 @@ from distributed_privrl.methods.privorl.network import RowSynthesizer, Synthesiz
 from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
-from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
+from distributed_privrl.methods.privorl.trajectory_config import (
+    StepModelConfig,
+    TrajectoriesConfig,
+)
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import count_units
@@ -42,6 +45,8 @@ from distributed_privrl.rounds.parameters import FlatParameters
 NOISE_QUANTILES = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
 """Standard normal values whose noise levels are tried: where training draws most of its own."""
 DRAWS = 8
+LIKELIHOOD = "negative log-likelihood"
+NOTHING_DRAWN = torch.zeros(1, 1, 0)
 _BATCH_NUMBERS = 2**16
 
 Learned = Callable[[Transitions], tuple[NDArray[np.float32], NDArray[np.int64]]]
@@ -172,13 +177,13 @@ def open_likelihood_attack(config: PrivorlArConfig, context: RunContext) -> Mode
         context,
         row_synthesizer(config, context.store, encoder),
         partial(_proper_rows, encoder),
-        ["negative log-likelihood"],
-        draws=torch.zeros(1, 1, 0),
+        [LIKELIHOOD],
+        draws=NOTHING_DRAWN,
     )
 
 
 def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> ModelAttack:
-    """Return the attack on a finished run of PrivORL-j: each fragment has a loss.
+    """Return the attack on a finished run over trajectories: each fragment has a loss.
 
     Args:
         config: of the run.
@@ -190,17 +195,15 @@ def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> M
 
     Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
     """
-    synthesizer = fragment_synthesizer(config, _encoder(config, context))
-    ddpm = config.model.ddpm()
-    steps = ddpm.training_timestep(torch.tensor(NOISE_QUANTILES))
+    synthesizer = fragment_synthesizer(config, context.store, _encoder(config, context))
     most = config.training.max_fragments_per_unit
-    return _opened(
-        config,
-        context,
-        synthesizer,
-        partial(first_fragments, synthesizer.fragments, most),
-        [f"diffusion step {step} of {ddpm.steps}" for step in steps.tolist()],
-    )
+    learned = partial(first_fragments, synthesizer.fragments, most)
+    if isinstance(config.model, StepModelConfig):
+        return _opened(config, context, synthesizer, learned, [LIKELIHOOD], draws=NOTHING_DRAWN)
+    ddpm = config.model.ddpm()
+    steps = ddpm.training_timestep(torch.tensor(NOISE_QUANTILES)).tolist()
+    settings = [f"diffusion step {step} of {ddpm.steps}" for step in steps]
+    return _opened(config, context, synthesizer, learned, settings)
 
 
 def _opened(

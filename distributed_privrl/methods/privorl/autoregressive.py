@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,8 +16,12 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.binning import row_bins
-from distributed_privrl.methods.privorl.config import AutoregressiveConfig, PrivorlArConfig
+from distributed_privrl.methods.privorl.binning import public_bins
+from distributed_privrl.methods.privorl.config import (
+    AutoregressiveConfig,
+    DrawingConfig,
+    PrivorlArConfig,
+)
 from distributed_privrl.methods.privorl.network import initial_weights
 from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
 from distributed_privrl.methods.privorl.sampling import read_chunks
@@ -27,10 +30,7 @@ from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.edm import chunk_count
 from distributed_privrl.models.row_bins import RowBins
 from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
-from distributed_privrl.rounds.encoders import bounds_source
 from distributed_privrl.rounds.plan import RoundPlan
-
-_ROWS_FOR_QUANTILES = 100_000
 
 
 class LikelihoodLoss:
@@ -40,7 +40,7 @@ class LikelihoodLoss:
 
     def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
         """Return the losses ``(M,)`` of rows ``(M, D)``; ``draws`` is ``(M, 0)``."""
-        losses: Tensor = module(rows)
+        losses: Tensor = module(rows).sum(dim=-1)
         return losses
 
 
@@ -79,14 +79,14 @@ class AutoregressiveSynthesizer:
         self, network: nn.Module, given: Tensor, *, steps: int, generator: torch.Generator
     ) -> Tensor:
         """Return samples, as many as ``given`` has rows; they are cheap, whatever ``steps`` is."""
-        return drawn(network, len(given), generator)
+        return autoregressive(network).draw(len(given), generator=generator)
 
 
-def drawn(network: nn.Module, rows: int, generator: torch.Generator) -> Tensor:
-    """Return rows ``(M, D)`` drawn from an `AutoregressiveNetwork`."""
+def autoregressive(network: nn.Module) -> AutoregressiveNetwork:
+    """Return ``network`` as what it must be to be drawn from."""
     if not isinstance(network, AutoregressiveNetwork):
         raise TypeError(f"rows are drawn from an AutoregressiveNetwork, not {type(network)}")
-    return network.draw(rows, generator=generator)
+    return network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +95,23 @@ class AutoregressiveDrawer:
 
     Args:
         rows: of all chunks together.
-        chunk_rows: rows of a chunk.
+        config: of the drawing.
     """
 
     rows: int
-    chunk_rows: int
+    config: DrawingConfig
 
     @property
     def count(self) -> int:
         """The number of chunks."""
-        return chunk_count(rows=self.rows, chunk_rows=self.chunk_rows)
+        return chunk_count(rows=self.rows, chunk_rows=self.config.chunk_rows)
 
     def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
         """Return the rows of chunk ``index``."""
         generator = torch.Generator(device).manual_seed(streams.integer(f"chunk/{index}"))
-        return drawn(network, min(self.chunk_rows, self.rows - index * self.chunk_rows), generator)
+        size = self.config.chunk_rows
+        rows = min(size, self.rows - index * size)
+        return autoregressive(network).draw(rows, generator=generator, floor=self.config.floor)
 
 
 def plan_autoregressive(config: PrivorlArConfig) -> RoundPlan:
@@ -135,25 +137,12 @@ def row_synthesizer(
         store: datasets; the public ones are read.
         encoder: of the rows.
     """
-    rows = TransitionRows(encoder=encoder.to_json())
-    share = max(1, len(config.data.public))
-    public = [np.empty((0, encoder.width), np.float32)]
-    for dataset in config.data.public:
-        found = rows.public(store, dataset)
-        public.append(found[:: max(1, len(found) * share // _ROWS_FOR_QUANTILES)])
-    bins = row_bins(
-        encoder,
-        np.concatenate(public),
-        count=config.model.bins,
-        declared=bounds_source(config.data) != "public",
-    )
+    bins = public_bins(config.data, store, encoder, count=config.model.bins)
     return AutoregressiveSynthesizer(model=config.model, bins=bins)
 
 
 def _parts(config: PrivorlArConfig, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
-    drawer = AutoregressiveDrawer(
-        rows=config.output.size, chunk_rows=config.training.sampling.chunk_rows
-    )
+    drawer = AutoregressiveDrawer(rows=config.output.size, config=config.training.sampling)
 
     def decoded(folder: Path) -> Iterator[Transitions]:
         return (encoder.decode(rows) for rows in read_chunks(folder, drawer.count))

@@ -7,15 +7,41 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from distributed_privrl.core.config import DataConfig
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.spaces import box_bounds, components
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.models.row_bins import RowBins, Variable
+from distributed_privrl.rounds.encoders import bounds_source
 
 _WIDER = 0.25
 """Share of the public range that bins go beyond it on each side."""
 _NEAR = 4.0
 """A space's bounds stand for the range where they are at most so many public ranges apart."""
 _CLOSEST = 1e-5
+_ROWS_FOR_QUANTILES = 100_000
+
+
+def public_bins(
+    data: DataConfig, store: DatasetStore, encoder: TransitionEncoder, *, count: int
+) -> RowBins:
+    """Return the variables of a run's transitions; see `row_bins`.
+
+    Args:
+        data: of the run.
+        store: datasets; about 100,000 rows of the public ones are looked at.
+        encoder: of the transitions.
+        count: bins of a number.
+
+    Privacy: as `row_bins`.
+    """
+    public = [np.empty((0, encoder.width), np.float32)]
+    for dataset in data.public:
+        chunks = store.iter_transitions(dataset, unit="transition")
+        rows = np.concatenate([encoder.encode(chunk).rows for chunk in chunks])
+        public.append(rows[:: max(1, len(rows) * len(data.public) // _ROWS_FOR_QUANTILES)])
+    declared = bounds_source(data) != "public"
+    return row_bins(encoder, np.concatenate(public), count=count, declared=declared)
 
 
 def row_bins(

@@ -126,6 +126,10 @@ class SamplingConfig(PrecisionConfig):
 class DrawingConfig(StrictModel):
     """Drawing the release from the autoregressive model."""
 
+    floor: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.01,
+        description="categories less likely than this share of the likeliest are not drawn",
+    )
     chunk_rows: PositiveInt = Field(default=4096, description="rows drawn at once")
 
 

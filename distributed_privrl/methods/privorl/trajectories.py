@@ -19,15 +19,23 @@ from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
+from distributed_privrl.methods.privorl.binning import public_bins
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
 from distributed_privrl.methods.privorl.sampling import read_chunks
+from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
     SeamErrors,
     TrajectoryDrawer,
     decode_trajectories,
 )
-from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
+from distributed_privrl.methods.privorl.trajectory_config import (
+    StepModelConfig,
+    StepRolloutConfig,
+    StitchingConfig,
+    TrajectoriesConfig,
+)
+from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTrajectories
 from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.worker import StoredFragments
@@ -87,7 +95,7 @@ def run_trajectories(config: TrajectoriesConfig, context: RunContext) -> MethodR
             raise ConfigError(
                 f"{dataset} holds independent transitions: {config.method} needs trajectories"
             )
-    return run_privorl(config, context, partial(_parts, config))
+    return run_privorl(config, context, partial(_parts, config, context.store))
 
 
 def _longest(config: TrajectoriesConfig) -> int:
@@ -117,22 +125,50 @@ def _longest(config: TrajectoriesConfig) -> int:
 
 
 def fragment_synthesizer(
-    config: TrajectoriesConfig, transitions: TransitionEncoder
-) -> FragmentSynthesizer:
-    """Return the run's model of fragments, whose steps ``transitions`` encodes."""
+    config: TrajectoriesConfig, store: DatasetStore, transitions: TransitionEncoder
+) -> FragmentSynthesizer | StepSynthesizer:
+    """Return the run's model of fragments.
+
+    Args:
+        config: of the run.
+        store: datasets; public ones are read for the bins of steps.
+        transitions: encodes a step.
+    """
     encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=_longest(config))
-    return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
+    if not isinstance(config.model, StepModelConfig):
+        return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
+    row = public_bins(config.data, store, transitions, count=config.model.bins)
+    truncated = Variable(start=row.width, kind="level", marks=(-1.0, 1.0))
+    bins = RowBins((*row.variables, truncated))
+    return StepSynthesizer(model=config.model, encoder=encoder.to_json(), bins=bins)
 
 
-def _parts(config: TrajectoriesConfig, transitions: TransitionEncoder) -> Parts:
-    synthesizer = fragment_synthesizer(config, transitions)
-    encoder = synthesizer.fragments
-    drawer = TrajectoryDrawer(
+def _drawer(
+    config: TrajectoriesConfig, synthesizer: FragmentSynthesizer | StepSynthesizer
+) -> TrajectoryDrawer | StepDrawer:
+    sampling, longest = config.training.sampling, _longest(config)
+    if isinstance(synthesizer, StepSynthesizer):
+        assert isinstance(sampling, StepRolloutConfig)
+        return StepDrawer(
+            synthesizer=synthesizer,
+            trajectories=config.output.size,
+            config=sampling,
+            max_length=longest,
+        )
+    assert isinstance(sampling, StitchingConfig)
+    return TrajectoryDrawer(
         synthesizer=synthesizer,
-        config=config.training.sampling,
+        config=sampling,
         trajectories=config.output.size,
-        max_length=_longest(config),
+        max_length=longest,
     )
+
+
+def _parts(
+    config: TrajectoriesConfig, store: DatasetStore, transitions: TransitionEncoder
+) -> Parts:
+    synthesizer = fragment_synthesizer(config, store, transitions)
+    encoder, drawer = synthesizer.fragments, _drawer(config, synthesizer)
 
     def decoded(folder: Path) -> Iterator[Trajectories]:
         return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))

@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from distributed_privrl.core.config import OutputConfig, PositiveInt
+from distributed_privrl.core.config import OutputConfig, PositiveInt, StrictModel
 from distributed_privrl.data.trajectories import TRAJECTORY
 from distributed_privrl.methods.privorl.config import (
+    AutoregressiveConfig,
     CodingConfig,
     PrecisionConfig,
     PretrainingConfig,
@@ -60,6 +61,14 @@ class UNetConfig(FragmentModelConfig):
     depth: PositiveInt = Field(default=3, description="number of levels")
 
 
+class StepModelConfig(AutoregressiveConfig):
+    """Bins and factors of a step, given the step before it."""
+
+    horizon: Literal[8, 16, 32, 64, 128] = Field(
+        default=32, description="steps whose losses are one row (H); changes no step's"
+    )
+
+
 class FragmentPretrainingConfig(PretrainingConfig):
     """Pre-training on public fragments (paper 000, algorithm 2, lines 3 to 17)."""
 
@@ -69,7 +78,18 @@ class FragmentPretrainingConfig(PretrainingConfig):
     batch_size: PositiveInt = Field(default=64, description="public rows a step (B)")
 
 
-class StitchingConfig(PrecisionConfig):
+class RolloutConfig(StrictModel):
+    """Drawing whole trajectories, step after step."""
+
+    max_length: PositiveInt | None = Field(
+        default=None,
+        description="steps of a synthetic trajectory at most (default: data.max_length, if a"
+        " trajectory is the unit)",
+    )
+    chunk_trajectories: PositiveInt = Field(default=1024, description="trajectories drawn at once")
+
+
+class StitchingConfig(PrecisionConfig, RolloutConfig):
     """Sampling of whole trajectories, fragment after fragment."""
 
     steps: PositiveInt | None = Field(
@@ -78,16 +98,11 @@ class StitchingConfig(PrecisionConfig):
     stochasticity: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="fresh noise: 0 is DDIM, 1 the ancestral sampler"
     )
-    max_length: PositiveInt | None = Field(
-        default=None,
-        description="steps of a synthetic trajectory at most (default: data.max_length, if a"
-        " trajectory is the unit)",
-    )
     chunk_trajectories: PositiveInt = Field(default=256, description="trajectories drawn at once")
 
 
-class PrivorlJTraining(PrivorlTraining):
-    """Pre-training, private rounds over trajectories, stitched sampling."""
+class TrajectoriesTraining(PrivorlTraining):
+    """Pre-training, private rounds over trajectories, sampling."""
 
     rounds: PositiveInt = Field(default=500, description="private rounds (T)")
     expected_batch_size: PositiveInt = Field(
@@ -103,7 +118,29 @@ class PrivorlJTraining(PrivorlTraining):
         learning_rate=1e-3, schedule="cosine", ema_decay=0.98
     )
     pretraining: FragmentPretrainingConfig = FragmentPretrainingConfig()
+    sampling: RolloutConfig
+
+
+class PrivorlJTraining(TrajectoriesTraining):
+    """The same with stitched sampling."""
+
     sampling: StitchingConfig = StitchingConfig()
+
+
+class StepRolloutConfig(RolloutConfig):
+    """The same for the autoregressive model."""
+
+    floor: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.01,
+        description="categories less likely than this share of the likeliest are not drawn",
+    )
+
+
+class PrivorlArJTraining(TrajectoriesTraining):
+    """The same with trajectories drawn step after step."""
+
+    pretraining: FragmentPretrainingConfig = FragmentPretrainingConfig(curiosity_rate=0.0)
+    sampling: StepRolloutConfig = StepRolloutConfig()
 
 
 class TrajectoryOutputConfig(OutputConfig):
@@ -118,10 +155,10 @@ class TrajectoryOutputConfig(OutputConfig):
 
 
 class TrajectoriesConfig(PrivorlConfig):
-    """What both networks have: private synthetic trajectories."""
+    """What all models have: private synthetic trajectories."""
 
-    model: TransformerConfig | UNetConfig
-    training: PrivorlJTraining = PrivorlJTraining()
+    model: TransformerConfig | UNetConfig | StepModelConfig
+    training: TrajectoriesTraining
     output: TrajectoryOutputConfig
 
     @property
@@ -140,6 +177,7 @@ class PrivorlJConfig(TrajectoriesConfig):
 
     method: Literal["privorl_j"] = "privorl_j"
     model: TransformerConfig = TransformerConfig()
+    training: PrivorlJTraining = PrivorlJTraining()
 
 
 class PrivorlJUNetConfig(TrajectoriesConfig):
@@ -147,3 +185,12 @@ class PrivorlJUNetConfig(TrajectoriesConfig):
 
     method: Literal["privorl_j_unet"] = "privorl_j_unet"
     model: UNetConfig = UNetConfig()
+    training: PrivorlJTraining = PrivorlJTraining()
+
+
+class PrivorlArJConfig(TrajectoriesConfig):
+    """PrivORL-AR-j: whole trajectories from an autoregressive model of steps."""
+
+    method: Literal["privorl_ar_j"] = "privorl_ar_j"
+    model: StepModelConfig = StepModelConfig()
+    training: PrivorlArJTraining = PrivorlArJTraining()

@@ -1,0 +1,254 @@
+"""Trajectories from an autoregressive model of steps, each given the step before it.
+
+The path is that of paper 000, algorithm 2 (fragments of whole trajectories, one vector a unit); the
+model is not the paper's diffusion. A step begins where the one before it led to, so that only an
+episode's first observation is drawn, and nothing has to be stitched.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.fragments import END_BITS, FragmentEncoder, FragmentLayout
+from distributed_privrl.methods.privorl.autoregressive import autoregressive
+from distributed_privrl.methods.privorl.network import initial_weights
+from distributed_privrl.methods.privorl.trajectory_config import StepModelConfig, StepRolloutConfig
+from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+from distributed_privrl.models.edm import chunk_count
+from distributed_privrl.models.row_bins import RowBins
+
+_CONTEXT = 2
+"""Numbers of the context beside the step before: whether there is none, and the clock."""
+_FAR = 3.0
+"""Standardised numbers of the step before are shown up to here, as -1 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLoss:
+    """The negative log-likelihood of each fragment's own steps, over its horizon, in nats.
+
+    Steps after an end do not count; an observation counts at an episode's first step alone, because
+    every other one is where the step before led to.
+
+    Args:
+        layout: where the parts of a fragment lie in its row.
+        observations: variables of an observation, the first of a step.
+        tick: what a step adds to the clock.
+    """
+
+    layout: FragmentLayout
+    observations: int
+    tick: float
+
+    @property
+    def draw_count(self) -> int:
+        """Nothing is drawn for it."""
+        return 0
+
+    def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
+        """Return the losses ``(M,)`` of rows ``(M, W)``; ``draws`` is ``(M, 0)``."""
+        condition, steps, _ = self.layout.split(rows)
+        before = torch.cat((condition.unsqueeze(1), steps[:, :-1]), dim=1)
+        linked = (condition != 0).any(dim=1)
+        first = torch.zeros(steps.shape[:2], dtype=rows.dtype, device=rows.device)
+        first[:, 0] = (~linked).to(rows.dtype)
+        passed = torch.arange(self.layout.horizon, dtype=rows.dtype, device=rows.device)
+        start = torch.where(linked, condition[:, -1], -1.0)
+        clock = (start[:, None] + self.tick * passed).clamp(max=1.0)
+        losses = module(steps, step_context(before, first, clock))
+        ends = (steps[..., -END_BITS:] > 0).any(dim=-1)
+        live = 1 - torch.nn.functional.pad(ends, (1, -1)).to(rows.dtype).cummax(dim=1).values
+        counted = losses[..., self.observations :].sum(dim=-1)
+        counted = counted + first * losses[..., : self.observations].sum(dim=-1)
+        mean: Tensor = (live * counted).sum(dim=1) / self.layout.horizon
+        return mean
+
+
+def step_context(before: Tensor, first: Tensor, clock: Tensor) -> Tensor:
+    """Return what networks are shown beside a step's own columns, ``(..., S + 1)``.
+
+    Args:
+        before: the step before, or anything at an episode's first step, ``(..., S)``.
+        first: 1 at an episode's first step, 0 elsewhere, ``(...)``.
+        clock: how much of the time limit has passed, from -1 to 1, ``(...)``.
+    """
+    shown = before[..., :-1].clamp(-_FAR, _FAR) / _FAR * (1 - first).unsqueeze(-1)
+    return torch.cat((shown, first.unsqueeze(-1), clock.unsqueeze(-1)), dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSynthesizer:
+    """Fragments of H steps as a chain of steps; see `network.Synthesizer`.
+
+    Args:
+        model: its configuration.
+        encoder: JSON of the `FragmentEncoder`.
+        bins: the variables of a step.
+    """
+
+    model: StepModelConfig
+    encoder: str
+    bins: RowBins
+
+    @cached_property
+    def fragments(self) -> FragmentEncoder:
+        """Cuts and encodes trajectories."""
+        return FragmentEncoder.from_json(self.encoder)
+
+    @property
+    def row_width(self) -> int:
+        """Numbers in a fragment's row (W)."""
+        return self.fragments.width
+
+    @property
+    def tick(self) -> float:
+        """What a step adds to the clock."""
+        limit = self.fragments.time_limit
+        return 0.0 if limit is None else 2 / limit
+
+    @property
+    def row_loss(self) -> StepLoss:
+        """The negative log-likelihood."""
+        block = self.fragments.transitions.layout.blocks["observation"]
+        count = sum(one.stop <= block.stop for one in self.bins.variables)
+        return StepLoss(layout=self.fragments.layout, observations=count, tick=self.tick)
+
+    def build(self, seed: int) -> AutoregressiveNetwork:
+        """Return a fresh network."""
+        return AutoregressiveNetwork(
+            self.bins,
+            hidden=self.model.hidden,
+            column_frequencies=self.model.column_frequencies,
+            context=self.fragments.step_width - 1 + _CONTEXT,
+            generator=initial_weights(seed),
+        )
+
+    def draft(
+        self, network: nn.Module, given: Tensor, *, steps: int, generator: torch.Generator
+    ) -> Tensor:
+        """Return samples after the linking steps of the fragments in ``given``.
+
+        They are cheap, whatever ``steps`` is.
+        """
+        condition, _, mask = self.fragments.layout.split(given)
+        linked = (condition != 0).any(dim=1)
+        passed = torch.where(linked, (condition[:, -1] + 1) / max(self.tick, 1e-9), 0.0)
+        drawn = torch.zeros(len(given), *mask.shape[1:], self.fragments.step_width)
+        before, done = condition.cpu(), torch.zeros(len(given), dtype=torch.bool)
+        for step in range(self.model.horizon):
+            own = self.step(network, before, linked | (step > 0), passed + step, generator)
+            own[done, :-END_BITS] = 0.0
+            own[done, -END_BITS:] = before[done, -END_BITS:]
+            drawn[:, step] = own
+            done = done | (own[:, -END_BITS:] > 0).any(dim=1)
+            before = own
+        ones = torch.ones_like(mask)
+        return torch.cat((condition, drawn.flatten(1).to(condition), ones), dim=1)
+
+    def step(
+        self,
+        network: nn.Module,
+        before: Tensor,
+        linked: Tensor,
+        passed: Tensor,
+        generator: torch.Generator,
+        *,
+        floor: float = 0.0,
+    ) -> Tensor:
+        """Return the next encoded step of each trajectory ``(N, S)``, on the CPU.
+
+        Args:
+            network: as built, with the trained parameters.
+            before: the step before ``(N, S)``; not looked at where there is none.
+            linked: whether there is one ``(N,)``.
+            passed: steps of the trajectory so far ``(N,)``.
+            generator: public, on the network's device.
+            floor: see `AutoregressiveNetwork.draw`.
+        """
+        made = autoregressive(network)
+        device = generator.device
+        drawn = torch.zeros(before.shape)
+        for chosen, follows in ((linked, True), (~linked, False)):
+            places = torch.nonzero(chosen.cpu())[:, 0]
+            if not len(places):
+                continue
+            first = torch.full((len(places),), 0.0 if follows else 1.0, device=device)
+            clock = (self.tick * passed[chosen].float() - 1).clamp(max=1.0).to(device)
+            context = step_context(before[places].to(device), first, clock)
+            given = self._begun(before[places]).to(device) if follows else None
+            own = made.draw(
+                len(places), generator=generator, floor=floor, context=context, given=given
+            )
+            drawn[places] = own.cpu()
+        return drawn
+
+    def _begun(self, before: Tensor) -> Tensor:
+        """Return the encoded observation that each step led to ``(N, O)``."""
+        encoder = self.fragments
+        decoded, _ = encoder.decode_steps(before.cpu().numpy())
+        moved = replace(decoded, observations=decoded.next_observations)
+        rows = encoder.transitions.encode(moved).rows
+        return torch.from_numpy(rows[:, encoder.transitions.layout.blocks["observation"]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDrawer:
+    """Draws whole trajectories, all of a chunk step by step; see `sampling.ChunkDrawer`.
+
+    Args:
+        synthesizer: of the steps.
+        trajectories: of all chunks together.
+        config: of the drawing.
+        max_length: steps of a trajectory at most; one that is cut there is marked truncated.
+    """
+
+    synthesizer: StepSynthesizer
+    trajectories: int
+    config: StepRolloutConfig
+    max_length: int
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        return chunk_count(rows=self.trajectories, chunk_rows=self.config.chunk_trajectories)
+
+    def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
+        """Return the encoded steps ``(sum T, S)`` of chunk ``index``."""
+        size = self.config.chunk_trajectories
+        count = min(size, self.trajectories - index * size)
+        generator = torch.Generator(device).manual_seed(streams.integer(f"chunk/{index}"))
+        before = torch.zeros(count, self.synthesizer.fragments.step_width)
+        live, parts = np.arange(count), []
+        for passed in range(self.max_length):
+            steps = self.synthesizer.step(
+                network,
+                before,
+                torch.full((len(live),), passed > 0),
+                torch.full((len(live),), passed),
+                generator,
+                floor=self.config.floor,
+            )
+            ended = _settled_ends(steps, last=passed + 1 == self.max_length)
+            parts.append((live, steps.numpy()))
+            live, before = live[~ended], steps[torch.from_numpy(~ended)]
+            if not len(live):
+                break
+        owners = np.concatenate([own for own, _ in parts])
+        drawn = np.concatenate([steps for _, steps in parts])
+        return torch.from_numpy(drawn[np.argsort(owners, kind="stable")])
+
+
+def _settled_ends(steps: Tensor, *, last: bool) -> NDArray[np.bool_]:
+    """Return which steps end their trajectory; at the ``last`` one all do, in place."""
+    bits = steps[:, -END_BITS:]
+    both = (bits > 0).all(dim=1)
+    bits[both, -1] = -1.0  # what terminates is not cut as well
+    if last:
+        bits[bits[:, 0] <= 0, -1] = 1.0
+    ended: NDArray[np.bool_] = (bits > 0).any(dim=1).numpy()
+    return ended

@@ -1,0 +1,205 @@
+"""PrivORL-AR-j: the loss of a fragment's own steps, rollouts whose steps join, a whole run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.fragments import END_BITS
+from distributed_privrl.data.trajectories import TRAJECTORY
+from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.step_model import (
+    StepDrawer,
+    StepSynthesizer,
+    _settled_ends,
+    step_context,
+)
+from distributed_privrl.methods.privorl.stitching import SeamErrors, decode_trajectories
+from distributed_privrl.methods.privorl.trajectories import FragmentRows, fragment_synthesizer
+from distributed_privrl.methods.privorl.trajectory_config import StepRolloutConfig
+from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+from tests.methods.walks import PUBLIC, ar_config, walk_store, walks
+
+
+@pytest.fixture(scope="module")
+def synthesizer(tmp_path_factory: pytest.TempPathFactory) -> StepSynthesizer:
+    store = walk_store(tmp_path_factory.mktemp("walks"))
+    settings = ar_config()
+    made = fragment_synthesizer(settings, store, public_encoder(settings, store))
+    assert isinstance(made, StepSynthesizer)
+    return made
+
+
+def encoded(synthesizer: StepSynthesizer, count: int = 20) -> torch.Tensor:
+    found = synthesizer.fragments.encode(walks(count, seed=5))
+    assert found.valid.all()
+    return torch.from_numpy(found.rows)
+
+
+def parts(
+    synthesizer: StepSynthesizer, rows: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    condition, steps, mask = synthesizer.fragments.layout.split(rows)
+    return condition, steps, mask
+
+
+def by_hand(
+    synthesizer: StepSynthesizer, network: AutoregressiveNetwork, row: torch.Tensor
+) -> float:
+    """Walk through a fragment, one step after the other."""
+    (condition,), (steps,), _ = parts(synthesizer, row[None])
+    linked = bool((condition != 0).any())
+    clock = float(condition[-1]) if linked else -1.0
+    before, total = condition, 0.0
+    for position, step in enumerate(steps):
+        first = torch.tensor([0.0 if linked or position else 1.0])
+        now = torch.tensor([min(1.0, clock + position * synthesizer.tick)])
+        losses = network(step[None], step_context(before[None], first, now))[0]
+        total += float(losses.sum() if first else losses[2:].sum())
+        if (step[-END_BITS:] > 0).any():
+            break
+        before = step
+    return total / len(steps)
+
+
+def test_a_fragment_s_loss_is_that_of_its_own_steps(synthesizer: StepSynthesizer) -> None:
+    network, rows = synthesizer.build(0), encoded(synthesizer)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(3)
+        found = synthesizer.row_loss(network, rows, torch.zeros(len(rows), 0))
+        expected = [by_hand(synthesizer, network, row) for row in rows]
+    linked = (rows[:, : synthesizer.fragments.step_width] != 0).any(dim=1)
+    assert 0 < linked.sum() < len(rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_steps_after_an_end_change_nothing(synthesizer: StepSynthesizer) -> None:
+    network, rows = synthesizer.build(0), encoded(synthesizer)
+    _, steps, _ = parts(synthesizer, rows)
+    ends = (steps[..., -END_BITS:] > 0).any(dim=-1)
+    after = torch.nn.functional.pad(ends, (1, -1)).cummax(dim=1).values
+    assert after.any()
+    before = synthesizer.row_loss(network, rows, torch.zeros(len(rows), 0))
+    steps[after] = 0.3
+    assert torch.equal(synthesizer.row_loss(network, rows, torch.zeros(len(rows), 0)), before)
+
+
+def test_fragments_do_not_meet(synthesizer: StepSynthesizer) -> None:
+    network, rows = synthesizer.build(0), encoded(synthesizer)
+    alone = torch.cat([synthesizer.row_loss(network, row[None], torch.zeros(1, 0)) for row in rows])
+    together = synthesizer.row_loss(network, rows, torch.zeros(len(rows), 0))
+    torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-6)
+
+
+def drawn(synthesizer: StepSynthesizer, network: AutoregressiveNetwork) -> torch.Tensor:
+    drawer = StepDrawer(
+        synthesizer=synthesizer,
+        trajectories=25,
+        config=StepRolloutConfig(chunk_trajectories=20),
+        max_length=17,
+    )
+    assert drawer.count == 2
+    chunks = [drawer.draw(network, index, streams=Streams(3), device="cpu") for index in range(2)]
+    again = drawer.draw(network, 1, streams=Streams(3), device="cpu")
+    assert torch.equal(chunks[1], again)
+    return torch.cat(chunks)
+
+
+def test_rollouts_join_and_end_once(synthesizer: StepSynthesizer) -> None:
+    encoder = synthesizer.fragments
+    steps = drawn(synthesizer, synthesizer.build(0)).numpy()
+    found = decode_trajectories(encoder, steps)
+    assert len(found) == 25
+    assert len(set(found.lengths)) > 2
+    assert found.lengths.max() <= 17
+    last = found.offsets[1:] - 1
+    assert (found.terminated | found.truncated)[last].all()
+    assert (found.terminated | found.truncated).sum() == 25
+    assert not (found.terminated & found.truncated).any()
+    errors = SeamErrors.none()
+    errors.add(encoder, steps)
+    facts = errors.facts()
+    assert facts["inside"] is not None
+    assert facts["inside"] < 1e-6 < (facts["of_a_step"] or 0)
+
+
+def test_a_step_that_terminates_is_not_cut_as_well() -> None:
+    steps = torch.tensor([[0.0, 1, 1], [0, -1, 1], [0, 1, -1], [0, -1, -1]])
+    assert _settled_ends(steps, last=False).tolist() == [True, True, True, False]
+    assert steps[:, 1:].tolist() == [[1, -1], [-1, 1], [1, -1], [-1, -1]]
+    assert _settled_ends(steps, last=True).all()
+    assert steps[3, 1:].tolist() == [-1, 1]
+
+
+def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
+    """Speed is kept, the side too, and a walk ends beyond 1 or at the time limit."""
+    store = walk_store(tmp_path / "walks", public=400)
+    training = {
+        "rounds": 1,
+        "expected_batch_size": 1,
+        "max_fragments_per_unit": 3,
+        "pretraining": {
+            "steps": 700,
+            "batch_size": 64,
+            "optimiser": {"learning_rate": 1e-2, "ema_decay": 0.9},
+        },
+    }
+    settings = ar_config(model={"horizon": 8, "bins": 32, "hidden": [32, 32]}, training=training)
+    made = fragment_synthesizer(settings, store, public_encoder(settings, store))
+    assert isinstance(made, StepSynthesizer)
+    trainer = Pretrainer(
+        PretrainerSpec(
+            run_id="run",
+            root=str(store.root),
+            public=(PUBLIC,),
+            rows=FragmentRows(encoder=made.encoder, max_fragments_per_unit=3),
+            synthesizer=made,
+            config=settings.training.pretraining,
+            seed=0,
+            checkpoint=tmp_path / "pretrained.safetensors",
+        )
+    )
+    trainer.advance(700)
+    network = trainer._network
+    assert isinstance(network, AutoregressiveNetwork)
+    drawer = StepDrawer(
+        synthesizer=made, trajectories=200, config=StepRolloutConfig(), max_length=24
+    )
+    steps = drawer.draw(network, 0, streams=Streams(0), device="cpu").numpy()
+    found = decode_trajectories(made.fragments, steps)
+    real = store.read_trajectories(PUBLIC)
+    assert found.lengths.mean() == pytest.approx(real.lengths.mean(), rel=0.3)
+    rows = found.transitions(TRAJECTORY)
+    moved = rows.next_observations[:, 0] - rows.observations[:, 0]
+    speed = rows.observations[:, 1] * np.sign(rows.actions[:, 0])
+    assert np.corrcoef(moved, speed)[0, 1] > 0.9
+    beyond = np.abs(rows.next_observations[rows.terminated, 0])
+    assert np.mean(beyond > 0.9) > 0.8
+    assert found.terminated.sum() / 200 == pytest.approx(real.terminated.sum() / 400, abs=0.2)
+
+
+def test_drafts_follow_their_conditions_and_stay_ended(synthesizer: StepSynthesizer) -> None:
+    network, given = synthesizer.build(0), encoded(synthesizer)
+    made = synthesizer.draft(network, given, steps=3, generator=torch.Generator().manual_seed(0))
+    assert made.shape == given.shape
+    condition, steps, _ = parts(synthesizer, made)
+    assert torch.equal(condition, parts(synthesizer, given)[0])
+    bits = (steps[..., -END_BITS:] > 0).any(dim=-1)
+    assert torch.equal(bits, bits.cummax(dim=1).values)
+    assert bits.any()
+    with pytest.raises(TypeError, match="AutoregressiveNetwork"):
+        synthesizer.draft(
+            torch.nn.Linear(1, 1), given, steps=3, generator=torch.Generator().manual_seed(0)
+        )
+
+
+def test_public_rows_are_fragments_of_public_trajectories(
+    synthesizer: StepSynthesizer, tmp_path: Path
+) -> None:
+    store = walk_store(tmp_path)
+    rows = FragmentRows(encoder=synthesizer.encoder, max_fragments_per_unit=3)
+    assert rows.public(store, PUBLIC).shape[1] == synthesizer.row_width
