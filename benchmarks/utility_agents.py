@@ -55,7 +55,7 @@ TASKS: Mapping[str, Task] = {
         recipe="maze2d-umaze",
         steps=1_000_000,
         trainers=("iql", "rllib_iql"),
-        agent_steps=20_000,
+        agent_steps=10_000,
         options={"iql": FAST_IQL},
     ),
     "pendulum": Task(
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{NAME}")
     parser.add_argument("--scale", choices=("cpu", "quick"), default="cpu")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=tuple(TASKS))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--save", action="store_true")

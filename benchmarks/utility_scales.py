@@ -89,7 +89,7 @@ _AR_CPU = {
         "micro_batch_rows": 512,
         "block_rounds": 50,
         "spare": 50,
-        "optimiser": {"learning_rate": 1e-3, "schedule": "cosine"},
+        "optimiser": {"learning_rate": 3e-3, "schedule": "cosine"},
         "pretraining": {
             "steps": 4000,
             "batch_size": 1024,
