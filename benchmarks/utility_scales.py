@@ -184,6 +184,7 @@ _AR_J_CPU: Mapping[str, Any] = {
         "rounds": 100,
         "expected_batch_size": 2048,
         "max_fragments_per_unit": 8,
+        "all_fragments": False,
         "clip_norm": 1.0,
         "block_rounds": 10,
         "spare": 10,

@@ -29,8 +29,10 @@ def gate_certified_trajectories(folder: Path, store: DatasetStore) -> None:
 
 
 def gate_certified_steps(folder: Path, store: DatasetStore) -> None:
-    """A run of PrivORL-AR-j over ``store`` does what it certifies."""
-    _gate(folder, store, walks.ar_config(), all_rows=True)
+    """A run of PrivORL-AR-j over ``store``, with drawn fragments, does what it certifies."""
+    drawn = {"all_fragments": False, "noise_multiplicity": 2}
+    training = walks.ar_config().training.model_dump(mode="json") | drawn
+    _gate(folder, store, walks.ar_config(training=training), all_rows=False)
 
 
 def _gate(folder: Path, store: DatasetStore, config: PrivorlConfig, *, all_rows: bool) -> None:

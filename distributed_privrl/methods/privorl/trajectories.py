@@ -86,7 +86,7 @@ def run_trajectories(config: TrajectoriesConfig, context: RunContext) -> MethodR
 
     Privacy: the unit is a trajectory or the unit column's value. Its vector is the gradient of the
     mean loss over all its fragments (the first ``training.max_fragments_per_unit``, of its first
-    ``data.max_length`` steps), clipped once: however many there are, one unit adds one vector.
+    ``data.max_length`` steps), or over a few drawn ones, clipped once: however many there are, one unit adds one vector.
     Fragments are cut inside a trajectory, so that no other's depend on it.
     """
     _longest(config)
@@ -189,6 +189,6 @@ def _parts(
         release=lambda folder: SyntheticTrajectories(
             chunks=partial(decoded, folder), facts=partial(facts, folder)
         ),
-        all_rows=True,
+        all_rows=config.training.all_fragments,
         curiosity_rate=config.training.curiosity_rate,
     )

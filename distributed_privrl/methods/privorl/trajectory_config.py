@@ -114,6 +114,11 @@ class TrajectoriesTraining(PrivorlTraining):
     max_fragments_per_unit: PositiveInt = Field(
         default=32, description="public cap on the fragments of a unit; further ones are left out"
     )
+    all_fragments: bool = Field(
+        default=True,
+        description="every fragment of a unit counts in its vector; false: noise_multiplicity"
+        " drawn ones, which costs less",
+    )
     optimiser: OptimiserConfig = OptimiserConfig(
         learning_rate=1e-3, schedule="cosine", ema_decay=0.98
     )
