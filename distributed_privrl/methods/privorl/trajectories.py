@@ -86,8 +86,8 @@ def run_trajectories(config: TrajectoriesConfig, context: RunContext) -> MethodR
 
     Privacy: the unit is a trajectory or the unit column's value. Its vector is the gradient of the
     mean loss over all its fragments (the first ``training.max_fragments_per_unit``, of its first
-    ``data.max_length`` steps), or over a few drawn ones, clipped once: however many there are, one unit adds one vector.
-    Fragments are cut inside a trajectory, so that no other's depend on it.
+    ``data.max_length`` steps), or over a few drawn ones, clipped once: however many there are, one
+    unit adds one vector. Fragments are cut inside a trajectory: no other's depend on it.
     """
     _longest(config)
     for dataset in (config.data.sensitive, *config.data.public):
