@@ -92,13 +92,16 @@ class AgentTrial:
     def __init__(self, spec: TrialSpec) -> None:
         self._spec = spec
 
-    def run(self, told: Callable[[int], None] | None = None) -> dict[str, Any]:
+    def run(
+        self, told: Callable[[int], None] | None = None, *, quiet: bool = False
+    ) -> dict[str, Any]:
         """Return the agent's learning curve, with what it was trained with.
 
         Rows that are not proper (a number that is not finite, an unknown category) are left out.
 
         Args:
             told: called with the gradient steps taken, after each evaluation.
+            quiet: an error is the result; see `run_trials`.
 
         Raises:
             UnsafeError: the trainer shares its rows, and they may not leave.
@@ -106,8 +109,18 @@ class AgentTrial:
 
         Privacy: a trainer that hands its rows to other processes gets released and public ones
         alone; no noise is added and no event charged here. What an agent earns is shown as of the
-        rows that were looked at before, so others under the same id are refused.
+        rows that were looked at before, so others under the same id are refused. An executor may
+        keep the text of what an actor raises, which may quote rows: of rows that may not leave
+        nothing is raised.
         """
+        try:
+            return self._train(told)
+        except Exception as error:
+            if not quiet:
+                raise
+            return _failure(self._spec, error)
+
+    def _train(self, told: Callable[[int], None] | None) -> dict[str, Any]:
         spec = self._spec
         register()
         store = DatasetStore(Path(spec.root))
@@ -265,17 +278,24 @@ def _result(
     """Train one agent; ``ends``: an error that a user can put right is raised, not a result."""
     group = executor.start(AgentTrial, [spec], repeat_lost_calls=True)
     try:
-        shared = {} if told is None else {"told": told}
+        shared: dict[str, Any] = {} if told is None else {"told": told}
+        if not ends:
+            shared["quiet"] = True
         result: dict[str, Any] = group.call("run", shared)[0]
     except Exception as error:
         if ends and isinstance(error, PrivRLError) and type(error) is not WorkerLostError:
             raise
-        cause = getattr(error, "cause", None) or error  # an executor may wrap what was raised
-        reason = " ".join(str(cause).split())[:_LONGEST_REASON]
-        return {**spec.record(), "failed": type(cause).__name__, "reason": reason}
+        return _failure(spec, error)
     finally:
         group.close()
     return result
+
+
+def _failure(spec: TrialSpec, error: Exception) -> dict[str, Any]:
+    """Return the result of a trial that failed."""
+    cause = getattr(error, "cause", None) or error  # an executor may wrap what was raised
+    reason = " ".join(str(cause).split())[:_LONGEST_REASON]
+    return {**spec.record(), "failed": type(cause).__name__, "reason": reason}
 
 
 def _cell_path(kept: Path, spec: TrialSpec) -> Path:

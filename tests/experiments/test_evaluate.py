@@ -307,6 +307,44 @@ def test_nothing_is_said_of_rows_that_may_not_leave(store: DatasetStore, tmp_pat
     assert not any(is_timed(stage) for stage in told)
 
 
+@dataclass
+class Recording:
+    """An executor that keeps what its workers raise, as a cluster's records do."""
+
+    raised: list[Exception] = field(default_factory=list)
+
+    def start(self, *given: Any, **options: Any) -> Any:
+        group = LocalExecutor().start(*given, **options)
+        inner = group.call
+
+        def call(*given: Any, **options: Any) -> list[Any]:
+            try:
+                return inner(*given, **options)
+            except Exception as error:
+                self.raised.append(error)
+                raise
+
+        group.call = call  # type: ignore[method-assign]
+        return group
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_no_worker_raises_on_rows_that_may_not_leave(
+    reference: bool, store: DatasetStore, tmp_path: Path
+) -> None:
+    executor, out = Recording(), tmp_path / "out"
+    fine, quoting = Trainer(asked=[]), Quoting(asked=[])
+    options: dict[str, Any] = {"synthetic": "gym/own-v0", "more_trainers": {"fake": quoting}}
+    if reference:
+        options = {"reference": "gym/own-v0", "more_trainers": {"fake": fine, "bc": quoting}}
+    _evaluate(store, out, **options, trainers=("fake",), start_executor=lambda: executor)
+    assert executor.raised == []
+    assert "failed: ConfigError" in str(list(_report(out / "private")))  # its owner is told
+
+
 @pytest.mark.parametrize("dataset", ["gym/released-v0", "gym/own-v0"])
 def test_progress_within_an_agent_where_rows_may_leave_alone(
     dataset: str, store: DatasetStore, tmp_path: Path

@@ -1,0 +1,79 @@
+"""Agents on Ray: what an actor raises stays in the cluster's records, so it quotes no row."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed_privrl.agents.algorithm import Algorithm
+from distributed_privrl.agents.bc import BC
+from distributed_privrl.collection import collect
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.progress import silent
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.trials import (
+    TRAINING,
+    TRAINING_ON_PRIVATE,
+    TrialSpec,
+    content_of,
+    run_trials,
+)
+
+DATASET = "gym/own-v0"
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """Fails and quotes the rows."""
+
+    name: str
+    algorithm: Algorithm[Any, Any] = BC()  # noqa: RUF009
+    released_rows_only: bool = False
+
+    def with_settings(self, settings: Any) -> "Quoting":
+        return self
+
+    def train(self, transitions: Any, spaces: Any, **options: Any) -> Any:
+        raise RuntimeError(f"{self.name} found the reward {transitions.rewards[0]}")
+
+
+def _recorded() -> str:
+    """Return what the cluster keeps of the tasks that ran, errors included."""
+    from ray._private.state import state
+
+    return "".join(str(one) for one in state._get_all_task_events())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DatasetStore:
+    found = DatasetStore(tmp_path / "datasets")
+    collect("cartpole-mixed", dataset=DATASET, store=found, steps=100)
+    return found
+
+
+def test_an_error_on_rows_that_may_not_leave_is_not_recorded(
+    store: DatasetStore, ray_executor: Executor
+) -> None:
+    for name, stage in (("quiet", TRAINING_ON_PRIVATE), ("loud", TRAINING)):
+        spec = TrialSpec(
+            root=str(store.root),
+            dataset=DATASET,
+            content=content_of(store, DATASET),
+            environment="CartPole-v1",
+            trainer=name,
+            seed=0,
+            steps=1,
+            episodes=1,
+            more={name: Quoting(name)},
+        )
+        (result,) = run_trials([spec], ray_executor, parallel=1, progress=silent, stage=stage)
+        assert result["failed"] == "RuntimeError"
+        assert f"{name} found the reward 1.0" in result["reason"]  # its owner is told
+    deadline = time.monotonic() + SECONDS
+    while "loud found the reward" not in (recorded := _recorded()):
+        assert time.monotonic() < deadline, "an error that is raised should be recorded"
+        time.sleep(0.2)
+    assert "quiet found the reward" not in recorded
