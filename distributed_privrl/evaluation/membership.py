@@ -15,10 +15,11 @@ from scipy import stats
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.evaluation.neighbours import ALPHA
 
 FALSE_POSITIVE_RATES = (0.01, 0.1)
 CONFIDENCE = 0.99
-_RESAMPLES_AT_ONCE = 100
+_DRAWN_AT_ONCE = 100
 _ROUNDING = 1e-12
 
 
@@ -88,21 +89,32 @@ class AttackFigures:
 
     Args:
         area: under the ROC curve.
-        true_positive_rates: by false-positive rate.
+        p_value: of an area that large, from permutations of groups between the sides.
+        true_positive_rates: by false-positive rate; None where there are too few groups of
+            non-members to know it: one of them alone is a larger share.
         roc: the curve.
         members: number of members scored.
         non_members: number of non-members scored.
+        member_groups: that the members come from.
+        non_member_groups: that the non-members come from.
     """
 
     area: Estimate
-    true_positive_rates: Mapping[float, Estimate]
+    p_value: float
+    true_positive_rates: Mapping[float, Estimate | None]
     roc: Roc
     members: int
     non_members: int
+    member_groups: int
+    non_member_groups: int
 
     def fires(self) -> bool:
-        """Say whether the area is above that of guessing by more than chance explains."""
-        return self.area.low > self.area.chance
+        """Say whether the area is above that of guessing by more than chance explains.
+
+        The interval alone does not tell: of few groups a bootstrap makes one that is too narrow, of
+        one group a side a single point.
+        """
+        return self.area.low > self.area.chance and self.p_value <= ALPHA
 
 
 def roc_curve(members: NDArray[np.float64], non_members: NDArray[np.float64]) -> Roc:
@@ -135,12 +147,17 @@ def attack_figures(
     non_member_groups: NDArray[np.integer] | None = None,
     confidence: float = CONFIDENCE,
     resamples: int = 1000,
+    permutations: int = 1999,
 ) -> AttackFigures:
-    """Return area and true-positive rates with intervals.
+    """Return area and true-positive rates with intervals, and the area's p value.
 
     The area's interval is a percentile bootstrap over groups (rows of one trajectory or person are
-    drawn together). That of a true-positive rate is the wider, on each side, of this bootstrap and
-    of Clopper and Pearson's interval at the threshold found: a bootstrap never leaves 0 or 1.
+    drawn together). The p value compares the area with what it is after the names "member" and
+    "non-member" were permuted over groups: it is exact, however few they are, where groups of both
+    sides are alike but for their names. The interval of a true-positive rate is the wider, on each
+    side, of the bootstrap and of Clopper and Pearson's interval at the threshold found, as if a
+    group were one row: a bootstrap never leaves 0 or 1, and rows of a group are no independent
+    witnesses.
 
     Args:
         members: (N,) scores, higher meaning "member".
@@ -150,6 +167,7 @@ def attack_figures(
         non_member_groups: (M,).
         confidence: of each interval.
         resamples: number of resamples.
+        permutations: number of permutations.
 
     Raises:
         ConfigError: no scores on a side, one that is not finite, or a number out of range.
@@ -159,6 +177,7 @@ def attack_figures(
     """
     check_probability("confidence", confidence)
     check_positive("resamples", resamples)
+    check_positive("permutations", permutations)
     roc = roc_curve(members, non_members)
     order, ends = _order(np.concatenate([members, non_members]))
     sides = [
@@ -166,8 +185,7 @@ def attack_figures(
         for scores, groups in ((members, member_groups), (non_members, non_member_groups))
     ]
     areas, rates = [], []
-    for start in range(0, resamples, _RESAMPLES_AT_ONCE):
-        count = min(_RESAMPLES_AT_ONCE, resamples - start)
+    for count in _parts(resamples):
         drawn = [_resampled(numbers, count, generator) for numbers in sides]
         true, false = _rates(*_weights(drawn, order), ends)
         areas.append(np.trapezoid(true, false, axis=1))
@@ -175,19 +193,25 @@ def attack_figures(
             [np.where(false <= at + _ROUNDING, true, 0).max(axis=1) for at in FALSE_POSITIVE_RATES]
         )
     spread = np.concatenate(rates, axis=1)
+    groups = [int(numbers.max()) + 1 for numbers in sides]
     return AttackFigures(
         area=_estimate(roc.area, np.concatenate(areas), confidence, chance=0.5),
+        p_value=_permutation_p_value(members, non_members, sides, permutations, generator),
         true_positive_rates={
             at: _with_exact(
                 _estimate(roc.true_positive_rate(at), spread[i], confidence, chance=at),
-                len(members),
+                groups[0],
                 confidence,
             )
+            if at * groups[1] >= 1 - _ROUNDING
+            else None
             for i, at in enumerate(FALSE_POSITIVE_RATES)
         },
         roc=roc,
         members=len(members),
         non_members=len(non_members),
+        member_groups=groups[0],
+        non_member_groups=groups[1],
     )
 
 
@@ -279,6 +303,44 @@ def _resampled(
     return weights
 
 
+def _permutation_p_value(
+    members: NDArray[np.float64],
+    non_members: NDArray[np.float64],
+    sides: list[NDArray[np.int64]],
+    permutations: int,
+    generator: np.random.Generator,
+) -> float:
+    """Return how often groups that are named anew give an area at least as large.
+
+    Ranks of rows in both sides together do not depend on the names, so an area follows from the
+    sums of ranks (ties halved, so sums are exact) and the sizes of the groups named members.
+    """
+    ranks = stats.rankdata(np.concatenate([members, non_members]))
+    own = int(sides[0].max()) + 1
+    numbers = np.concatenate([sides[0], sides[1] + own])
+    rank_sums, sizes = np.bincount(numbers, weights=ranks), np.bincount(numbers)
+
+    def areas(named: NDArray[np.bool_]) -> NDArray[np.float64]:
+        taken = named @ sizes.astype(np.float64)
+        wins = named @ rank_sums - taken * (taken + 1) / 2
+        found: NDArray[np.float64] = wins / (taken * (len(ranks) - taken))
+        return found
+
+    named = np.arange(len(sizes)) < own
+    observed = areas(named[None])[0]
+    above = 0
+    for count in _parts(permutations):
+        permuted = generator.permuted(np.tile(named, (count, 1)), axis=1)
+        above += int((areas(permuted) >= observed).sum())
+    return (1 + above) / (1 + permutations)
+
+
+def _parts(total: int) -> list[int]:
+    """Return how many to draw at once: memory grows with rows times draws."""
+    whole, rest = divmod(total, _DRAWN_AT_ONCE)
+    return [_DRAWN_AT_ONCE] * whole + [rest] * (rest > 0)
+
+
 def _weights(
     drawn: list[NDArray[np.float64]], order: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -297,8 +359,8 @@ def _estimate(
     return Estimate(value=value, low=float(low), high=float(high), chance=chance)
 
 
-def _with_exact(estimate: Estimate, members: int, confidence: float) -> Estimate:
-    low, high = exact_interval(round(estimate.value * members), members, confidence)
+def _with_exact(estimate: Estimate, groups: int, confidence: float) -> Estimate:
+    low, high = exact_interval(round(estimate.value * groups), groups, confidence)
     return Estimate(
         value=estimate.value,
         low=min(low, estimate.low),

@@ -16,7 +16,7 @@ from distributed_privrl.core.errors import ConfigError
 
 COVERAGE_NEIGHBOURS = 5
 ALPHA = 0.01
-"""Error probability at which the copying detector fires."""
+"""Error probability at which the copying detector and the membership attack fire."""
 _CLOSEST = 0.01
 
 

@@ -177,7 +177,8 @@ def attack_members(
     """Attack the model by its losses, or say in words why that is not possible.
 
     A row's score is minus the mean of its losses; where a unit has several rows, the unit's is
-    minus their mean.
+    minus their mean. Of groups of several rows the same share is looked at on both sides: the
+    attack's permutations take groups of both for alike but for their names.
 
     Raises:
         ConfigError: the method cannot rebuild what it trained.
@@ -205,7 +206,11 @@ def attack_members(
     finally:
         ledger.close()
     scored = []
-    for rows in sides:
+    common = min(side.share for side in sides)
+    generator = Streams(config.seed).numpy("audit/thinning")
+    for side in sides:
+        single = len(np.unique(side.groups)) == len(side.groups)
+        rows = side if single else side.thinned(common, generator)
         scored.append(_losses(attack, rows, whole_units=config.data.unit != TRANSITION))
     (members, member_groups), (others, other_groups) = scored
     figures = attack_figures(

@@ -138,9 +138,13 @@ def membership_facts(found: Attacked | str) -> dict[str, Any] | str:
         "rounds": found.rounds,
         "members": figures.members,
         "non_members": figures.non_members,
+        "member_groups": figures.member_groups,
+        "non_member_groups": figures.non_member_groups,
         "area": asdict(figures.area),
+        "p_value": figures.p_value,
         "true_positive_rates": {
-            f"{at:g}": asdict(rate) for at, rate in figures.true_positive_rates.items()
+            f"{at:g}": None if rate is None else asdict(rate)
+            for at, rate in figures.true_positive_rates.items()
         },
         "areas": found.areas,
         "fires": figures.fires(),
@@ -156,14 +160,26 @@ def membership_section(found: Attacked | str, *, unit: str) -> Section:
     verdict = "the model gives members away" if figures.fires() else _GUESSING
     return Section(
         title=title,
-        explanation=f"{figures.members} members and {figures.non_members} held out (unit: {unit}),"
-        f" scored by the mean loss of the model after {found.rounds} rounds; intervals of"
-        f" {CONFIDENCE:.0%}. An attack that fails proves nothing.",
+        explanation=f"{figures.members} members in {figures.member_groups} groups and"
+        f" {figures.non_members} held out in {figures.non_member_groups} (unit: {unit}), scored by"
+        f" the mean loss of the model after {found.rounds} rounds; intervals of {CONFIDENCE:.0%}. An"
+        " attack that fails proves nothing.",
         metrics=[
-            Metric(name="verdict", value=verdict),
+            Metric(
+                name="verdict",
+                value=verdict,
+                explanation=f"fires where the area's interval lies above guessing and p <="
+                f" {ALPHA:g}",
+            ),
             _estimated("area under the ROC curve", figures.area, "guessing"),
+            Metric(
+                name="p of the area",
+                value=figures.p_value,
+                explanation="from permutations of"
+                f" {figures.member_groups + figures.non_member_groups} groups",
+            ),
             *(
-                _estimated(f"true-positive rate at {at:.0%} false positives", rate, "guessing")
+                _true_positive_rate(at, rate, figures.non_member_groups)
                 for at, rate in figures.true_positive_rates.items()
             ),
             *(
@@ -177,6 +193,17 @@ def membership_section(found: Attacked | str, *, unit: str) -> Section:
             )
         ],
     )
+
+
+def _true_positive_rate(at: float, rate: Estimate | None, groups: int) -> Metric:
+    name = f"true-positive rate at {at:.0%} false positives"
+    if rate is None:
+        return Metric(
+            name=name,
+            value="not estimable with so few",
+            explanation=f"held out are {groups} groups: less than one would be a false positive",
+        )
+    return _estimated(name, rate, "guessing")
 
 
 def copying_facts(found: Copying | str) -> dict[str, Any] | str:

@@ -1,3 +1,6 @@
+from itertools import combinations
+from math import comb
+
 import numpy as np
 import pytest
 
@@ -71,6 +74,8 @@ def test_figures_of_shifted_scores() -> None:
     assert (found.true_positive_rates[0.1].chance, found.area.chance) == (0.1, 0.5)
     assert found.fires()
     assert (found.members, found.non_members) == (1500, 1500)
+    assert (found.member_groups, found.non_member_groups) == (1500, 1500)
+    assert found.p_value == 1 / 2000  # 1,999 permutations, of which none is as large
     assert not attack_figures(members, others, generator=source).fires()
 
 
@@ -98,10 +103,99 @@ def test_rows_of_a_group_widen_the_interval() -> None:
         attack_figures(*scores, generator=source, member_groups=groups[:3])
 
 
+def test_the_p_value_is_the_share_of_namings_with_as_large_an_area() -> None:
+    """Groups of unequal size, and a tie: every naming of two of four groups is tried here."""
+    parts = [np.array(one) for one in ([5.0, 4.0, 2.0], [2.0], [3.0, 0.0], [1.0])]
+
+    def area(named: tuple[int, ...]) -> float:
+        sides = [[], []]
+        for i, part in enumerate(parts):
+            sides[i in named].append(part)
+        return roc_curve(np.concatenate(sides[True]), np.concatenate(sides[False])).area
+
+    observed = area((0, 1))
+    exact = np.mean([area(named) >= observed - 1e-12 for named in combinations(range(4), 2)])
+    assert 0 < exact < 1
+    found = attack_figures(
+        np.concatenate(parts[:2]),
+        np.concatenate(parts[2:]),
+        generator=np.random.default_rng(0),
+        member_groups=np.array([7, 7, 7, 3]),
+        non_member_groups=np.array([7, 7, 1]),
+        permutations=4000,
+    )
+    assert found.area.value == pytest.approx(observed)
+    assert found.p_value == pytest.approx(exact, abs=5 * 0.5 / 4000**0.5)
+
+
+@pytest.mark.parametrize(("groups", "convicts"), [(1, False), (2, False), (3, False), (6, True)])
+def test_a_few_groups_cannot_convict(groups: int, convicts: bool) -> None:
+    """Each member's score is above each non-member's, of as many rows as one likes."""
+    scores = np.arange(1000.0)
+    numbers = np.arange(1000) * groups // 1000
+    found = attack_figures(
+        scores + 1000,
+        scores,
+        generator=np.random.default_rng(0),
+        member_groups=numbers,
+        non_member_groups=numbers,
+        resamples=100,
+    )
+    assert found.area.low > 0.99
+    assert found.p_value > 0.5 / comb(2 * groups, groups)
+    assert found.fires() == convicts
+
+
+def test_an_innocent_model_of_few_groups_is_not_convicted() -> None:
+    """Of two groups a side the interval alone lies above guessing about once in six times."""
+    source, intervals, fired = np.random.default_rng(3), 0, 0
+    numbers = np.repeat(np.arange(2), 20)
+    for _ in range(100):
+        scores = np.repeat(source.normal(size=(2, 2)), 20, axis=1) + source.normal(size=(2, 40)) / 3
+        found = attack_figures(
+            *scores,
+            generator=source,
+            member_groups=numbers,
+            non_member_groups=numbers,
+            resamples=100,
+            permutations=199,
+        )
+        intervals += found.area.low > 0.5
+        fired += found.fires()
+    assert intervals > 3
+    assert fired == 0
+
+
+def test_a_rate_needs_a_group_that_could_be_a_false_positive() -> None:
+    source = np.random.default_rng(4)
+    members, others = source.normal(size=(2, 100))
+    rates = attack_figures(members, others, generator=source).true_positive_rates
+    assert rates[0.01] is not None
+    rates = attack_figures(members, others[:99], generator=source).true_positive_rates
+    assert rates[0.01] is None
+    assert rates[0.1] is not None
+    numbers = np.repeat(np.arange(9), 11)  # many rows, few groups
+    rates = attack_figures(
+        members, others[:99], generator=source, non_member_groups=numbers
+    ).true_positive_rates
+    assert rates == {0.01: None, 0.1: None}
+
+
+def test_rows_of_a_group_are_one_trial() -> None:
+    scores, numbers = np.arange(500.0), np.repeat(np.arange(10), 50)
+    found = attack_figures(
+        scores + 500, scores, generator=np.random.default_rng(0), member_groups=numbers
+    )
+    rate = found.true_positive_rates[0.1]
+    assert rate is not None
+    assert (rate.value, rate.low) == (1, pytest.approx(0.005**0.1))
+
+
 def test_a_rate_of_one_has_an_interval() -> None:
     found = attack_figures(
         np.arange(20.0) + 50, np.arange(20.0), generator=np.random.default_rng(0)
     )
     rate = found.true_positive_rates[0.1]
+    assert rate is not None
     assert (rate.value, rate.high) == (1, 1)
     assert rate.low == pytest.approx(0.005**0.05)
