@@ -24,6 +24,7 @@ from distributed_privrl.experiments.attacks import attacked_rows
 from distributed_privrl.experiments.audit import Audit, audit_configuration, audit_run, read_audit
 from distributed_privrl.experiments.audit_report import ChargedRound, compared_section
 from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import METHODS, method_named, parse_config
 from distributed_privrl.experiments.run import run
 from distributed_privrl.privacy.calibration import PrivateRound
@@ -163,6 +164,7 @@ def test_both_detectors_fire_on_a_model_that_memorises(audits: dict[str, Audit])
     assert attacked.figures.fires()
     assert attacked.figures.area.value > 0.9
     assert attacked.figures.true_positive_rates[0.1].low > 0.5
+    assert attacked.figures.p_value == 1 / 2000
     assert copied.fires()
     assert copied.training_share > 0.7
     assert copied.nearer_p_value < 1e-4
@@ -175,9 +177,28 @@ def test_neither_fires_on_a_private_one(audits: dict[str, Audit]) -> None:
     assert not isinstance(copied, str | None)
     assert not attacked.figures.fires()
     assert attacked.figures.area.value < 0.7
+    assert attacked.figures.p_value > 0.05
     assert not copied.fires()
     assert 0.3 < copied.training_share < 0.7
     assert copied.near_copies < 0.05
+
+
+def test_the_verdict_says_what_it_rests_on(world: World, audits: dict[str, Audit]) -> None:
+    folder = world.folder / "open-audit"
+    section = private_report(folder)["sections"][0]
+    assert f"{ROWS} members in {ROWS} groups and {ROWS} held out in {ROWS}" in (
+        section["explanation"]
+    )
+    shown = {metric["name"]: metric for metric in section["metrics"]}
+    assert shown["verdict"]["value"] == "the model gives members away"
+    assert "p <= 0.01" in shown["verdict"]["explanation"]
+    assert shown["p of the area"]["value"] == 1 / 2000
+    rate = shown["true-positive rate at 1% false positives"]  # of 60 one would be more
+    assert rate["value"] == "not estimable with so few"
+    facts = read_audit(folder)["membership"]
+    assert (facts["member_groups"], facts["non_member_groups"]) == (ROWS, ROWS)
+    assert (facts["p_value"], facts["fires"]) == (1 / 2000, True)
+    assert facts["true_positive_rates"]["0.01"] is None
 
 
 def test_both_were_trained_equally_long(audits: dict[str, Audit]) -> None:
@@ -513,6 +534,85 @@ def test_sides_of_different_size_neither_accuse_nor_excuse(
     assert fresh.training_share == pytest.approx(fresh.expected_share, abs=0.15)
     assert 0.02 < fresh.p_value < 0.98
     assert copied.fires()
+
+
+def _write_clouds(store: DatasetStore, **counts: int) -> None:
+    for seed, (dataset, count) in enumerate(counts.items()):
+        store.write_trajectories(
+            {"members": MEMBERS, "others": OTHERS}[dataset],
+            clouds(count, seed),
+            observation_space=Box(-np.inf, np.inf, (3,)),
+            action_space=Box(-1, 1, (1,)),
+        )
+
+
+@dataclass(frozen=True)
+class ByPlace:
+    """An attack whose loss is nearly the same for all rows of a trajectory of `clouds`."""
+
+    asked: list[int]
+    settings: tuple[str, ...] = ("place",)
+    rounds: int = 3
+
+    def losses(self, transitions: Transitions) -> Any:
+        self.asked.append(len(transitions))
+        return transitions.observations[:, :1]
+
+
+@pytest.fixture
+def by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Attack the trajectories of a folder of datasets, where transitions are the units."""
+    asked: list[int] = []
+    method = replace(method_named("privorl_n"), attack=lambda *_: ByPlace(asked))
+    monkeypatch.setattr(attacks, "method_named", lambda _: method)
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    directory = RunDirectory(tmp_path / "run")
+    directory.checkpoint.mkdir(parents=True)
+    (directory.checkpoint / "run.json").write_text('{"run_id": "run-1", "noise_source": "none"}')
+
+    def attacked(store: DatasetStore) -> tuple[Any, list[int]]:
+        config = configuration(tmp_path)
+        sides = attacks.attacked_sides(config, store, OTHERS)
+        found = attacks.attack_members(config, directory, store, None, sides)
+        assert not isinstance(found, str)
+        return found.figures, asked
+
+    return attacked
+
+
+def test_rows_of_a_trajectory_are_no_independent_witnesses(
+    by_place: Callable[..., Any], tmp_path: Path
+) -> None:
+    store = DatasetStore(tmp_path / "datasets")
+    _write_clouds(store, members=6, others=5)
+    figures, _ = by_place(store)
+    assert (figures.members, figures.non_members) == (60, 50)
+    assert (figures.member_groups, figures.non_member_groups) == (6, 5)
+    assert figures.area.high - figures.area.low > 0.4
+
+
+def test_trajectories_of_both_sides_are_looked_at_alike(
+    by_place: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attacks, "AUDITED_ROWS", 300)
+    store = DatasetStore(tmp_path / "datasets")
+    _write_clouds(store, members=120, others=30)
+    _, (members, others) = by_place(store)
+    assert 230 < members < 370
+    assert 35 < others < 120  # a quarter of 300, as of the members
+
+
+def test_rows_beyond_the_cap_of_a_run_are_not_attacked(tmp_path: Path) -> None:
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    store = DatasetStore(tmp_path / "datasets")
+    _write_clouds(store, members=4, others=3)
+    for most in (None, 3):
+        config = configuration(
+            tmp_path, data__unit="trajectory", data__units=4, data__max_length=most
+        )
+        for side, units in zip(attacks.attacked_sides(config, store, OTHERS), (4, 3), strict=True):
+            _, counts = np.unique(side.groups, return_counts=True)
+            assert counts.tolist() == [most or 10] * units
 
 
 def test_units_of_several_rows_are_scored_whole(world: World, tmp_path: Path) -> None:
