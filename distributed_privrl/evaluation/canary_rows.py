@@ -54,7 +54,10 @@ class CanaryLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryUpdate:
-    """Builds the canaries' local update: the one that every method's gradients go through."""
+    """Builds the canaries' local update: the one that gradients of every method go through.
+
+    Changes by local training, in place of gradients, are clipped elsewhere: no canary shows that.
+    """
 
     canaries: int
     clip_norm: float

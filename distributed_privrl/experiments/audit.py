@@ -91,7 +91,9 @@ def audit_configuration(
             f"method {config.method} with privacy.epsilon={config.privacy.epsilon} has no private"
             " rounds: there is nothing to audit"
         )
-    charged = ChargedRound(mechanism=plan.mechanism, delta=plan.budget.delta)
+    charged = ChargedRound(
+        mechanism=plan.mechanism, delta=plan.budget.delta, own_clipping=_own_clipping(config)
+    )
     return Audit(canary=_write_canary(config, charged, out, progress, insecure_key))
 
 
@@ -136,7 +138,7 @@ def audit_run(
     config = load_config(directory.config_path)
     held_out = _checked_held_out(config, held_out, store)
     earlier = None if against is None else read_audit(against)
-    charged = _charged_round(certificate)
+    charged = _charged_round(certificate, config)
     canary: CanaryRound | str = _NO_ROUNDS
     if charged is not None:  # before a real row is read: neither it nor its time depends on one
         canary = _write_canary(config, charged, out, progress, insecure_key)
@@ -262,7 +264,7 @@ def _share_units(store: DatasetStore, dataset: str, held_out: str, unit: str) ->
     return bool(np.intersect1d(mine, theirs).size)
 
 
-def _charged_round(certificate: Certificate) -> ChargedRound | None:
+def _charged_round(certificate: Certificate, config: RunConfig) -> ChargedRound | None:
     """Return the private round that the certificate states, if there is one."""
     for stage in certificate.stages:
         for event in stage.events:
@@ -273,8 +275,16 @@ def _charged_round(certificate: Certificate) -> ChargedRound | None:
                     sampling_probability=event.sampling_probability,
                     relation=stage.relation,
                 )
-                return ChargedRound(mechanism=mechanism, delta=stage.delta)
+                return ChargedRound(
+                    mechanism=mechanism, delta=stage.delta, own_clipping=_own_clipping(config)
+                )
     return None
+
+
+def _own_clipping(config: RunConfig) -> bool:
+    """Say whether the method's rounds clip by a rule that canaries do not go through."""
+    rule = method_named(config.method).own_clipping
+    return rule is not None and rule(config)
 
 
 def _write_canary(

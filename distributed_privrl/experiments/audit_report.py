@@ -13,7 +13,7 @@ from distributed_privrl.evaluation.report import Metric, PrivateFigure, Section
 from distributed_privrl.experiments.attacks import Attacked
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
-from distributed_privrl.privacy.events import Event, GaussianEvent, PoissonGaussianEvent
+from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.metrics import PublicValue
 
 _GUESSING = "chance explains it"
@@ -27,27 +27,30 @@ class ChargedRound:
     Args:
         mechanism: the round.
         delta: of the run.
+        own_clipping: the method clips by a rule of its own, which canaries do not go through.
     """
 
     mechanism: PrivateRound
     delta: float
+    own_clipping: bool = False
 
-    def epsilon(self, mu: float, *, sampled: bool) -> float:
+    @property
+    def clipping(self) -> str:
+        """Which clipping the canaries went through, in the method's view."""
+        return "not the method's own: its gates test it" if self.own_clipping else "gradient"
+
+    def epsilon(self, mu: float, *, sampling_probability: float) -> float:
         """Return the epsilon of one round whose Gaussian part has ``mu``; 0 for mu <= 0.
 
         Args:
             mu: sensitivity / standard deviation.
-            sampled: with the coins of the configured sampling probability, or all units for sure.
+            sampling_probability: with which a unit takes part; 1 for sure, and 0 costs nothing.
         """
-        if mu <= _CLOSE_NOISE:
+        if mu <= _CLOSE_NOISE or sampling_probability <= 0:
             return 0.0
-        event: Event = GaussianEvent(noise_multiplier=1 / mu)
-        if sampled:
-            event = PoissonGaussianEvent(
-                sampling_probability=self.mechanism.sampling_probability,
-                noise_multiplier=1 / mu,
-                count=1,
-            )
+        event = PoissonGaussianEvent(
+            sampling_probability=sampling_probability, noise_multiplier=1 / mu, count=1
+        )
         return epsilon(
             (event,),
             delta=self.delta,
@@ -58,24 +61,30 @@ class ChargedRound:
 
 
 def canary_facts(found: CanaryRound, charged: ChargedRound) -> dict[str, Any]:
-    """Return the canary round as JSON: it depends on the mechanism alone, on no data."""
-    mu = found.mu
+    """Return the canary round as JSON: it depends on the mechanism alone, on no data.
+
+    The epsilon of one round is of the noise and of the coins as measured; its low end takes the low
+    ends of both, its high end the high ends.
+    """
+    certain = Estimate(value=1.0, low=1.0, high=1.0, chance=1.0)
     return {
         "canaries": found.canaries,
         "rows_of_a_canary": found.rows,
         "participants": found.participants,
         "noise_source": found.noise_source,
+        "clipping": charged.clipping,
         "delta": charged.delta,
-        "mu": _against(mu, "charged"),
+        "mu": _against(found.mu, "charged"),
         "sampled": _against(found.sampled, "configured"),
         "epsilon_of_one_round": {
             name: {
-                "value": charged.epsilon(mu.value, sampled=sampled),
-                "low": charged.epsilon(mu.low, sampled=sampled),
-                "high": charged.epsilon(mu.high, sampled=sampled),
-                "charged": charged.epsilon(mu.chance, sampled=sampled),
+                end: charged.epsilon(getattr(found.mu, of), sampling_probability=getattr(share, of))
+                for end, of in (
+                    *(("value", "value"), ("low", "low"), ("high", "high")),
+                    ("charged", "chance"),
+                )
             }
-            for name, sampled in (("sampled", True), ("all_units", False))
+            for name, share in (("sampled", found.sampled), ("all_units", certain))
         },
     }
 
@@ -87,6 +96,7 @@ def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Se
         return Section(title=title, metrics=[Metric(name="canary round", value=str(found))])
     facts = canary_facts(found, charged)
     metrics = [
+        Metric(name="clipping that was exercised", value=PublicValue(charged.clipping)),
         _public(_estimated("mu of the noise", found.mu, "charged")),
         _public(_estimated("share of canaries that took part", found.sampled, "configured")),
     ]
@@ -160,16 +170,15 @@ def membership_section(found: Attacked | str, *, unit: str) -> Section:
     verdict = "the model gives members away" if figures.fires() else _GUESSING
     return Section(
         title=title,
-        explanation=f"{figures.members} members in {figures.member_groups} groups and"
-        f" {figures.non_members} held out in {figures.non_member_groups} (unit: {unit}), scored by"
-        f" the mean loss of the model after {found.rounds} rounds; intervals of {CONFIDENCE:.0%}. An"
-        " attack that fails proves nothing.",
+        explanation=f"{figures.members} members and {figures.non_members} held out (unit: {unit}),"
+        f" in {figures.member_groups} and {figures.non_member_groups} groups, scored by the mean"
+        f" loss of the model after {found.rounds} rounds; intervals of {CONFIDENCE:.0%}. An attack"
+        " that fails proves nothing.",
         metrics=[
             Metric(
                 name="verdict",
                 value=verdict,
-                explanation=f"fires where the area's interval lies above guessing and p <="
-                f" {ALPHA:g}",
+                explanation=f"at p <= {ALPHA:g}, with the area's interval above guessing",
             ),
             _estimated("area under the ROC curve", figures.area, "guessing"),
             Metric(

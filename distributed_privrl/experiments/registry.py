@@ -32,6 +32,8 @@ class Method:
         attack: opens a finished run's model to a membership attack; draws and charges nothing. None
             where the method offers none.
         whole_units: every row of a unit takes part in a round, not drawn ones.
+        own_clipping: whether rounds clip by a rule of the method (configuration), such as one for
+            changes by local training, not each unit's gradient; None: they clip gradients.
         charged_before: epsilon of what is released before the rounds beside a count and bounds
             (configuration), by its name in the ledger; None: nothing is.
     """
@@ -44,6 +46,7 @@ class Method:
     policy_report: Callable[[Any, Path, str, Sequence[Any]], Sequence[Section]] | None = None
     attack: Callable[[Any, RunContext], LossAttack] | None = None
     whole_units: bool = False
+    own_clipping: Callable[[Any], bool] | None = None
     charged_before: Callable[[Any], dict[str, float]] | None = None
     check: Callable[[Any], None] | None = None
 
@@ -178,6 +181,7 @@ def _models(config: type[RunConfig], summary: str) -> Method:
         summary=summary,
         study=study,
         policy_report=policy_sections,
+        own_clipping=lambda _: True,
         charged_before=charged_before,
         check=check_config,
     )
@@ -196,6 +200,7 @@ def _expert() -> Method:
         summary="private policy from many experts, each of whose policies is hidden",
         study=study,
         policy_report=policy_sections,
+        own_clipping=lambda config: config.training.local == "federated",
         check=check_config,
     )
 

@@ -17,15 +17,27 @@ from distributed_privrl.core.errors import ConfigError, StorageError, Verificati
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
+from distributed_privrl.evaluation.canaries import CanaryRound
+from distributed_privrl.evaluation.membership import Estimate
 from distributed_privrl.experiments import attacks
 from distributed_privrl.experiments import audit as audit_module
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.attacks import attacked_rows
 from distributed_privrl.experiments.audit import Audit, audit_configuration, audit_run, read_audit
-from distributed_privrl.experiments.audit_report import ChargedRound, compared_section
+from distributed_privrl.experiments.audit_report import (
+    ChargedRound,
+    canary_facts,
+    canary_section,
+    compared_section,
+)
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.registry import METHODS, method_named, parse_config
+from distributed_privrl.experiments.registry import (
+    METHODS,
+    load_config,
+    method_named,
+    parse_config,
+)
 from distributed_privrl.experiments.run import run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import (
@@ -35,7 +47,9 @@ from distributed_privrl.privacy.certificate import (
     total_cost,
     total_cross_check,
 )
+from distributed_privrl.privacy.metrics import PublicValue
 
+TUNED = Path(__file__).parents[2] / "tune_configs"
 MEMBERS, OTHERS = "audit/members-v0", "audit/others-v0"
 ROWS, ROUNDS = 60, 800
 BOUNDS = """
@@ -186,9 +200,7 @@ def test_neither_fires_on_a_private_one(audits: dict[str, Audit]) -> None:
 def test_the_verdict_says_what_it_rests_on(world: World, audits: dict[str, Audit]) -> None:
     folder = world.folder / "open-audit"
     section = private_report(folder)["sections"][0]
-    assert f"{ROWS} members in {ROWS} groups and {ROWS} held out in {ROWS}" in (
-        section["explanation"]
-    )
+    assert f"in {ROWS} and {ROWS} groups" in section["explanation"]
     shown = {metric["name"]: metric for metric in section["metrics"]}
     assert shown["verdict"]["value"] == "the model gives members away"
     assert "p <= 0.01" in shown["verdict"]["explanation"]
@@ -428,10 +440,76 @@ def test_epsilon_of_one_round_by_hand() -> None:
     mechanism = PrivateRound(clip_norm=1.0, noise_multiplier=0.5, sampling_probability=0.01)
     charged = ChargedRound(mechanism=mechanism, delta=1e-5)
     # Gaussian(2), delta 1e-5: 4.377 (PRIVACY.md, section 2).
-    assert charged.epsilon(0.5, sampled=False) == pytest.approx(1.98, abs=0.02)
-    assert charged.epsilon(1.0, sampled=False) == pytest.approx(4.377, abs=0.005)
-    assert 0 < charged.epsilon(1.0, sampled=True) < charged.epsilon(1.0, sampled=False)
-    assert charged.epsilon(0.0, sampled=True) == charged.epsilon(-0.3, sampled=False) == 0
+    assert charged.epsilon(0.5, sampling_probability=1) == pytest.approx(1.98, abs=0.02)
+    assert charged.epsilon(1.0, sampling_probability=1) == pytest.approx(4.377, abs=0.005)
+    costs = [charged.epsilon(1.0, sampling_probability=share) for share in (0, 0.01, 0.1, 1)]
+    assert costs == sorted(set(costs))
+    assert charged.epsilon(0.0, sampling_probability=0.01) == 0
+    assert charged.epsilon(-0.3, sampling_probability=1) == 0
+
+
+def measured(share: float) -> CanaryRound:
+    """Return a canary round whose noise is as charged, and in which ``share`` took part."""
+    return CanaryRound(
+        canaries=1000,
+        participants=500,
+        mu=Estimate(value=2.0, low=1.9, high=2.1, chance=2.0),
+        sampled=Estimate(
+            value=share, low=max(0.0, share - 0.01), high=min(1.0, share + 0.01), chance=0.1
+        ),
+        noise_source="insecure_seeded",
+    )
+
+
+def test_coins_that_fall_too_often_cost_more() -> None:
+    mechanism = PrivateRound(clip_norm=1.0, noise_multiplier=0.5, sampling_probability=0.1)
+    charged = ChargedRound(mechanism=mechanism, delta=1e-5)
+    before = 0.0
+    for share in (0.0, 0.1, 0.2, 1.0):
+        found = measured(share)
+        facts = canary_facts(found, charged)
+        costs = facts["epsilon_of_one_round"]["sampled"]
+        assert costs["low"] <= costs["value"] <= costs["high"]
+        if share == 0.1:
+            assert costs["low"] < costs["value"] == costs["charged"] < costs["high"]
+        for end in ("low", "high"):
+            mu, part = getattr(found.mu, end), getattr(found.sampled, end)
+            assert costs[end] == charged.epsilon(mu, sampling_probability=part)
+        assert costs["charged"] == charged.epsilon(2.0, sampling_probability=0.1)
+        assert costs["value"] > before or share == 0
+        before = costs["value"]
+        every = facts["epsilon_of_one_round"]["all_units"]
+        assert every["value"] == charged.epsilon(2.0, sampling_probability=1)
+        shown = {one.name: one for one in canary_section(found, charged).metrics}
+        value = shown["epsilon of one round, with its coins"].value
+        assert value == PublicValue(costs["value"])
+
+
+def test_it_is_said_whose_clipping_the_canaries_went_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    configs = {"privorl_n": configuration(tmp_path)}
+    for name, file, changes in (
+        ("primorl", "primorl_pendulum", []),
+        ("gradient", "expert_cartpole", ["training.local=gradient"]),
+        ("federated", "expert_cartpole", ["training.local=federated"]),
+    ):
+        configs[name] = load_config(
+            TUNED / f"{file}.yaml", ["data.units=1000", "privacy.delta=1e-5", *changes]
+        )
+    said = {}
+    monkeypatch.setattr(audit_module, "canary_round", lambda *_, **__: measured(0.1))
+    for name, config in configs.items():
+        audit_configuration(config, out=tmp_path / name)
+        said[name] = json.loads((tmp_path / name / "canary.json").read_text())["clipping"]
+    other = "not the method's own: its gates test it"
+    assert said == {
+        "privorl_n": "gradient",
+        "primorl": other,
+        "gradient": "gradient",
+        "federated": other,
+    }
 
 
 def test_methods_that_offer_no_attack_say_so() -> None:
