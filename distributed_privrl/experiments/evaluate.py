@@ -1,18 +1,21 @@
 """Evaluation of a dataset that is already there: agents, and fidelity against a reference."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
 from distributed_privrl.evaluation.report import DECLARED_PUBLIC, Section, write_report
 from distributed_privrl.evaluation.trainer import Options, Trainer
 from distributed_privrl.experiments.agents import (
+    EVALUATION_FILE,
     Trials,
     keep_trials,
     mean_normalised_return,
@@ -33,6 +36,9 @@ from distributed_privrl.experiments.reference import Comparison
 from distributed_privrl.experiments.reports import content_section, layout_of, sampled_rows
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING, TRAINING_ON_PRIVATE
+
+BEGUN_FILE = "evaluation-of.json"
+"""Says of which dataset a folder's evaluation is, and what the dataset was to the world then."""
 
 
 def evaluate_datasets(
@@ -89,9 +95,11 @@ def evaluate_datasets(
 
     Raises:
         ConfigError: a dataset is missing or cannot be compared, ``out`` is a file or not empty, or
-            holds nothing to resume, a trainer or an option is unknown, agents are asked for
-            without an environment that fits or cannot use the dataset's actions, the reference is
-            the dataset, or ``public`` is given without a reference or is the reference.
+            holds no evaluation to resume, or one of another dataset or of the dataset as another
+            kind; a trainer or an option is unknown, agents are asked for without an environment
+            that fits or cannot use the dataset's actions, the reference is the dataset, or
+            ``public`` is given without a reference or is the reference.
+        StorageError: what says of which dataset an evaluation is, is damaged.
         UnsafeError: a trainer shares its rows, and the dataset is neither released nor public.
         VerificationError: the dataset's certificate does not fit its files.
 
@@ -103,12 +111,14 @@ def evaluate_datasets(
     store = store or DatasetStore()
     info = store.info(synthetic)
     environment = environment or info.environment
-    _check_folder(out, resume=resume)
+    _check_folder(out, synthetic, resume=resume)
     check_available(embedding)
     check_compared(store, info, reference=reference, public=public)
     known = known_trainers(trainers, options or {}, more=more_trainers)
     source, release = clearance_of(store, synthetic, known, ledger_url)
     check_agents_fit(info, known, environment)
+    _check_kind(out, source.kind, resume=resume)
+    write_atomically(out / BEGUN_FILE, json.dumps({"dataset": synthetic, "kind": source.kind}))
     certificate = _certificate(release)
     directory = RunDirectory(out)
     figures: dict[str, Any] = {
@@ -171,13 +181,46 @@ def evaluate_datasets(
     return figures
 
 
-def _check_folder(out: Path, *, resume: bool) -> None:
-    if holds_something(out) and not resume:
-        raise ConfigError(f"{out} is not empty: choose another --out, or add --resume")
-    if resume and not holds_something(out):
+def _check_folder(out: Path, dataset: str, *, resume: bool) -> None:
+    """Check that a folder is new, or that of an evaluation of the dataset that goes on."""
+    if not resume:
+        if holds_something(out):
+            raise ConfigError(
+                f"{out} is not empty: choose another --out, or add --resume to go on with the"
+                " evaluation in it"
+            )
+        return
+    if not holds_something(out) or not (out / BEGUN_FILE).is_file():
         raise ConfigError(
-            f"{out} holds no evaluation to go on with: give the --out of one, or leave --resume out"
+            f"{out} holds no evaluation to go on with (no {BEGUN_FILE}): give the --out of one, or"
+            " leave --resume out and choose a new --out"
         )
+    if (begun := _begun(out)["dataset"]) != dataset:
+        raise ConfigError(
+            f"{out} holds an evaluation of {begun}, not of {dataset}: choose another --out, or"
+            f" delete {out} to evaluate {dataset} there"
+        )
+
+
+def _check_kind(out: Path, kind: str, *, resume: bool) -> None:
+    """Check that what lies in a folder was shown as what the dataset is now."""
+    if not resume or (begun := _begun(out))["kind"] == kind:
+        return
+    shown = ("report.html", "report.json", EVALUATION_FILE, AGENTS)
+    left = ", ".join(str(out / name) for name in shown if (out / name).exists())
+    raise ConfigError(
+        f"{begun['dataset']} was {begun['kind']} when the evaluation in {out} began and is {kind}"
+        f" now: {f'delete {left}, and ' if left else ''}choose another --out"
+    )
+
+
+def _begun(out: Path) -> dict[str, str]:
+    path = out / BEGUN_FILE
+    try:
+        facts = json.loads(path.read_text())
+        return {name: str(facts[name]) for name in ("dataset", "kind")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{path} is damaged: choose another --out") from error
 
 
 def _certificate(release: Release | None) -> dict[str, Any]:

@@ -169,12 +169,24 @@ def stored_trials(directory: RunDirectory, certificate: Certificate) -> Trials:
     """Return what `evaluate_release` found in a finished run.
 
     Raises:
+        ConfigError: agents were trained on something else than what the certificate is of.
         StorageError: it cannot be read.
     """
     paths = [directory.path / EVALUATION_FILE]
     if certificate.status != "valid":
         paths.append(directory.private / EVALUATION_FILE)
-    return next((_read(path) for path in paths if path.exists()), [])
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        return []
+    trials, digest = _read(path), certificate.digest
+    if certificate.status == "valid" and any(
+        one.get("content", digest) != digest for one in trials
+    ):
+        raise ConfigError(
+            f"{path} is of agents that were not trained on what this run released: delete it, and"
+            " train them with privrl run --resume"
+        )
+    return trials
 
 
 def _study(config: RunConfig, directory: RunDirectory, progress: Progress) -> Trials:

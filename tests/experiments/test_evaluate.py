@@ -13,7 +13,7 @@ from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.bc import BC
 from distributed_privrl.cli.progress import is_timed
 from distributed_privrl.collection import collect
-from distributed_privrl.core.errors import ConfigError, UnsafeError, VerificationError
+from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError, VerificationError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
@@ -24,7 +24,7 @@ from distributed_privrl.evaluation.source import Source
 from distributed_privrl.evaluation.trainer import PlainTrainer, configured
 from distributed_privrl.experiments import evaluate as module
 from distributed_privrl.experiments.agents import ratio_section, return_ratios, returns_section
-from distributed_privrl.experiments.evaluate import evaluate_datasets
+from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_datasets
 from distributed_privrl.privacy.metrics import PublicValue
 from tests.experiments.certified import ENTRY, certify
 
@@ -297,7 +297,9 @@ def test_nothing_is_said_of_rows_that_may_not_leave(store: DatasetStore, tmp_pat
     }
     figures = _evaluate(store, tmp_path / "out", **options)
     assert figures == {"dataset": "gym/own-v0", "environment": "CartPole-v1", "kind": "private"}
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["private"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"private", BEGUN_FILE}
+    begun = json.loads((tmp_path / "out" / BEGUN_FILE).read_text())
+    assert begun == {"dataset": "gym/own-v0", "kind": "private"}
     folder = tmp_path / "out" / "private"
     assert stat.S_IMODE((folder / "agents").stat().st_mode) == 0o700
     assert json.loads((folder / "failures.json").read_text())["quoting, seed 1"].startswith(
@@ -546,11 +548,15 @@ def test_errors_of_a_reference_are_private(store: DatasetStore, tmp_path: Path) 
     assert shown["bc, seed 0, on the real dataset"].startswith("failed: ConfigError: the largest")
 
 
-def test_a_new_release_is_trained_anew(
-    store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("content_section", "returns_section"):  # plots cost more than all else together
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections are left out: plots cost more than all else together."""
+    for name in ("content_section", "returns_section"):
         monkeypatch.setattr(module, name, lambda *_, **__: Section(title="left out"))
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_new_release_is_trained_anew(store: DatasetStore, tmp_path: Path) -> None:
     options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}}
     for dataset in ("gym/released-v0", "gym/open-v0", "gym/own-v0"):
         out = tmp_path / dataset
@@ -563,6 +569,47 @@ def test_a_new_release_is_trained_anew(
             certify(store, dataset)
         with pytest.raises(ConfigError, match=r"another evaluation \(content differ\)"):
             _evaluate(store, out, **options, synthetic=dataset, resume=True)
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_folder_of_something_else_is_not_gone_on_with(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}, "seeds": 1}
+    run, begun = tmp_path / "run", tmp_path / "begun"
+    run.mkdir()
+    (run / "report.html").write_text("of a run")  # also one that has no evaluation of ours
+    _evaluate(store, begun, **options, synthetic="gym/own-v0")
+    for out, named in ((run, "no evaluation to go on with"), (begun, "of gym/own-v0, not of")):
+        before = _contents(out)
+        with pytest.raises(ConfigError, match=f"{named}.*choose"):
+            _evaluate(store, out, **options, resume=True)
+        assert _contents(out) == before
+    (begun / BEGUN_FILE).write_text("{")
+    with pytest.raises(StorageError, match="is damaged: choose another --out"):
+        _evaluate(store, begun, **options, resume=True)
+
+
+@pytest.mark.usefixtures("bare")
+def test_what_was_shown_of_rows_that_may_not_leave_any_more_is_named(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    """A declaration that was withdrawn: the public report is not left beside a private one."""
+    out = tmp_path / "out"
+    options = {"trainers": ("fake",), "more_trainers": {"fake": Trainer(asked=[])}, "seeds": 1}
+    _evaluate(store, out, **options, synthetic="gym/open-v0")
+    shutil.rmtree(store.root / "gym/open-v0")
+    shutil.copytree(store.root / "gym/own-v0", store.root / "gym/open-v0")
+    before = _contents(out)
+    with pytest.raises(ConfigError, match=r"was public .* is private now: delete") as refused:
+        _evaluate(store, out, **options, synthetic="gym/open-v0", resume=True)
+    for name in ("report.html", "report.json", "evaluation.json", "agents"):
+        assert str(out / name) in str(refused.value)
+    assert _contents(out) == before
 
 
 def test_a_public_dataset_needs_no_certificate(store: DatasetStore, tmp_path: Path) -> None:

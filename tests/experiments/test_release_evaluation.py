@@ -95,6 +95,12 @@ def test_a_resume_trains_what_failed_and_nothing_else(world: World) -> None:
     assert third.certificate == first.certificate
     assert world.ledger.accounts()[0].spent_epsilon == spent
     assert stored_trials(third.directory, third.certificate) == third.trials
+    path = third.directory.path / "evaluation.json"
+    kept = path.read_text()
+    path.write_text(kept.replace(third.certificate.digest, "0" * 64, 1))
+    with pytest.raises(ConfigError, match="not trained on what this run released: delete"):
+        stored_trials(third.directory, third.certificate)
+    path.write_text(kept)
     with pytest.raises(ConfigError, match=r"another evaluation \(episodes differ\).*delete"):
         evaluated(world, trainer, resume=True, evaluation={"episodes": 2})
 
