@@ -91,16 +91,19 @@ def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -
 
     Raises:
         UnsafeError: one is a side of a sensitive dataset, was made from one without a guarantee, or
-            its rows, or those of a side of it, have a budget.
+            its id, the same rows in the same order, or a side of it have a budget.
 
     Privacy: rows that pass are used without noise. Whether they are nobody's secret is their
-    owner's word: this finds where the word contradicts a mark or the ledger.
+    owner's word: this finds where the word contradicts a mark or the ledger. A copy with rows
+    changed, removed or in another order is another dataset to the ledger, and passes.
     """
     for dataset in datasets:
         check_unmarked(store.info(dataset))
         if (known := account_of(store, ledger, dataset)) is not None:
             raise UnsafeError(
-                f"{dataset} cannot be public: its rows have a privacy budget as {known.dataset}"
+                f"{dataset} cannot be public: its id, or the same rows in the same order, have a"
+                f" privacy budget as {known.dataset} (other copies are not found: see"
+                " docs/threat-model.md)"
             )
         if (other := _account_of_kin(store, ledger, dataset)) is not None:
             raise UnsafeError(

@@ -1,6 +1,7 @@
 """One account for the same data, and none for public rows."""
 
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,26 @@ def test_rows_with_a_budget_are_no_public_dataset(clinic: Clinic) -> None:
         clinic.run("clinic/others-v0", ["clinic/public-v0", "clinic/copy-v0"])
     assert clinic.ledger.entries() == []
     check_public(clinic.store, clinic.ledger, ["clinic/public-v0"])
+
+
+def test_a_copy_in_another_order_is_not_found_and_the_refusal_says_so(clinic: Clinic) -> None:
+    """What docs/threat-model.md leaves to the owner."""
+    clinic.budget(SIDES[0])
+    rows = clinic.store.read_transitions(SIDES[0], unit="transition")
+    for name, order in (("same", slice(None)), ("turned", slice(None, None, -1))):
+        values = {field.name: getattr(rows, field.name)[order] for field in fields(rows)}
+        clinic.store.write_transitions(
+            f"clinic/{name}-v0",
+            Transitions(**values),
+            layout="transitions",
+            observation_space=Box(-1, 1, (4,)),
+            action_space=Box(-1, 1, (2,)),
+            metadata={"declared_public": True},
+        )
+    message = r"the same rows in the same order, have a privacy budget as .*threat-model\.md"
+    with pytest.raises(UnsafeError, match=message):
+        check_public(clinic.store, clinic.ledger, ["clinic/same-v0"])
+    check_public(clinic.store, clinic.ledger, ["clinic/turned-v0"])
 
 
 @pytest.mark.parametrize("status", ["non_private", "invalid"])
