@@ -26,7 +26,7 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.experiments import demo
+from distributed_privrl.experiments import demo_configs
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.methods.privorl.network import (
     DiffusionUpdate,
@@ -51,7 +51,7 @@ ENCODER = TransitionEncoder(
     Scaling(offset=np.zeros(ROW_WIDTH), scale=np.ones(ROW_WIDTH)),
     RowCoding(next_observation="difference"),
 )
-CONFIG = PrivorlNConfig.model_validate(demo.CONFIG)
+CONFIG = PrivorlNConfig.model_validate(demo_configs.CONFIG)
 ROUNDS_A_CALL = 25
 ENDLESS = 10**6
 RUN_ID = "benchmark"

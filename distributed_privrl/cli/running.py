@@ -64,6 +64,7 @@ def demo(
             f"interrupted: remove {out} or give another --out, and start the demo again"
         ) from None
     show_values(result.summary)
+    typer.echo("\n".join(["", "to go on with what it made:", *result.next_lines]))
 
 
 def run(

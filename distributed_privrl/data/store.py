@@ -33,6 +33,9 @@ from distributed_privrl.data.writing import new_info
 
 CHUNK_ROWS = 65_536
 
+FOLDER_VARIABLE = "MINARI_DATASETS_PATH"
+"""Names the folder of the datasets, to Minari and to us."""
+
 
 class DatasetStore:
     """Reads and writes the datasets under one folder.
@@ -42,7 +45,7 @@ class DatasetStore:
     """
 
     def __init__(self, root: Path | None = None) -> None:
-        default = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
+        default = os.environ.get(FOLDER_VARIABLE) or Path.home() / ".minari" / "datasets"
         self.root = Path(root if root is not None else default)
 
     def ids(self) -> list[str]:
@@ -301,7 +304,10 @@ class DatasetStore:
             known = self.ids()
             near = difflib.get_close_matches(dataset, known, n=3, cutoff=0.4) or known[:3]
             advice = f"did you mean {', '.join(near)}?" if near else "the folder holds none"
-            raise ConfigError(f"no dataset {dataset!r} in {self.root}: {advice}")
+            raise ConfigError(
+                f"no dataset {dataset!r} in {self.root}: {advice}; if it lies elsewhere, set"
+                f" {FOLDER_VARIABLE} to the folder that holds it"
+            )
         return folder
 
 

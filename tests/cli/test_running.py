@@ -196,12 +196,15 @@ def test_demo_passes_what_it_is_given_and_shows_the_summary(workplace, monkeypat
     def run_demo(out, *, method, progress, executor_factory):
         assert (out, method) == (Path("runs/demo"), "privorl_n")
         progress("sampling", 1, 1)
-        return DemoResult(run=None, summary={"epsilon": "4.9", "report": "r.html"})
+        summary = {"epsilon": "4.9", "report": "r.html"}
+        return DemoResult(run=None, summary=summary, next_lines=("export A=b", "privrl doctor"))
 
     monkeypatch.setattr(demo, "run_demo", run_demo)
     result = workplace.privrl("demo")
     assert result.exit_code == 0, result.output
-    assert result.stdout == "epsilon  4.9\nreport   r.html\n"
+    assert result.stdout == (
+        "epsilon  4.9\nreport   r.html\n\nto go on with what it made:\nexport A=b\nprivrl doctor\n"
+    )
 
 
 def test_an_interrupted_demo_says_how_to_start_again(workplace, monkeypatch):

@@ -287,7 +287,7 @@ def test_existing_ids_are_kept_as_they_are(store):
 
 
 def test_missing_datasets_are_named_with_near_ones(store):
-    with pytest.raises(ConfigError, match="the folder holds none"):
+    with pytest.raises(ConfigError, match=r"the folder holds none; .* set MINARI_DATASETS_PATH"):
         store.info("clinic/stays-v0")
     store.write_trajectories("clinic/stays-v0", walk(), **SPACES)
     with pytest.raises(ConfigError, match="did you mean clinic/stays-v0"):

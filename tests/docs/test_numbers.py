@@ -10,7 +10,7 @@ from distributed_privrl.core.config import NoisyBounds
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data import encoding, writing
 from distributed_privrl.environments import mazes, reference_returns
-from distributed_privrl.experiments import demo
+from distributed_privrl.experiments import demo_configs
 from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.methods.privorl import pretraining
 from distributed_privrl.methods.privorl.config import DenoiserConfig
@@ -31,13 +31,13 @@ def page(name: str) -> str:
 
 def test_the_demo_is_the_one_described() -> None:
     said = (
-        f'makes a "sensitive" maze dataset of {demo.SENSITIVE_STEPS:,} transitions and a public one'
-        f" of {demo.PUBLIC_STEPS:,} from another maze, gives the first a budget of epsilon"
-        f" {demo.CONFIG['privacy']['epsilon']:g} at delta 5e-7"
+        f'makes a "sensitive" maze dataset of {demo_configs.SENSITIVE_STEPS:,} transitions'
+        f" and a public one of {demo_configs.PUBLIC_STEPS:,} from another maze, gives the first a budget of epsilon"
+        f" {demo_configs.CONFIG['privacy']['epsilon']:g} at delta 5e-7"
     )
-    assert demo.CONFIG["privacy"]["delta"] == 5e-7
+    assert demo_configs.CONFIG["privacy"]["delta"] == 5e-7
     assert said in page("docs/quickstart.md")
-    assert f"`datasets/{demo.CONFIG['output']['dataset']}/`" in page("README.md")
+    assert f"`datasets/{demo_configs.CONFIG['output']['dataset']}/`" in page("README.md")
 
 
 def test_limits_are_those_of_the_code() -> None:

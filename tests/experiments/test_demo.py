@@ -8,15 +8,15 @@ import pytest
 from distributed_privrl.collection.recipes import RECIPES
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.experiments import demo
+from distributed_privrl.experiments import demo, demo_configs
 from distributed_privrl.experiments.registry import METHODS, parse_config, plan_run
 from distributed_privrl.privacy.verification import verify_certificate
 
 
 def test_every_method_has_a_demo_that_can_be_planned() -> None:
     left_out = {"privorl_j_unet", "privorl_ar_j", "mopo"}  # as privorl_j's, and without privacy
-    assert set(demo.DEMOS) == set(METHODS) - left_out
-    for name, found in demo.DEMOS.items():
+    assert set(demo_configs.DEMOS) == set(METHODS) - left_out
+    for name, found in demo_configs.DEMOS.items():
         config = parse_config(found.config, source="test")
         assert config.method == name
         assert plan_run(config).epsilon(1) > 0
@@ -26,18 +26,23 @@ def test_every_method_has_a_demo_that_can_be_planned() -> None:
 
 
 def test_a_small_demo_runs_to_its_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = demo.DEMOS["apvi"]
+    whole = demo_configs.DEMOS["apvi"]
     data = {**whole.config["data"], "units": 500}
     small = replace(
         whole,
         config={**whole.config, "data": data, "evaluation": {}},
-        recipes=(("gridworld", demo.WARD, {"seed": 1, "options": {"trajectories": 500}}),),
+        recipes=(("gridworld", demo_configs.WARD, {"seed": 1, "options": {"trajectories": 500}}),),
     )
-    monkeypatch.setitem(demo.DEMOS, "apvi", small)
+    monkeypatch.setitem(demo_configs.DEMOS, "apvi", small)
     out = tmp_path / "demo"
     result = demo.run_demo(out, method="apvi", executor_factory=lambda _: LocalExecutor())
     assert float(result.summary["best policy there is"]) > 0.9
     assert set(result.summary) > {"epsilon", "certificate", "report", "ledger", "this policy"}
+    assert result.summary["datasets"] == str(out / "datasets")
+    assert result.next_lines == (
+        f"export MINARI_DATASETS_PATH={out / 'datasets'}",
+        f"privrl certificate verify {out / 'run' / 'certificate.json'}",
+    )
     assert verify_certificate(out / "run" / "certificate.json").outputs_missing == ()
     with pytest.raises(ConfigError, match="is not empty"):
         demo.run_demo(out, method="apvi", executor_factory=lambda _: LocalExecutor())
