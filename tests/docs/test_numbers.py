@@ -32,8 +32,8 @@ def page(name: str) -> str:
 def test_the_demo_is_the_one_described() -> None:
     said = (
         f'makes a "sensitive" maze dataset of {demo_configs.SENSITIVE_STEPS:,} transitions'
-        f" and a public one of {demo_configs.PUBLIC_STEPS:,} from another maze, gives the first a budget of epsilon"
-        f" {demo_configs.CONFIG['privacy']['epsilon']:g} at delta 5e-7"
+        f" and a public one of {demo_configs.PUBLIC_STEPS:,} from another maze, gives the first"
+        f" a budget of epsilon {demo_configs.CONFIG['privacy']['epsilon']:g} at delta 5e-7"
     )
     assert demo_configs.CONFIG["privacy"]["delta"] == 5e-7
     assert said in page("docs/quickstart.md")
