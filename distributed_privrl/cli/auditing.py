@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distributed_privrl.cli.failures import interrupted_anew
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
 from distributed_privrl.cli.text import show_values
 from distributed_privrl.core.errors import ConfigError
@@ -55,38 +56,43 @@ def audit(
     go to DIR/private, which is not for release; an audit costs no epsilon because it stays there.
     Of a configuration, and of a run: the canary round, which reads no data (DIR/canary.json).
     """
+    if not target.exists():
+        raise ConfigError(
+            f"nothing at {target}: give the path of a configuration, a YAML file, or the --out of a"
+            " finished run"
+        )
+    for_runs = {"--held-out": held_out, "--against": against, "--ledger": ledger}
+    given = [name for name, value in for_runs.items() if value is not None]
+    if target.is_dir() and overrides:
+        raise ConfigError("-o changes a configuration; a run is audited as it was: leave it out")
+    if not target.is_dir() and given:
+        raise ConfigError(f"{given[0]} is for the audit of a run: give a RUN_DIR, or leave it out")
+
+    from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.audit import audit_configuration, audit_run
     from distributed_privrl.experiments.registry import load_config
 
-    if target.is_dir():
-        if overrides:
-            raise ConfigError(
-                "-o changes a configuration; a run is audited as it was: leave it out"
-            )
-        with shown_progress() as progress:
-            found = audit_run(
-                target,
-                out=out,
-                held_out=held_out,
-                against=against,
-                store=DatasetStore(),
-                ledger_url=ledger,
-                progress=progress,
-            )
-        paths = {"report": out / "canary.json", "not for release": out / "private" / "report.html"}
-        show_values(
-            _canary(found) | {name: str(path) for name, path in paths.items() if path.exists()}
-        )
-        return
-    for name, given in (("--held-out", held_out), ("--against", against), ("--ledger", ledger)):
-        if given is not None:
-            raise ConfigError(f"{name} is for the audit of a run: give a RUN_DIR, or leave it out")
-    config = load_config(target, overrides or [])
-    with shown_progress() as progress:
-        found = audit_configuration(config, out=out, progress=progress)
-    show_values(_canary(found) | {"report": str(out / "canary.json")})
+    try:
+        with termination_as_interrupt(), shown_progress() as progress:
+            if target.is_dir():
+                found = audit_run(
+                    target,
+                    out=out,
+                    held_out=held_out,
+                    against=against,
+                    store=DatasetStore(),
+                    ledger_url=ledger,
+                    progress=progress,
+                )
+            else:
+                config = load_config(target, overrides or [])
+                found = audit_configuration(config, out=out, progress=progress)
+    except KeyboardInterrupt:
+        raise interrupted_anew(out) from None
+    paths = {"report": out / "canary.json", "not for release": out / "private" / "report.html"}
+    show_values(_canary(found) | {name: str(path) for name, path in paths.items() if path.exists()})
 
 
 def _canary(found: "Audit") -> dict[str, str]:

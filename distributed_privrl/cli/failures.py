@@ -2,6 +2,7 @@
 
 import errno
 import traceback
+from pathlib import Path
 
 import typer
 from typer import TyperException
@@ -17,6 +18,19 @@ class InterruptedRunError(PrivRLError):
     """The user or the system stopped a command; the message says how to go on."""
 
     exit_code = INTERRUPTED_EXIT_CODE
+
+
+def interrupted_anew(out: Path) -> InterruptedRunError:
+    """Return what ends a command that was stopped and whose ``out`` must be a new folder.
+
+    Args:
+        out: the folder; what the command left in it is in the way of another start.
+    """
+    if out.is_dir() and any(out.iterdir()):
+        return InterruptedRunError(
+            f"interrupted: delete {out} or give another --out, and run the command again"
+        )
+    return InterruptedRunError(INTERRUPTED_LINE)
 
 
 def report_failure(error: Exception, *, debug: bool) -> int:

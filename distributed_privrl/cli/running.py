@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distributed_privrl.cli.evaluation import warn_of_failures
-from distributed_privrl.cli.failures import InterruptedRunError
+from distributed_privrl.cli.failures import InterruptedRunError, interrupted_anew
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
 from distributed_privrl.cli.planning import NOT_PRIVATE, summary_line
 from distributed_privrl.cli.text import show_values
@@ -60,9 +60,7 @@ def demo(
                 executor_factory=lambda config: start_executor(config.runtime),
             )
     except KeyboardInterrupt:
-        raise InterruptedRunError(
-            f"interrupted: remove {out} or give another --out, and start the demo again"
-        ) from None
+        raise interrupted_anew(out) from None
     show_values(result.summary)
     typer.echo("\n".join(["", "to go on with what it made:", *result.next_lines]))
 

@@ -119,6 +119,12 @@ def test_what_does_not_go_with_a_run(finished, tmp_path, options, message):
     assert not out.exists()
 
 
+def test_nothing_there_says_what_is_audited(workplace):
+    result = workplace.privrl("audit", workplace.folder / "nothing", "--out", "o")
+    assert result.exit_code == 2
+    assert "give the path of a configuration, a YAML file, or the --out of a" in result.stderr
+
+
 def test_a_folder_without_a_run(workplace):
     result = workplace.privrl("audit", workplace.folder, "--held-out", "a-v0", "--out", "o")
     assert result.exit_code == 2

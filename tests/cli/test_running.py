@@ -207,13 +207,32 @@ def test_demo_passes_what_it_is_given_and_shows_the_summary(workplace, monkeypat
     )
 
 
-def test_an_interrupted_demo_says_how_to_start_again(workplace, monkeypatch):
-    from distributed_privrl.experiments import demo
+@pytest.mark.parametrize("verb", ["demo", "audit"])
+def test_what_needs_a_new_folder_says_how_to_start_again(workplace, monkeypatch, verb):
+    from distributed_privrl.experiments import audit, demo
 
-    monkeypatch.setattr(demo, "run_demo", kill_and_wait)
-    result = workplace.privrl("demo", "--out", "runs/other")
-    assert result.exit_code == 130
-    assert "remove runs/other" in result.stderr
+    out = workplace.folder / "new"
+    words = ("demo",) if verb == "demo" else ("audit", workplace.config)
+
+    def stopped_at_once(*_, **__):
+        kill_and_wait()
+
+    def stopped_later(*_, **__):
+        out.mkdir()
+        (out / "canary.json").write_text("")
+        kill_and_wait()
+
+    said = []
+    for stopped in (stopped_at_once, stopped_later):
+        monkeypatch.setattr(demo, "run_demo", stopped)
+        monkeypatch.setattr(audit, "audit_configuration", stopped)
+        result = workplace.privrl(*words, "--out", out)
+        assert result.exit_code == 130
+        said.append(result.stderr)
+    assert said == [
+        "interrupted: run the same command again\n",
+        f"interrupted: delete {out} or give another --out, and run the command again\n",
+    ]
 
 
 def test_a_demo_into_a_used_folder_is_refused(workplace):
