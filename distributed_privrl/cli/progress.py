@@ -85,15 +85,18 @@ class PlainProgress:
     """A line at the start, at every tenth and at the end of a stage."""
 
     def __init__(self) -> None:
-        self._tenths: dict[str, int] = {}
+        self._shown: dict[str, tuple[int, str]] = {}
         self._started: dict[str, float] = {}
 
     def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Write a line if the stage came to its next tenth; see `core.progress.Progress`."""
+        """Write a line if the stage came to its next tenth; see `core.progress.Progress`.
+
+        At the end another note is another line: what ends after the last step is told, too.
+        """
         tenth = 10 * done // total if total else 10
-        if self._tenths.get(stage) == tenth:
+        if self._shown.get(stage) == (shown := (tenth, note if tenth == 10 else "")):
             return
-        self._tenths[stage] = tenth
+        self._shown[stage] = shown
         started = self._started.setdefault(stage, time.monotonic())
         seconds = f"{time.monotonic() - started:.0f} s" if is_timed(stage) and done else ""
         parts = (f"{stage} {done}/{total}", seconds, note)

@@ -45,6 +45,15 @@ def test_plain_public_stage_shows_seconds(clock, capsys):
     assert re.fullmatch(r"sampling 0/2\nsampling 2/2, \d+ s\n", capsys.readouterr().err)
 
 
+def test_what_ends_after_the_last_step_is_told(capsys):
+    progress = PlainProgress()
+    for done, agents in ((0, 0), (1, 0), (2, 0), (2, 1), (2, 1)):
+        progress("agents", done, 2, f"agents done {agents}/1")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2:] == ["agents 2/2, agents done 0/1", "agents 2/2, agents done 1/1"]
+    assert len(lines) == 4
+
+
 def test_plain_empty_stage_is_done_at_once(capsys):
     PlainProgress()("sampling", 0, 0)
     assert capsys.readouterr().err == "sampling 0/0\n"
