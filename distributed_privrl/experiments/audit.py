@@ -38,7 +38,7 @@ from distributed_privrl.experiments.audit_report import (
     membership_section,
 )
 from distributed_privrl.experiments.comparison import attempted
-from distributed_privrl.experiments.directory import RunDirectory, holds_something
+from distributed_privrl.experiments.directory import RunDirectory, holds_something, make_writable
 from distributed_privrl.experiments.registry import load_config, method_named, plan_run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import Certificate
@@ -81,6 +81,7 @@ def audit_configuration(
     Raises:
         ConfigError: ``out`` is not empty, the number of units is not declared, or the method has
             no private rounds.
+        StorageError: ``out`` cannot be written to.
 
     Privacy: reads no data.
     """
@@ -91,6 +92,7 @@ def audit_configuration(
             f"method {config.method} with privacy.epsilon={config.privacy.epsilon} has no private"
             " rounds: there is nothing to audit"
         )
+    make_writable(out)
     charged = ChargedRound(
         mechanism=plan.mechanism, delta=plan.budget.delta, own_clipping=_own_clipping(config)
     )
@@ -126,6 +128,7 @@ def audit_run(
             units with the run's own datasets, or ``out`` is not empty.
         VerificationError: the certificate was changed; or it is valid, and does not agree with
             itself, the files that it names or the ledger.
+        StorageError: ``out`` cannot be written to.
 
     Privacy: whatever depends on a real row goes to ``out/private/``, errors of the attacks too.
     Nothing is released and nothing is charged. ``canary.json`` depends on the certificate alone.
@@ -138,6 +141,7 @@ def audit_run(
     config = load_config(directory.config_path)
     held_out = _checked_held_out(config, held_out, store)
     earlier = None if against is None else read_audit(against)
+    make_writable(out)
     charged = _charged_round(certificate, config)
     canary: CanaryRound | str = _NO_ROUNDS
     if charged is not None:  # before a real row is read: neither it nor its time depends on one

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -184,6 +185,18 @@ def holds_something(folder: Path) -> bool:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder} is a file: name a folder")
     return folder.is_dir() and any(folder.iterdir())
+
+
+def make_writable(folder: Path) -> None:
+    """Make a folder that shall be written to, unless it is there, and see that it can be.
+
+    Raises:
+        StorageError: it cannot be made or written to.
+    """
+    with storage_errors(f"write to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
 
 
 def _as_yaml(config: RunConfig) -> str:

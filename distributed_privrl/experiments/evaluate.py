@@ -25,7 +25,7 @@ from distributed_privrl.experiments.agents import (
 )
 from distributed_privrl.experiments.clearance import Release
 from distributed_privrl.experiments.comparison import attempted_sections
-from distributed_privrl.experiments.directory import RunDirectory, holds_something
+from distributed_privrl.experiments.directory import RunDirectory, holds_something, make_writable
 from distributed_privrl.experiments.evaluation_checks import (
     check_agents_fit,
     check_compared,
@@ -102,6 +102,7 @@ def evaluate_datasets(
         StorageError: what says of which dataset an evaluation is, is damaged.
         UnsafeError: a trainer shares its rows, and the dataset is neither released nor public.
         VerificationError: the dataset's certificate does not fit its files.
+        StorageError: ``out`` cannot be written to.
 
     Privacy: agents are post-processing of a dataset with a valid certificate, or of public rows.
     Otherwise (real rows, a run without privacy), and for whatever is computed from the reference,
@@ -118,6 +119,7 @@ def evaluate_datasets(
     source, release = clearance_of(store, synthetic, known, ledger_url)
     check_agents_fit(info, known, environment)
     _check_kind(out, source.kind, resume=resume)
+    make_writable(out)
     write_atomically(out / BEGUN_FILE, json.dumps({"dataset": synthetic, "kind": source.kind}))
     certificate = _certificate(release)
     directory = RunDirectory(out)
