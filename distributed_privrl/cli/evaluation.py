@@ -120,9 +120,7 @@ def evaluate(
     --reference the same agents are trained on the real rows and both are compared, in DIR/private,
     which is not for release. rllib_iql and so on train through RLlib, on released or public rows.
     """
-    names = tuple(name.strip() for name in trainers.split(",") if name.strip())
-    if not names:
-        raise ConfigError(f"--trainers={trainers!r} is empty: give e.g. iql, or none")
+    names = trainer_names(trainers)
     for option in options or []:
         key, equals, _ = option.partition("=")
         if not equals or "." not in key.strip("."):
@@ -136,7 +134,6 @@ def evaluate(
     from distributed_privrl.experiments.evaluate import evaluate_datasets
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
-    names = () if names == ("none",) else names
     agents = len(names) * seeds
     parallel = 1 if executor == "local" else max(1, min(agents, os.cpu_count() or 1))
     runtime = RuntimeConfig(
@@ -172,6 +169,26 @@ def evaluate(
     _show(figures, synthetic=synthetic, reference=reference, out=out)
     if names and all(figures.get(name) == "failed" for name in names):
         raise typer.Exit(UNEXPECTED_EXIT_CODE)
+
+
+def trainer_names(given: str) -> tuple[str, ...]:
+    """Return the names in ``--trainers``; none of them for "none".
+
+    Raises:
+        ConfigError: a name is empty or there twice, or "none" stands beside others.
+
+    Example:
+        >>> trainer_names("bc, iql")
+        ('bc', 'iql')
+    """
+    names = tuple(name.strip() for name in given.split(","))
+    if "" in names:
+        raise ConfigError(f"--trainers={given!r} has an empty name: give e.g. iql, or none")
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise ConfigError(f"--trainers={given!r} names {', '.join(twice)} twice")
+    if "none" in names and len(names) > 1:
+        raise ConfigError(f"--trainers={given!r}: none stands alone; leave it or the others out")
+    return () if names == ("none",) else names
 
 
 def _started(runtime: "RuntimeConfig") -> "Executor":

@@ -1,7 +1,9 @@
 """Checks at the border: each names the argument and its value in the message."""
 
+import difflib
 import math
 import re
+from collections.abc import Iterable
 
 from distributed_privrl.core.errors import ConfigError
 
@@ -56,3 +58,19 @@ def check_dataset_id(name: str, value: str) -> str:
             f"{name} must look like 'namespace/name-v0' (letters, digits, '-', '_'), got {value!r}"
         )
     return value
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question about the known names nearest to ``name``, or nothing where none is near.
+
+    Args:
+        name: as it was given; upper and lower case are one.
+        known: names that are right.
+
+    Example:
+        >>> did_you_mean("iqll", ["bc", "iql"])
+        'did you mean iql? '
+    """
+    spelt = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), spelt, n=3)
+    return f"did you mean {', '.join(spelt[one] for one in near)}? " if near else ""

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
-from distributed_privrl.core.checks import check_positive, check_probability
+from distributed_privrl.core.checks import check_positive, check_probability, did_you_mean
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space, same_form, supported_space
@@ -151,6 +151,9 @@ def _make(environment_id: str, max_steps: int | None = None) -> gymnasium.Env[An
         environment = gymnasium.make(environment_id, max_episode_steps=max_steps)
     except (gymnasium.error.Error, ImportError) as error:
         reason = " ".join(str(error).split())
+        if isinstance(error, gymnasium.error.UnregisteredEnv):
+            own = [name for name in gymnasium.registry if name.startswith("privrl/")]
+            reason = f"{reason} {did_you_mean(environment_id, own)}".rstrip()
         raise ConfigError(f"environment {environment_id!r} cannot be made: {reason}") from error
     if environment.spec is None or environment.spec.max_episode_steps is None:
         raise ConfigError(f"environment {environment_id!r} has no time limit: register one")
@@ -159,17 +162,25 @@ def _make(environment_id: str, max_steps: int | None = None) -> gymnasium.Env[An
     return environment
 
 
-def check_environment(environment_id: str, spaces: Mapping[str, Space]) -> None:
+def check_environment(
+    environment_id: str, spaces: Mapping[str, Space], *, own: str | None = None
+) -> None:
     """Check that an environment can be made, and has the spaces of the rows.
 
     Args:
         environment_id: Gymnasium id.
         spaces: ``observation`` and ``action`` of a dataset.
+        own: id of the environment that the dataset names, which is advised instead.
 
     Raises:
         ConfigError: it cannot be made, has no time limit, or its rows have another form.
     """
-    made = _make(environment_id)
+    try:
+        made = _make(environment_id)
+    except ConfigError as error:
+        if own in (None, environment_id):
+            raise
+        raise ConfigError(f"{error}; leave --env out to take the dataset's own, {own}") from error
     try:
         for part, space in spaces.items():
             own = supported_space(f"{part}s of {environment_id}", getattr(made, f"{part}_space"))

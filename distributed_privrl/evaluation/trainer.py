@@ -19,7 +19,7 @@ from distributed_privrl.agents.iql import IQL
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.agents.td3bc import TD3BC
 from distributed_privrl.agents.training import train_agent
-from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.checks import check_positive, did_you_mean
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space
@@ -217,7 +217,10 @@ def find_trainer(
     """
     known = {**TRAINERS, **(more or {})}
     if name not in known:
-        raise ConfigError(f"unknown trainer {name!r}: choose from {', '.join(sorted(known))}")
+        raise ConfigError(
+            f"unknown trainer {name!r}: {did_you_mean(name, known)}choose from"
+            f" {', '.join(sorted(known))}"
+        )
     return known[name].with_settings(settings) if settings else known[name]
 
 

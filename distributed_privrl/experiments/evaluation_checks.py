@@ -3,13 +3,20 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
+from distributed_privrl.core.checks import did_you_mean
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.returns import check_environment
 from distributed_privrl.evaluation.source import Source
-from distributed_privrl.evaluation.trainer import Options, Trainer, find_trainer, settings_of
+from distributed_privrl.evaluation.trainer import (
+    TRAINERS,
+    Options,
+    Trainer,
+    find_trainer,
+    settings_of,
+)
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.clearance import Release, cleared, release_of
 from distributed_privrl.privacy.ledger import Ledger
@@ -30,13 +37,21 @@ def known_trainers(
             trained.
     """
     agents = {name: find_trainer(name, more=more).algorithm.name for name in names}
+    every = {**TRAINERS, **(more or {})}
+    known = sorted({trainer.algorithm.name for trainer in every.values()})
     for name, given in options.items():
         if not isinstance(given, Mapping):
             raise ConfigError(f"option {name}={given!r} must look like AGENT.KEY=VALUE: iql.beta=3")
-        if name in agents and agents[name] != name:
+        agent = every[name].algorithm.name if name in every else name
+        if agent != name:
             raise ConfigError(
-                f"option of {name}: it trains the agent {agents[name]}, whose options it shares;"
-                f" write {agents[name]}.key=value"
+                f"option of {name}: it trains the agent {agent}, whose options it shares; write"
+                f" {agent}.key=value"
+            )
+        if name not in known:
+            raise ConfigError(
+                f"option of {name}, which is no agent: {did_you_mean(name, known)}choose from"
+                f" {', '.join(known)}"
             )
         if name not in agents.values():
             raise ConfigError(f"option of {name}, which is not trained: name it among the trainers")
@@ -61,7 +76,9 @@ def check_agents_fit(
     if environment is None:
         raise ConfigError(f"{info.id} names no environment to evaluate in: give --env")
     check_environment(
-        environment, {"observation": info.observation_space, "action": info.action_space}
+        environment,
+        {"observation": info.observation_space, "action": info.action_space},
+        own=info.environment,
     )
 
 

@@ -89,13 +89,22 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
     }
 
 
-@pytest.mark.parametrize("trainers", ["", " , "])
-def test_trainers_must_be_named(workplace, trainers):
+@pytest.mark.parametrize(
+    ("trainers", "message"),
+    [
+        ("", "has an empty name"),
+        ("bc,,iql", "has an empty name"),
+        ("bc, iql,bc", "names bc twice"),
+        ("none,bc", "none stands alone"),
+    ],
+)
+def test_trainers_must_be_named(workplace, trainers, message):
     result = workplace.privrl(
         "evaluate", "--synthetic", "a-v0", "--out", "o", "--trainers", trainers
     )
     assert result.exit_code == 2
-    assert "--trainers" in result.stderr
+    assert f"--trainers={trainers!r}" in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("option", ["beta=3", "iql.beta", "iql.=3", ".beta=3"])

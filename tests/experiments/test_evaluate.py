@@ -26,6 +26,7 @@ from distributed_privrl.experiments import evaluate as module
 from distributed_privrl.experiments.agents import ratio_section, return_ratios, returns_section
 from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_datasets
 from distributed_privrl.privacy.metrics import PublicValue
+from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 from tests.experiments.certified import ENTRY, certify
 
 RELEASED = Source(kind="released", ledger_entry=ENTRY)
@@ -637,8 +638,19 @@ def test_a_public_dataset_needs_no_certificate(store: DatasetStore, tmp_path: Pa
         ({"reference": "gym/released-v0"}, "--reference gym/released-v0 is the dataset itself"),
         ({"reference": "maze/other-v0"}, "--reference maze/other-v0 cannot be compared"),
         ({"environment": "Pendulum-v1"}, "'Pendulum-v1' does not fit the dataset: its observation"),
-        ({"environment": "Nowhere-v1"}, "'Nowhere-v1' cannot be made"),
+        ({"environment": "Nowhere-v1"}, "leave --env out to take the dataset's own, CartPole-v1"),
+        ({"environment": "maze2d-umaze"}, "did you mean privrl/Maze2D-umaze-v0, "),
+        ({"trainers": ("iqll",)}, "unknown trainer 'iqll': did you mean iql"),
         ({"options": {"iql": {"beta": 3}}}, "iql, which is not trained"),
+        ({"options": {"iqll": {"beta": 3}}}, "which is no agent: did you mean iql"),
+        ({"options": {"training": {"rounds": 3}}}, "training, which is no agent: choose from bc, "),
+        (
+            {
+                **{"trainers": ("bc",), "more_trainers": RLLIB_TRAINERS},
+                "options": {"rllib_iql": {"beta": 3}},
+            },
+            r"agent iql, whose options it shares; write iql\.key=value",
+        ),
         ({"trainers": ("bc",), "options": {"bc": {"gamma": 3}}}, "'bc' has no option gamma"),
         ({"trainers": ("bc",), "options": {"bc": 3}}, "bc=3 must look like AGENT.KEY=VALUE"),
         ({"trainers": ("bc",), "options": {"hidden": [8]}}, "must look like AGENT.KEY=VALUE"),
@@ -662,6 +674,17 @@ def test_what_is_wrong_is_found_before_anything_starts(
         _evaluate(store, **options, start_executor=start)
     assert not started
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody can write to")
+def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(
+    store: DatasetStore,
+) -> None:
+    def start() -> Executor:
+        raise AssertionError("started")
+
+    with pytest.raises(StorageError, match="cannot write to /proc/out"):
+        _evaluate(store, Path("/proc/out"), trainers=("bc",), start_executor=start)
 
 
 def test_options_reach_the_agents(store: DatasetStore, tmp_path: Path) -> None:
