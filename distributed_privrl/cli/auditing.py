@@ -68,6 +68,12 @@ def audit(
     if not target.is_dir() and given:
         raise ConfigError(f"{given[0]} is for the audit of a run: give a RUN_DIR, or leave it out")
 
+    from distributed_privrl.experiments.audit_checks import check_new, given_held_out
+
+    check_new(out)  # before imports that take seconds
+    if target.is_dir():
+        given_held_out(held_out)
+
     from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore

@@ -126,10 +126,15 @@ def evaluate(
         if not equals or "." not in key.strip("."):
             raise ConfigError(f"-o {option} must look like AGENT.KEY=VALUE, e.g. iql.beta=3")
 
+    from distributed_privrl.data.store import DatasetStore
+
+    store = DatasetStore()
+    for dataset in filter(None, (synthetic, reference, public)):
+        store.info(dataset)  # a wrong id is said before imports that take seconds
+
     from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.config import RuntimeConfig, with_overrides
-    from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.directory import holds_something
     from distributed_privrl.experiments.evaluate import evaluate_datasets
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
@@ -155,7 +160,7 @@ def evaluate(
                 steps=steps,
                 episodes=episodes,
                 out=out,
-                store=DatasetStore(),
+                store=store,
                 start_executor=partial(_started, runtime),
                 parallel=parallel,
                 more_trainers=RLLIB_TRAINERS,

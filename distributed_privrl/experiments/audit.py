@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.fingerprint import share_rows
-from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.canaries import ROWS_OF_A_UNIT, CanaryRound, canary_round
 from distributed_privrl.evaluation.neighbours import Copying
@@ -27,6 +23,7 @@ from distributed_privrl.experiments.attacks import (
     attacked_sides,
     detect_copies,
 )
+from distributed_privrl.experiments.audit_checks import check_held_out, check_new, given_held_out
 from distributed_privrl.experiments.audit_report import (
     ChargedRound,
     canary_facts,
@@ -38,7 +35,7 @@ from distributed_privrl.experiments.audit_report import (
     membership_section,
 )
 from distributed_privrl.experiments.comparison import attempted
-from distributed_privrl.experiments.directory import RunDirectory, holds_something, make_writable
+from distributed_privrl.experiments.directory import RunDirectory, make_writable
 from distributed_privrl.experiments.registry import load_config, method_named, plan_run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import Certificate
@@ -85,7 +82,7 @@ def audit_configuration(
 
     Privacy: reads no data.
     """
-    _check_new(out)
+    check_new(out)
     plan = plan_run(config)
     if not isinstance(plan, RoundPlan) or plan.mechanism is None or plan.budget is None:
         raise ConfigError(
@@ -136,10 +133,11 @@ def audit_run(
     directory, store = RunDirectory(run_directory), store or DatasetStore()
     if not directory.certificate.exists():
         raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
-    _check_new(out)
+    check_new(out)
     certificate = _verified(directory, store, ledger_url)
     config = load_config(directory.config_path)
-    held_out = _checked_held_out(config, held_out, store)
+    held_out = given_held_out(held_out)
+    check_held_out(config, held_out, store)
     earlier = None if against is None else read_audit(against)
     make_writable(out)
     charged = _charged_round(certificate, config)
@@ -215,57 +213,6 @@ def _verified(directory: RunDirectory, store: DatasetStore, ledger_url: str | No
             ledger = stack.enter_context(contextlib.closing(Ledger(ledger_url)))
         checked = verify_certificate(directory.certificate, ledger=ledger, outputs_root=store.root)
     return checked.certificate
-
-
-def _check_new(out: Path) -> None:
-    if holds_something(out):
-        raise ConfigError(f"{out} is not empty: choose another --out")
-
-
-def _checked_held_out(config: RunConfig, held_out: str | None, store: DatasetStore) -> str:
-    data = config.data
-    if held_out is None:
-        raise ConfigError(
-            "the audit of a run needs rows of the same source that the run has not seen: give"
-            " --held-out ID (before a run, `privrl split` sets some apart; a simulator can collect"
-            " with another seed)"
-        )
-    if held_out in (data.sensitive, *data.public):
-        raise ConfigError(
-            f"--held-out {held_out} is a dataset of the run: the model knows its rows"
-        )
-    store.check_unit(held_out, data.unit)
-    mine, theirs = store.info(data.sensitive), store.info(held_out)
-    for name in ("observation_space", "action_space"):
-        one, other = getattr(mine, name), getattr(theirs, name)
-        if type(one) is not type(other) or part_width(one) != part_width(other):
-            raise ConfigError(
-                f"--held-out {held_out} has {name} {other}, {data.sensitive} has {one}: take rows"
-                " of the same source"
-            )
-    for dataset in (data.sensitive, *data.public):
-        if share_rows(store, dataset, held_out):
-            raise ConfigError(
-                f"--held-out {held_out} holds rows of {dataset}, which the run has seen: split"
-                " before the run, and run on the rest"
-            )
-        if _share_units(store, dataset, held_out, data.unit):
-            raise ConfigError(
-                f"--held-out {held_out} holds units ({data.unit}) of {dataset}, which the run has"
-                " seen: hold out whole units"
-            )
-    return held_out
-
-
-def _share_units(store: DatasetStore, dataset: str, held_out: str, unit: str) -> bool:
-    """Say whether two datasets hold units of a column of the same name; positions name nobody."""
-    if not store.info(dataset).unit_column == store.info(held_out).unit_column == unit:
-        return False
-    mine, theirs = (
-        np.concatenate([chunk.unit_ids for chunk in store.iter_transitions(one, unit=unit)])
-        for one in (dataset, held_out)
-    )
-    return bool(np.intersect1d(mine, theirs).size)
 
 
 def _charged_round(certificate: Certificate, config: RunConfig) -> ChargedRound | None:

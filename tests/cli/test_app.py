@@ -112,6 +112,32 @@ def test_start_loads_neither_ray_nor_torch():
     assert done.stdout.startswith("Usage: privrl")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "evaluate --synthetic none-v0 --out o",
+        "evaluate --synthetic none-v0 --out o --trainers none,bc",
+        "evaluate --synthetic none-v0 --out o -o beta=3",
+        "audit {folder} --out o",
+        "audit {file} --out {folder}",
+        "audit {folder}/none --out o",
+    ],
+)
+def test_cheap_mistakes_load_neither_ray_nor_torch(workplace, line):
+    words = line.format(folder=workplace.folder, file=workplace.config).split()
+    script = (
+        "import sys\n"
+        "from distributed_privrl.cli import main\n"
+        f"sys.argv = ['privrl', *{words!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 2\n"
+        "assert not {'ray', 'torch', 'scipy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_start_is_quick():
     script = (
         "import resource, sys\n"

@@ -7,6 +7,7 @@ import pytest
 
 from distributed_privrl.cli import execution
 from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import evaluate as module
 
 
@@ -40,6 +41,7 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
             **{"normalised": {"iql": 12.34}, "failed": failed},
         }
 
+    monkeypatch.setattr(DatasetStore, "info", lambda *_: None)
     started = []
 
     def start_executor(runtime):
@@ -180,6 +182,7 @@ def released(workplace, monkeypatch):
             arguments["start_executor"]()
         return found
 
+    monkeypatch.setattr(DatasetStore, "info", lambda *_: None)
     monkeypatch.setattr(module, "evaluate_datasets", evaluate_datasets)
     return found
 
