@@ -66,12 +66,15 @@ def export(
         chunk_rows: rows held at a time.
 
     Raises:
-        ConfigError: no such dataset, an unknown format, or ``out`` exists.
+        ConfigError: no such dataset, an unknown format, or ``out`` exists or has the suffix of
+            another format.
         StorageError: the disk is full or cannot be written; nothing is left behind.
     """
     known = [member.value for member in ExportFormat]
     if format not in known:
         raise ConfigError(f"format must be one of {', '.join(known)}, got {format!r}")
+    if out.suffix[1:] in known and out.suffix != f".{format}":
+        raise ConfigError(f"format is {format}, and {out} ends in {out.suffix}: make them agree")
     chunks = _chunks(store, dataset, chunk_rows)
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")

@@ -17,6 +17,13 @@ from distributed_privrl.data.tabular import column_names
 if TYPE_CHECKING:
     import pandas as pd
 
+_BEGINNINGS = {
+    b"PK\x03\x04": ("a zip archive, as NPZ files are", (".npz",)),
+    b"\x89HDF\r\n\x1a\n": ("HDF5", (".hdf5", ".h5")),
+    b"PAR1": ("Parquet", (".parquet",)),
+}
+"""How files begin, whatever they are called: what each is, and its suffixes."""
+
 _PARTS = ("observation", "action", "next_observation")
 
 
@@ -53,10 +60,21 @@ def read_source(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", Col
             frame, columns = readers[path.suffix](path, columns)
     except damage as error:
         reason = " ".join(str(error).split())
+        reason = _other_content(path) or reason
         raise ConfigError(f"{path} is no proper {path.suffix[1:]} file: {reason}") from error
     if len(frame) == 0:
         raise ConfigError(f"{path} has no rows")
     return frame, columns
+
+
+def _other_content(path: Path) -> str | None:
+    """Return in words what a file is by its first bytes, if its suffix says another thing."""
+    with storage_errors(f"read {path}"), path.open("rb") as file:
+        begins = file.read(max(map(len, _BEGINNINGS)))
+    for beginning, (kind, suffixes) in _BEGINNINGS.items():
+        if begins.startswith(beginning) and path.suffix not in suffixes:
+            return f"its content is {kind}; give it a name that ends in {' or '.join(suffixes)}"
+    return None
 
 
 def _wanted(path: Path, columns: ColumnsSchema, present: Iterable[str]) -> list[str]:

@@ -224,8 +224,8 @@ def return_ratios(
         agents: trainer to the plain loop of the same agent; without those that failed.
 
     Returns:
-        for each trainer ``synthetic``, ``real`` and ``ratio``, which is None where the agent on
-        real rows earns nothing above 0.
+        for each trainer ``synthetic``, ``real``, ``ratio``, which is None where the agent on real
+        rows earns nothing above 0, and ``normalised``, whether they are normalised returns.
     """
     ratios: dict[str, dict[str, float | None]] = {}
     for trainer, loop in agents.items():
@@ -237,6 +237,7 @@ def return_ratios(
             ours, theirs = normalised(ours, reference), normalised(theirs, reference)
         ratio = ours / theirs if theirs > 0 else None
         ratios[trainer] = {"synthetic": ours, "real": theirs, "ratio": ratio}
+        ratios[trainer]["normalised"] = is_maze(environment)
     return ratios
 
 

@@ -186,6 +186,15 @@ def test_files_of_another_kind_are_refused(store, tmp_path, name):
         import_file(tmp_path / name, load_schema(tmp_path / "schema.yaml"), store, "a-v0")
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.hdf5"])
+def test_a_file_under_a_wrong_name_is_known_by_its_content(store, tmp_path, name):
+    (tmp_path / "schema.yaml").write_text(D4RL.format(extra="", split="true"))
+    with (tmp_path / name).open("wb") as file:
+        np.savez_compressed(file, rewards=np.linspace(0, 1, 100))
+    with pytest.raises(ConfigError, match=r"content is a zip archive.* ends in \.npz"):
+        import_file(tmp_path / name, load_schema(tmp_path / "schema.yaml"), store, "a-v0")
+
+
 class Trap:
     """Runs code when it is unpickled."""
 

@@ -69,6 +69,14 @@ def test_columns_of_a_table(store, tmp_path):
     assert table["unit"].tolist() == written.unit_ids[[0, 0, 1]].tolist()
 
 
+def test_a_suffix_of_another_format_is_refused(store, tmp_path):
+    store.write_trajectories("a-v0", walk(), **SPACES)
+    with pytest.raises(ConfigError, match=r"format is csv, and .*out\.npz ends in \.npz"):
+        export(store, "a-v0", "csv", tmp_path / "out.npz")
+    export(store, "a-v0", "csv", tmp_path / "out.data")
+    assert [path.name for path in tmp_path.glob("out*")] == ["out.data"]
+
+
 def test_nothing_is_overwritten_and_nothing_half_written(store, tmp_path, monkeypatch):
     store.write_trajectories("a-v0", walk(), **SPACES)
     out = tmp_path / "out.csv"

@@ -227,9 +227,11 @@ def test_returns_are_normalised_where_references_are_known() -> None:
     section = returns_section([trial], maze, certificate={}, source=RELEASED)
     assert [one.value.value for one in section.metrics] == pytest.approx([1, 49.98, 0])
     found = return_ratios([trial], [real], maze, {"iql": "iql"})
+    assert found["iql"].pop("normalised") is True
     assert found["iql"] == pytest.approx({"synthetic": 0, "real": 100, "ratio": 0}, abs=1e-9)
     worse = ([real], [{**trial, "curve_returns": [[-5.0]]}], "P-v1", {"iql": "iql"})
     assert return_ratios(*worse)["iql"]["ratio"] is None
+    assert return_ratios(*worse)["iql"]["normalised"] is False
     *sides, ratio = ratio_section(*worse).metrics
     assert ratio.value == "not applicable"
     assert [side.value for side in sides] == pytest.approx([228.61, -5])
