@@ -163,14 +163,14 @@ def _make(environment_id: str, max_steps: int | None = None) -> gymnasium.Env[An
 
 
 def check_environment(
-    environment_id: str, spaces: Mapping[str, Space], *, own: str | None = None
+    environment_id: str, spaces: Mapping[str, Space], *, advised: str | None = None
 ) -> None:
     """Check that an environment can be made, and has the spaces of the rows.
 
     Args:
         environment_id: Gymnasium id.
         spaces: ``observation`` and ``action`` of a dataset.
-        own: id of the environment that the dataset names, which is advised instead.
+        advised: id of the environment that the dataset names, which a message advises.
 
     Raises:
         ConfigError: it cannot be made, has no time limit, or its rows have another form.
@@ -178,9 +178,11 @@ def check_environment(
     try:
         made = _make(environment_id)
     except ConfigError as error:
-        if own in (None, environment_id):
+        if advised in (None, environment_id):
             raise
-        raise ConfigError(f"{error}; leave --env out to take the dataset's own, {own}") from error
+        raise ConfigError(
+            f"{error}; leave --env out to take the dataset's own, {advised}"
+        ) from error
     try:
         for part, space in spaces.items():
             own = supported_space(f"{part}s of {environment_id}", getattr(made, f"{part}_space"))

@@ -78,7 +78,7 @@ def check_agents_fit(
     check_environment(
         environment,
         {"observation": info.observation_space, "action": info.action_space},
-        own=info.environment,
+        advised=info.environment,
     )
 
 
