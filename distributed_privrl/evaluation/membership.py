@@ -16,11 +16,17 @@ from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.neighbours import ALPHA
+from distributed_privrl.evaluation.roc import (
+    ROUNDING,
+    Roc,
+    by_falling_score,
+    rates_of,
+    roc_curve,
+)
 
 FALSE_POSITIVE_RATES = (0.01, 0.1)
 CONFIDENCE = 0.99
 _DRAWN_AT_ONCE = 100
-_ROUNDING = 1e-12
 
 
 class LossAttack(Protocol):
@@ -42,28 +48,6 @@ class LossAttack(Protocol):
     def losses(self, transitions: Transitions) -> NDArray[np.float64]:
         """Return the losses ``(N, S)`` of N transitions; NaN for rows that training leaves out."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Roc:
-    """A receiver operating characteristic, members being the positives.
-
-    Args:
-        false_positive_rates: (K,) rising from 0 to 1, a point for each distinct score.
-        true_positive_rates: (K,) rising from 0 to 1.
-    """
-
-    false_positive_rates: NDArray[np.float64]
-    true_positive_rates: NDArray[np.float64]
-
-    @property
-    def area(self) -> float:
-        """Area under the curve: P(a member scores higher), ties counted half."""
-        return float(np.trapezoid(self.true_positive_rates, self.false_positive_rates))
-
-    def true_positive_rate(self, at: float) -> float:
-        """Return the largest true-positive rate of a threshold with at most ``at`` false ones."""
-        return float(self.true_positive_rates[self.false_positive_rates <= at + _ROUNDING].max())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,27 +101,6 @@ class AttackFigures:
         return self.area.low > self.area.chance and self.p_value <= ALPHA
 
 
-def roc_curve(members: NDArray[np.float64], non_members: NDArray[np.float64]) -> Roc:
-    """Return the ROC of scores, higher meaning "member".
-
-    Args:
-        members: (N,) scores of rows that the model was trained on: the positives.
-        non_members: (M,) scores of rows of the same source that it was not.
-
-    Raises:
-        ConfigError: no scores on a side, or one that is not finite.
-
-    Example:
-        >>> roc = roc_curve(np.array([3.0, 1.0]), np.array([2.0, 0.0]))
-        >>> roc.area, roc.true_positive_rate(0.1)
-        (0.75, 0.5)
-    """
-    is_member, ends = _ranked(members, non_members)
-    weights = np.stack([is_member, ~is_member]).astype(np.float64)
-    true, false = _rates(weights[:1], weights[1:], ends)
-    return Roc(false_positive_rates=false[0], true_positive_rates=true[0])
-
-
 def attack_figures(
     members: NDArray[np.float64],
     non_members: NDArray[np.float64],
@@ -179,7 +142,7 @@ def attack_figures(
     check_positive("resamples", resamples)
     check_positive("permutations", permutations)
     roc = roc_curve(members, non_members)
-    order, ends = _order(np.concatenate([members, non_members]))
+    order, ends = by_falling_score(np.concatenate([members, non_members]))
     sides = [
         _group_numbers(scores, groups)
         for scores, groups in ((members, member_groups), (non_members, non_member_groups))
@@ -187,10 +150,10 @@ def attack_figures(
     areas, rates = [], []
     for count in _parts(resamples):
         drawn = [_resampled(numbers, count, generator) for numbers in sides]
-        true, false = _rates(*_weights(drawn, order), ends)
+        true, false = rates_of(*_weights(drawn, order), ends)
         areas.append(np.trapezoid(true, false, axis=1))
         rates.append(
-            [np.where(false <= at + _ROUNDING, true, 0).max(axis=1) for at in FALSE_POSITIVE_RATES]
+            [np.where(false <= at + ROUNDING, true, 0).max(axis=1) for at in FALSE_POSITIVE_RATES]
         )
     spread = np.concatenate(rates, axis=1)
     groups = [int(numbers.max()) + 1 for numbers in sides]
@@ -203,7 +166,7 @@ def attack_figures(
                 groups[0],
                 confidence,
             )
-            if at * groups[1] >= 1 - _ROUNDING
+            if at * groups[1] >= 1 - ROUNDING
             else None
             for i, at in enumerate(FALSE_POSITIVE_RATES)
         },
@@ -247,39 +210,6 @@ def exact_interval(successes: int, trials: int, confidence: float) -> tuple[floa
     low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
     high = stats.beta.isf(tail, successes + 1, trials - successes) if successes < trials else 1.0
     return float(low), float(high)
-
-
-def _ranked(
-    members: NDArray[np.float64], non_members: NDArray[np.float64]
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    for name, scores in (("members", members), ("non_members", non_members)):
-        if scores.ndim != 1 or not len(scores):
-            raise ConfigError(f"{name} must be (N,) with N >= 1, got shape {scores.shape}")
-        if not np.isfinite(scores).all():
-            raise ConfigError(f"{name} hold scores that are not finite: leave those rows out")
-    order, ends = _order(np.concatenate([members, non_members]))
-    return order < len(members), ends
-
-
-def _order(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions by falling score, and where each run of equal scores ends."""
-    order = np.argsort(-scores, kind="stable")
-    ordered = scores[order]
-    return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-
-
-def _rates(
-    member_weights: NDArray[np.float64],
-    non_member_weights: NDArray[np.float64],
-    ends: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return true- and false-positive rates (R, K) of weights (R, N + M) by falling score."""
-    rates = []
-    for weights in (member_weights, non_member_weights):
-        sums = np.cumsum(weights, axis=1)
-        points = sums[:, ends] / sums[:, -1:]
-        rates.append(np.concatenate([np.zeros((len(points), 1)), points], axis=1))
-    return rates[0], rates[1]
 
 
 def _group_numbers(

@@ -18,8 +18,8 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.environments import MazeLayout
 from distributed_privrl.evaluation.embedding import Embedding
 from distributed_privrl.evaluation.fidelity import correlations
-from distributed_privrl.evaluation.membership import Roc
 from distributed_privrl.evaluation.returns import LearningCurve
+from distributed_privrl.evaluation.roc import Roc
 
 ImageFormat = Literal["svg", "png"]
 

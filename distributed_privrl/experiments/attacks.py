@@ -19,9 +19,9 @@ from distributed_privrl.evaluation.membership import (
     LossAttack,
     attack_figures,
     by_group,
-    roc_curve,
 )
 from distributed_privrl.evaluation.neighbours import Copying, copying, standardised
+from distributed_privrl.evaluation.roc import roc_curve
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.reports import layout_of, sampled_rows

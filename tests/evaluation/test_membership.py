@@ -9,8 +9,8 @@ from distributed_privrl.evaluation.membership import (
     attack_figures,
     by_group,
     exact_interval,
-    roc_curve,
 )
+from distributed_privrl.evaluation.roc import roc_curve
 
 
 def test_points_of_a_curve_by_hand() -> None:

@@ -7,7 +7,6 @@ import pytest
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation.embedding import embed
-from distributed_privrl.evaluation.membership import roc_curve
 from distributed_privrl.evaluation.plots import (
     ImageFormat,
     column_histograms,
@@ -20,6 +19,7 @@ from distributed_privrl.evaluation.plots import (
     value_map,
 )
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
+from distributed_privrl.evaluation.roc import roc_curve
 
 ROWS = np.random.default_rng(0).normal(size=(300, 5))
 NAMES = ("x", "y", "vx", "vy", "reward")
