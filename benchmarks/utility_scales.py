@@ -179,21 +179,22 @@ _J_TRAINING_CPU: Mapping[str, Any] = {
     "sampling": {"steps": 20},
 }
 _AR_J_CPU: Mapping[str, Any] = {
-    "model": {"bins": 96, "hidden": [96, 96], "column_frequencies": 6, "horizon": 32},
+    "model": {"bins": 64, "hidden": [32, 32], "column_frequencies": 6, "horizon": 32},
     "training": {
-        "rounds": 100,
+        "rounds": 200,
         "expected_batch_size": 2048,
         "max_fragments_per_unit": 8,
         "all_fragments": False,
         "clip_norm": 1.0,
+        "micro_batch_rows": 32,
         "block_rounds": 10,
         "spare": 10,
-        "optimiser": {"learning_rate": 2e-3, "schedule": "cosine", "ema_decay": 0.95},
+        "optimiser": {"learning_rate": 1e-2, "schedule": "cosine", "ema_decay": 0.95},
         "pretraining": {
-            "steps": 6000,
+            "steps": 3000,
             "batch_size": 32,
             "curiosity_rate": 0.0,
-            "optimiser": {"learning_rate": 2e-3},
+            "optimiser": {"learning_rate": 3e-3},
         },
     },
 }

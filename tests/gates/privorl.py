@@ -29,10 +29,13 @@ def gate_certified_trajectories(folder: Path, store: DatasetStore) -> None:
 
 
 def gate_certified_steps(folder: Path, store: DatasetStore) -> None:
-    """A run of PrivORL-AR-j over ``store``, with drawn fragments, does what it certifies."""
+    """Runs of PrivORL-AR-j, of all fragments and of drawn ones, do what they certify."""
+    for name in ("all", "drawn"):
+        (folder / name).mkdir()
+    _gate(folder / "all", store, walks.ar_config(), all_rows=True)
     drawn = {"all_fragments": False, "noise_multiplicity": 2}
     training = walks.ar_config().training.model_dump(mode="json") | drawn
-    _gate(folder, store, walks.ar_config(training=training), all_rows=False)
+    _gate(folder / "drawn", store, walks.ar_config(training=training), all_rows=False)
 
 
 def _gate(folder: Path, store: DatasetStore, config: PrivorlConfig, *, all_rows: bool) -> None:

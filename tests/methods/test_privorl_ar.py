@@ -177,6 +177,35 @@ def test_drafts_are_samples_as_many_as_asked_for() -> None:
         synthesizer.draft(torch.nn.Linear(1, 1), given, steps=3, generator=generator)
 
 
+def test_ranges_that_are_empty_are_widened() -> None:
+    """Bounds that were found with noise may lie beyond the space; the run was charged by then."""
+    space = Box(0.0, 1.0, (1,))
+    width = RowLayout(space, BOX, CODING).width
+    beyond = Scaling(offset=np.full(width, 2.5), scale=np.full(width, 0.3))
+    encoder = TransitionEncoder(space, BOX, beyond, CODING)
+    bins = row_bins(encoder, np.empty((0, encoder.width), np.float32), count=8, declared=True)
+    assert all(one.size >= 1 for one in bins.variables)
+    flat = Box(np.zeros(1, np.float32), np.zeros(1, np.float32))
+    constant = marks(np.full(100, 1e6), 8)
+    assert (np.diff(constant) > 0).all()
+    assert (np.diff(marks(np.zeros(100), 8, space=flat)) > 0).all()
+
+
+def test_actions_at_a_bound_come_back_where_no_public_one_is_there() -> None:
+    coding = RowCoding(next_observation="difference", action_margin=0.2)
+    encoder = encoder_of(FREE, BOX, coding)
+    rows = np.full((500, encoder.width), 0.5, np.float32)
+    rows[:, 1] = np.linspace(0.8, 1.6, 500)  # of a space from -2 to 2
+    bins = row_bins(encoder, rows, count=20, declared=False)
+    asked = torch.zeros(2, encoder.width)
+    asked[:, 1] = torch.tensor([-2.4, 2.4])  # as a bound is coded
+    chosen = bins.categories(asked)[:, 1]
+    for uniform in (0.0, 0.999):
+        back = torch.zeros(2, encoder.width)
+        back[:, 1:2] = bins.columns(1, chosen, torch.full((2,), uniform))
+        assert encoder.decode(back.numpy()).actions[:, 0].tolist() == [-2, 2]
+
+
 @pytest.mark.parametrize("change", [{"bins": 1}, {"hidden": [0]}, {"width": 8}])
 def test_values_out_of_range_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -11,6 +11,7 @@ import torch
 from distributed_privrl.data import shards
 from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.methods.privorl.step_model import StepLoss
 from distributed_privrl.models.ddpm import DDPM
 from distributed_privrl.rounds.book_keeping import BookKeeping
 from distributed_privrl.rounds.server import ParameterServer
@@ -182,3 +183,15 @@ def coupled_noise_levels(patch: pytest.MonkeyPatch) -> None:
         return right(self, told, *arguments, **keywords)
 
     patch.setattr(DDPM, "loss", loss)
+
+
+def coupled_steps(patch: pytest.MonkeyPatch) -> None:
+    """A fragment follows its neighbour's linking step, not its own."""
+    right = StepLoss.__call__
+
+    def coupled(self: StepLoss, module: Any, rows: Any, draws: Any) -> Any:
+        width = self.layout.step_width
+        others = torch.cat((rows.roll(1, dims=0)[:, :width], rows[:, width:]), dim=1)
+        return right(self, module, others, draws)
+
+    patch.setattr(StepLoss, "__call__", coupled)

@@ -42,6 +42,7 @@ CASES: dict[str, tuple[Plant, str]] = {
 }
 COUPLED: dict[str, tuple[Plant, str]] = {
     "coupled noise levels": (fragment_bugs.coupled_noise_levels, "a sum of units"),
+    "coupled steps": (fragment_bugs.coupled_steps, "a sum of units"),
 }
 """What couples fragments in the model, and no gate on single rounds can see."""
 SEEN = [
@@ -50,7 +51,8 @@ SEEN = [
     ("privorl_ar", "clip x 2"),
     ("privorl_ar_j", "clip x 2"),
     ("privorl_j", "clip x 2"),
-    *(("privorl_j", name) for name in COUPLED),
+    ("privorl_j", "coupled noise levels"),
+    ("privorl_ar_j", "coupled steps"),
 ]
 
 

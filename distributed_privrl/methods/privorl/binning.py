@@ -19,6 +19,8 @@ _WIDER = 0.25
 _NEAR = 4.0
 """A space's bounds stand for the range where they are at most so many public ranges apart."""
 _CLOSEST = 1e-5
+_LEAST = 1e-3
+"""Standardised; no range is narrower."""
 _ROWS_FOR_QUANTILES = 100_000
 
 
@@ -121,13 +123,23 @@ def _ranges(
         wide = np.full(layout.width, 3.0**0.5)
         if layout.coding.next_observation == "difference":
             wide[layout.blocks["next_observation"]] = 6.0**0.5
-        return np.maximum(-wide, least), np.minimum(wide, most)
+        return _apart(np.maximum(-wide, least), np.minimum(wide, most))
     low, high = (side.astype(np.float64) for side in (public.min(axis=0), public.max(axis=0)))
-    seen = np.maximum(high - low, 1e-6)
+    seen = np.maximum(high - low, _LEAST)
     spaces = most - least <= _NEAR * seen
+    spaces[layout.blocks["action"]] |= bool(layout.coding.action_margin)
+    spaces &= np.isfinite(most - least)
     low = np.where(spaces, least, np.maximum(low - _WIDER * seen, least))
     high = np.where(spaces, most, np.minimum(high + _WIDER * seen, most))
-    return low, high
+    return _apart(low, high)
+
+
+def _apart(
+    low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return ranges that are not empty: those that were, around where their ends met."""
+    middle, empty = (low + high) / 2, high - low < _LEAST
+    return np.where(empty, middle - _LEAST, low), np.where(empty, middle + _LEAST, high)
 
 
 def _clipped_apart(encoder: TransitionEncoder) -> dict[int, tuple[float, float]]:

@@ -30,19 +30,22 @@ _FAR = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class StepLoss:
-    """The negative log-likelihood of each fragment's own steps, over its horizon, in nats.
+    """The mean negative log-likelihood of a fragment's steps, and that of its first observation.
 
-    Steps after an end do not count; an observation counts at an episode's first step alone, because
-    every other one is where the step before led to.
+    Steps after an end do not count. An observation counts at an episode's first step alone, because
+    every other one is where the step before led to, and there with a weight of its own: all that
+    follows begins from it.
 
     Args:
         layout: where the parts of a fragment lie in its row.
         observations: variables of an observation, the first of a step.
+        first_weight: of an episode's first observation, where a step has 1 over their number.
         tick: what a step adds to the clock.
     """
 
     layout: FragmentLayout
     observations: int
+    first_weight: float
     tick: float
 
     @property
@@ -63,10 +66,10 @@ class StepLoss:
         losses = module(steps, step_context(before, first, clock))
         ends = (steps[..., -END_BITS:] > 0).any(dim=-1)
         live = 1 - torch.nn.functional.pad(ends, (1, -1)).to(rows.dtype).cummax(dim=1).values
-        counted = losses[..., self.observations :].sum(dim=-1)
-        counted = counted + first * losses[..., : self.observations].sum(dim=-1)
-        mean: Tensor = (live * counted).sum(dim=1) / self.layout.horizon
-        return mean
+        own = (live * losses[..., self.observations :].sum(dim=-1)).sum(dim=1) / live.sum(dim=1)
+        begun = first[:, 0] * losses[:, 0, : self.observations].sum(dim=-1)
+        total: Tensor = own + self.first_weight * begun
+        return total
 
 
 def step_context(before: Tensor, first: Tensor, clock: Tensor) -> Tensor:
@@ -116,7 +119,12 @@ class StepSynthesizer:
         """The negative log-likelihood."""
         block = self.fragments.transitions.layout.blocks["observation"]
         count = sum(one.stop <= block.stop for one in self.bins.variables)
-        return StepLoss(layout=self.fragments.layout, observations=count, tick=self.tick)
+        return StepLoss(
+            layout=self.fragments.layout,
+            observations=count,
+            first_weight=self.model.first_weight,
+            tick=self.tick,
+        )
 
     def build(self, seed: int) -> AutoregressiveNetwork:
         """Return a fresh network."""

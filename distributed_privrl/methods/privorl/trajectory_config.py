@@ -4,7 +4,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from distributed_privrl.core.config import OutputConfig, PositiveInt, StrictModel
+from distributed_privrl.core.config import (
+    OutputConfig,
+    PositiveFloat,
+    PositiveInt,
+    StrictModel,
+)
 from distributed_privrl.data.trajectories import TRAJECTORY
 from distributed_privrl.methods.privorl.config import (
     AutoregressiveConfig,
@@ -65,7 +70,11 @@ class StepModelConfig(AutoregressiveConfig):
     """Bins and factors of a step, given the step before it."""
 
     horizon: Literal[8, 16, 32, 64, 128] = Field(
-        default=32, description="steps whose losses are one row (H); changes no step's"
+        default=32, description="steps whose mean loss is one row's (H)"
+    )
+    first_weight: PositiveFloat = Field(
+        default=1.0,
+        description="weight of an episode's first observation beside the mean over steps",
     )
 
 
