@@ -54,7 +54,12 @@ AUTOREGRESSIVE: dict[str, Any] = {
     **CONFIG,
     "method": "privorl_ar",
     "model": {"bins": 64, "hidden": [64, 64]},
-    "training": {**CONFIG["training"], "sampling": {}},
+    "training": {
+        "rounds": 300,
+        "expected_batch_size": 2048,
+        "optimiser": {"learning_rate": 3e-3, "ema_decay": 0.98},
+        "pretraining": {"steps": 1000, "batch_size": 512},
+    },
 }
 
 TRAJECTORIES: dict[str, Any] = {

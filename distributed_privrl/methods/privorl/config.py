@@ -13,6 +13,7 @@ from distributed_privrl.core.config import (
     StrictModel,
 )
 from distributed_privrl.models.edm import EDM, SamplerConfig
+from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.plan import RoundsConfig
 
@@ -167,9 +168,27 @@ class PrivorlNConfig(PrivorlConfig):
     output: OutputConfig
 
 
+class ArPretrainingConfig(PretrainingConfig):
+    """The same with larger steps, and no novel rows."""
+
+    steps: Annotated[int, Field(ge=0)] = Field(
+        default=4000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"
+    )
+    curiosity_rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="share of a batch replaced by novel rows (p); 0: PDP-Diffusion"
+    )
+    optimiser: OptimiserConfig = OptimiserConfig(learning_rate=2e-3, schedule="cosine")
+
+
 class PrivorlArTraining(PrivorlTraining):
     """Pre-training, private rounds, drawing."""
 
+    rounds: PositiveInt = Field(default=1000, description="private rounds (T)")
+    micro_batch_rows: PositiveInt = Field(
+        default=512, le=SUM_EVERY_ROWS, description="rows computed at once; bounds memory"
+    )
+    optimiser: OptimiserConfig = OptimiserConfig(learning_rate=3e-3, schedule="cosine")
+    pretraining: ArPretrainingConfig = ArPretrainingConfig()
     sampling: DrawingConfig = DrawingConfig()
 
 

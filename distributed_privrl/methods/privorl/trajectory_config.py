@@ -72,6 +72,12 @@ class StepModelConfig(AutoregressiveConfig):
     horizon: Literal[8, 16, 32, 64, 128] = Field(
         default=32, description="steps whose mean loss is one row's (H)"
     )
+    bins: Annotated[int, Field(ge=2)] = Field(
+        default=64, description="bins of a number at most, half of them even, half by public rows"
+    )
+    hidden: tuple[PositiveInt, ...] = Field(
+        default=(32, 32), description="widths of the hidden layers of each variable's network"
+    )
     first_weight: PositiveFloat = Field(
         default=1.0,
         description="weight of an episode's first observation beside the mean over steps",
@@ -153,7 +159,14 @@ class StepRolloutConfig(RolloutConfig):
 class PrivorlArJTraining(TrajectoriesTraining):
     """The same with trajectories drawn step after step."""
 
-    pretraining: FragmentPretrainingConfig = FragmentPretrainingConfig(curiosity_rate=0.0)
+    rounds: PositiveInt = Field(default=200, description="private rounds (T)")
+    optimiser: OptimiserConfig = OptimiserConfig(
+        learning_rate=1e-2, schedule="cosine", ema_decay=0.95
+    )
+    pretraining: FragmentPretrainingConfig = FragmentPretrainingConfig(
+        curiosity_rate=0.0,
+        optimiser=OptimiserConfig(learning_rate=3e-3, schedule="cosine"),
+    )
     sampling: StepRolloutConfig = StepRolloutConfig()
 
 
