@@ -101,6 +101,8 @@ def test_a_space_not_much_wider_than_the_public_rows_is_covered_whole() -> None:
     assert marks(numbers, 10, space=BOX)[[0, -1]].tolist() == [-2, 2]
     far = Box(-100.0, 100.0, (1,))
     assert marks(numbers, 10, space=far)[[0, -1]] == pytest.approx([-1.225, 0.725], abs=1e-5)
+    small = Box(-0.5, 0.5, (1,))  # public rows beyond a sensitive space keep their places
+    assert marks(numbers, 10, space=small)[[0, -1]] == pytest.approx([-0.9, 0.5], abs=1e-5)
     near = Box(-0.95, 100.0, (1,))  # what lies beyond the space is nowhere
     assert marks(numbers, 10, space=near)[0] == pytest.approx(-0.95, abs=1e-5)
 

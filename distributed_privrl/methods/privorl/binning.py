@@ -54,8 +54,8 @@ def row_bins(
     Half of a number's edges are even over its range, the other half quantiles of public rows, so
     that bins are narrow where public numbers lie and somewhere everywhere else; a value on which
     quantiles coincide has a bin of its own, as have actions at their bounds. The range is the
-    public one and a quarter more on each side, or the space's where that is not much wider, or the
-    declared bounds. Without public rows all edges are even, those of differences denser at 0.
+    public one and a quarter more on each side, or the space's, with the public rows beyond it,
+    where that is not much wider, or the declared bounds. Without public rows all edges are even, those of differences denser at 0.
 
     Args:
         encoder: of the rows; its scaling is public.
@@ -129,8 +129,10 @@ def _ranges(
     spaces = most - least <= _NEAR * seen
     spaces[layout.blocks["action"]] |= bool(layout.coding.action_margin)
     spaces &= np.isfinite(most - least)
-    low = np.where(spaces, least, np.maximum(low - _WIDER * seen, least))
-    high = np.where(spaces, most, np.minimum(high + _WIDER * seen, most))
+    # Public rows may lie beyond a sensitive space: what is learned of them must keep its place.
+    wide = low - _WIDER * seen, high + _WIDER * seen
+    low = np.where(spaces, np.minimum(least, low), np.maximum(wide[0], np.minimum(least, low)))
+    high = np.where(spaces, np.maximum(most, high), np.minimum(wide[1], np.maximum(most, high)))
     return _apart(low, high)
 
 
