@@ -55,7 +55,8 @@ def row_bins(
     that bins are narrow where public numbers lie and somewhere everywhere else; a value on which
     quantiles coincide has a bin of its own, as have actions at their bounds. The range is the
     public one and a quarter more on each side, or the space's, with the public rows beyond it,
-    where that is not much wider, or the declared bounds. Without public rows all edges are even, those of differences denser at 0.
+    where that is not much wider, or the declared bounds. Without public rows all edges are even,
+    those of differences denser at 0.
 
     Args:
         encoder: of the rows; its scaling is public.
