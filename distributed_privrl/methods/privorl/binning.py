@@ -131,9 +131,9 @@ def _ranges(
     spaces[layout.blocks["action"]] |= bool(layout.coding.action_margin)
     spaces &= np.isfinite(most - least)
     # Public rows may lie beyond a sensitive space: what is learned of them must keep its place.
-    wide = low - _WIDER * seen, high + _WIDER * seen
-    low = np.where(spaces, np.minimum(least, low), np.maximum(wide[0], np.minimum(least, low)))
-    high = np.where(spaces, np.maximum(most, high), np.minimum(wide[1], np.maximum(most, high)))
+    below, above = low - _WIDER * seen, high + _WIDER * seen
+    low = np.where(spaces, np.minimum(least, low), np.maximum(below, np.minimum(least, low)))
+    high = np.where(spaces, np.maximum(most, high), np.minimum(above, np.maximum(most, high)))
     return _apart(low, high)
 
 
