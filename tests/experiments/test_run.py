@@ -26,7 +26,7 @@ from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.evaluate import evaluate_datasets
+from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_datasets
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.run import RunResult, run
@@ -673,5 +673,5 @@ def test_without_a_valid_certificate_everything_shown_is_private(world: World) -
     assert world.run(privacy__epsilon=None, resume=True).certificate == result.certificate
     out = world.folder / "evaluation"
     evaluate_datasets(synthetic=SENSITIVE, out=out, trainers=(), store=world.store)
-    assert {p.name for p in out.iterdir()} == {"private"}
+    assert {p.name for p in out.iterdir()} == {"private", BEGUN_FILE}
     assert stat.S_IMODE((out / "private" / "report.json").stat().st_mode) == 0o600
