@@ -152,7 +152,7 @@ def result_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale, wan
         " intervals over agent seeds of both sides.",
         f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
         f"Generator: {json.dumps(scale.overrides)}; changes: {', '.join(scale.changes) or 'none'}.",
-        f"One cell again: `python -m benchmarks.utility_maze2d --method {table.method} --scale cpu"
+        f"One cell again: `python -m benchmarks.utility_maze2d --method {table.against} --scale cpu"
         " --mazes MAZE --epsilons EPSILON --ablations --work NEW_FOLDER`.",
     ]
     return Result(cells=shown, ratios=ratios, notes=notes, facts={"cells": len(rows)})

@@ -252,6 +252,7 @@ QUICK_J = replace(
 TABLES: Mapping[str, Table] = {
     "privorl_n": Table(
         name="utility_maze2d",
+        against="privorl_n",
         method="privorl_ar",
         scales={"cpu": CPU, "quick": QUICK, "paper": PAPER_SCALE},
         variants=ABLATIONS,
@@ -261,6 +262,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "privorl_j": Table(
         name="utility_maze2d_j",
+        against="privorl_j",
         method="privorl_ar_j",
         scales={"cpu": CPU_J, "quick": QUICK_J},
         variants=VARIANTS_J,

@@ -144,6 +144,12 @@ def test_overrides_reach_every_run_and_the_paper_s_cells_are_on_the_table(tmp_pa
         assert {maze for maze, _ in table.paper} == set(TABLE_MAZES)
 
 
+def test_tables_are_named_by_the_method_they_stand_beside() -> None:
+    assert {name: table.against for name, table in TABLES.items()} == {
+        name: name for name in TABLES
+    }
+
+
 @pytest.mark.parametrize("rows", [["--ablations", "rdp"], ["--scale", "paper"]])
 def test_what_a_table_has_not_is_refused(rows: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
