@@ -69,16 +69,14 @@ def _privorl_n() -> Method:
 
 def _privorl_ar() -> Method:
     from distributed_privrl.methods.privorl.attack import open_likelihood_attack
-    from distributed_privrl.methods.privorl.autoregressive import (
-        plan_autoregressive,
-        run_autoregressive,
-    )
+    from distributed_privrl.methods.privorl.autoregressive import run_autoregressive
     from distributed_privrl.methods.privorl.config import PrivorlArConfig
     from distributed_privrl.methods.privorl.run import check_config
+    from distributed_privrl.methods.privorl.transitions import plan_transitions
 
     return Method(
         config=PrivorlArConfig,
-        plan=plan_autoregressive,
+        plan=plan_transitions,
         run=run_autoregressive,
         summary="private synthetic transitions from an autoregressive model (PrivORL-AR)",
         attack=open_likelihood_attack,

@@ -1,4 +1,4 @@
-"""PrivORL-AR: bins from public facts, the model, a whole run, curiosity, the attack."""
+"""PrivORL-AR: bins from public facts, the model, a run with curiosity, the attack's losses."""
 
 from pathlib import Path
 from typing import Any
@@ -9,22 +9,31 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.progress import silent
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.methods.privorl.attack import open_likelihood_attack
 from distributed_privrl.methods.privorl.autoregressive import (
     AutoregressiveSynthesizer,
-    plan_autoregressive,
     row_synthesizer,
 )
 from distributed_privrl.methods.privorl.binning import row_bins
+from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
 from distributed_privrl.models.row_bins import RowBins, Variable
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.rounds.parameters import FlatParameters
 from tests.methods import tiny
 
 BOX = Box(-2.0, 2.0, (1,))
@@ -163,7 +172,7 @@ def test_rows_come_back_from_their_bins(count: int, off: float, tmp_path: Path) 
 
 
 def test_the_plan_is_that_of_privorl_n() -> None:
-    ours, theirs = plan_autoregressive(tiny.ar_config()), plan_transitions(tiny.config())
+    ours, theirs = plan_transitions(tiny.ar_config()), plan_transitions(tiny.config())
     assert ours.facts() == theirs.facts()
     assert ours.events(6) == theirs.events(6)
 
@@ -242,3 +251,43 @@ def test_a_clipped_gradient_of_likelihoods_is_that_of_autograd(tmp_path: Path) -
     )
     np.testing.assert_allclose(found, by_hand.numpy(), atol=2e-5)
     assert type(update._gradients).__name__ == "BookKeeping"
+
+
+def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, url = tiny.tiny_store(tmp_path / "datasets"), f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    training = tiny.ar_values()["training"] | {"curiosity_rate": 0.25}
+    training["pretraining"] = training["pretraining"] | {"curiosity_rate": 0.3}
+    settings = tiny.ar_config(training=training)
+    set_budget(settings, store, url)
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    result = program.run(
+        settings, LocalExecutor(), out=tmp_path / "run", ledger_url=url, store=store
+    )
+    (event,) = result.certificate.stages[0].events
+    assert event.sampling_probability == pytest.approx(0.75 * 64 / 3000)  # type: ignore[union-attr]
+    ledger = Ledger(url)
+    context = RunContext(
+        run_id=result.directory.run_id,
+        folder=result.directory.working(private=True),
+        executor=LocalExecutor(),
+        store=store,
+        ledger=ledger,
+        fingerprint="",
+        progress=silent,
+    )
+    rows = store.read_transitions(tiny.SENSITIVE, unit="transition").select(slice(0, 40))
+    attack = open_likelihood_attack(settings, context)
+    ledger.close()
+    found = attack.losses(rows)
+    encoder = public_encoder(settings, store)
+    synthesizer = row_synthesizer(settings, store, encoder)
+    network = synthesizer.build(settings.seed)
+    fresh = network(torch.from_numpy(encoder.encode(rows).rows)).sum(dim=1).detach()
+    tensors, _ = load_checkpoint(context.folder / TRAINED, run_id=context.run_id, stage="rounds")
+    FlatParameters(network).load(tensors["ema"])
+    expected = network(torch.from_numpy(encoder.encode(rows).rows)).sum(dim=1).detach()
+    assert attack.settings == ("negative log-likelihood",)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5)
+    assert not torch.allclose(fresh, expected)

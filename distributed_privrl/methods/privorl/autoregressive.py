@@ -23,14 +23,13 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlArConfig,
 )
 from distributed_privrl.methods.privorl.network import initial_weights
-from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.run import Parts, run_privorl
 from distributed_privrl.methods.privorl.sampling import read_chunks
 from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.edm import chunk_count
 from distributed_privrl.models.row_bins import RowBins
 from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
-from distributed_privrl.rounds.plan import RoundPlan
 
 
 class LikelihoodLoss:
@@ -112,11 +111,6 @@ class AutoregressiveDrawer:
         size = self.config.chunk_rows
         rows = min(size, self.rows - index * size)
         return autoregressive(network).draw(rows, generator=generator, floor=self.config.floor)
-
-
-def plan_autoregressive(config: PrivorlArConfig) -> RoundPlan:
-    """Return what a run would do and cost, from the configuration alone; see `plan_rounds`."""
-    return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
 
 def run_autoregressive(config: PrivorlArConfig, context: RunContext) -> MethodResult:

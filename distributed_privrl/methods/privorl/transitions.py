@@ -15,7 +15,7 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.config import PrivorlConfig, PrivorlNConfig
 from distributed_privrl.methods.privorl.network import RowSynthesizer
 from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
 from distributed_privrl.methods.privorl.sampling import RowDrawer, read_chunks
@@ -45,7 +45,7 @@ class TransitionRows:
         return StoredShard(ref=ref, encoder=self.encoder)
 
 
-def plan_transitions(config: PrivorlNConfig) -> RoundPlan:
+def plan_transitions(config: PrivorlConfig) -> RoundPlan:
     """Return what a run would do and cost, from the configuration alone; see `plan_rounds`."""
     return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
