@@ -85,8 +85,9 @@ class AutoregressiveNetwork(nn.Module):
         Args:
             rows: M.
             generator: source of the rows.
-            floor: categories less likely than this share of the likeliest are not drawn: what
-                noise and initial weights leave where nothing was learned.
+            floor: categories of a ``floored`` variable that are less likely than this share of
+                the likeliest are not drawn: what noise and initial weights leave where nothing
+                was learned.
             context: ``(M, C)``; see `forward`.
             given: the first columns ``(M, G)``, whole variables, that are not drawn.
         """
@@ -102,7 +103,8 @@ class AutoregressiveNetwork(nn.Module):
                 uniforms = torch.rand(2, rows, generator=generator, device=device)
                 logits = self._logits(index, self.bins.inputs(drawn), context)
                 weights = logits.double().softmax(dim=1)
-                weights = weights * (weights >= floor * weights.amax(dim=1, keepdim=True))
+                if one.floored:
+                    weights = weights * (weights >= floor * weights.amax(dim=1, keepdim=True))
                 totals = weights.cumsum(dim=1)
                 below = uniforms[0].double().unsqueeze(1) * totals[:, -1:]
                 chosen = torch.searchsorted(totals, below, right=True).squeeze(1)

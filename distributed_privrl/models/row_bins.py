@@ -21,6 +21,7 @@ class Variable:
             ``one_hot``: a column for each category, 1 at the chosen one and -1 elsewhere.
         marks: rising edges of the bins ``(K + 1,)``, the levels ``(K,)``, or for ``one_hot`` the
             numbers of the categories ``(K,)``.
+        floored: whether a floor of the drawing leaves out its unlikely categories.
 
     Raises:
         ConfigError: fewer than one category, or marks that do not rise.
@@ -29,6 +30,7 @@ class Variable:
     start: int
     kind: Kind
     marks: tuple[float, ...]
+    floored: bool = True
 
     def __post_init__(self) -> None:
         rising = all(low < high for low, high in zip(self.marks, self.marks[1:], strict=False))

@@ -27,6 +27,7 @@ class CheckpointState:
         stage: what the parameters are: ``pretraining`` (public), ``rounds``, or ``policy`` (trained
             in a model of the rounds).
         noise_source: name of the source of every noise in them; empty without noise.
+        coding: digest of the public facts that say what the numbers mean; empty if none is kept.
     """
 
     run_id: str
@@ -35,6 +36,7 @@ class CheckpointState:
     block_nonce: str = ""
     block_drawn: int = 0
     noise_source: str = ""
+    coding: str = ""
 
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: CheckpointState) -> None:
@@ -52,7 +54,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: CheckpointSta
 
 
 def load_checkpoint(
-    path: Path, *, run_id: str, stage: Stage
+    path: Path, *, run_id: str, stage: Stage, coding: str | None = None
 ) -> tuple[dict[str, Tensor], CheckpointState]:
     """Return the tensors and the state in ``path``.
 
@@ -61,10 +63,11 @@ def load_checkpoint(
         run_id: of the run that it must belong to: what another run drew is charged elsewhere, or
             nowhere.
         stage: that it must have been written by.
+        coding: that its numbers must have been learned in; None: any.
 
     Raises:
         StorageError: the file is damaged or is no checkpoint.
-        UnsafeError: it belongs to another run or stage.
+        UnsafeError: it belongs to another run or stage, or was learned in another coding.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -78,5 +81,10 @@ def load_checkpoint(
         raise UnsafeError(
             f"the checkpoint {path} is of {state.stage} of {state.run_id}, not of {stage} of"
             f" {run_id}: its cost is not this run's; remove it"
+        )
+    if coding is not None and coding != state.coding:
+        raise UnsafeError(
+            f"public datasets, spaces or bounds are not those that {path} was made with, and its"
+            " numbers would mean something else: bring them back, or start a new run"
         )
     return tensors, state

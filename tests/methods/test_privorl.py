@@ -22,6 +22,7 @@ from distributed_privrl.methods.privorl.network import (
 from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
     PretrainerSpec,
+    coding_digest,
     pretraining_key,
 )
 from distributed_privrl.methods.privorl.sampling import (
@@ -155,10 +156,11 @@ def test_a_kept_pretraining_is_taken_by_another_run_and_by_no_other_settings(
 ) -> None:
     def key(seed: int = 0, **changes: Any) -> str:
         settings = config(**changes)
+        encoder = public_encoder(settings, store)
+        model = RowSynthesizer(model=settings.model, row_width=encoder.width)
         return pretraining_key(
             public={name: inspect(store, name).fingerprint for name in settings.data.public},
-            encoder=public_encoder(settings, store).to_json(),
-            model=settings.model,
+            coding=coding_digest(encoder.to_json(), model),
             config=settings.training.pretraining,
             seed=seed,
         )

@@ -1,5 +1,6 @@
 """PrivORL-AR: bins from public facts, the model, a run with curiosity, the attack's losses."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.collection.recipes import collect
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
 from distributed_privrl.data.encoding import TransitionEncoder
@@ -81,6 +83,17 @@ def marks(numbers: np.ndarray, count: int, *, column: int = 0, space: Box = FREE
     encoder = encoder_of(space, BOX, CODING)
     bins = row_bins(encoder, public(numbers), count=count, declared=False)
     return np.array(bins.variables[column].marks)
+
+
+def floored(encoder: TransitionEncoder) -> list[int]:
+    bins = row_bins(encoder, np.empty((0, encoder.width), np.float32), count=4, declared=True)
+    return [one.start for one in bins.variables if one.floored]
+
+
+def test_a_floor_leaves_out_no_rare_action_reward_end_or_category() -> None:
+    assert floored(encoder_of(BOX, BOX, RowCoding())) == [0, 3]  # observation, next observation
+    assert floored(encoder_of(BOX, Discrete(3), CODING)) == [0, 5]
+    assert floored(encoder_of(MultiDiscrete([2, 3]), BOX, RowCoding())) == []
 
 
 def test_half_of_the_edges_are_even_and_half_quantiles() -> None:
@@ -291,3 +304,17 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
     assert attack.settings == ("negative log-likelihood",)
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5)
     assert not torch.allclose(fresh, expected)
+
+    shutil.rmtree(store.root / tiny.PUBLIC)
+    collect("maze2d-medium", dataset=tiny.PUBLIC, store=store, steps=3000, seed=7, options={})
+    with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
+        open_likelihood_attack(settings, context)
+    with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
+        program.run(
+            settings,
+            LocalExecutor(),
+            out=tmp_path / "run",
+            ledger_url=url,
+            store=store,
+            resume=True,
+        )

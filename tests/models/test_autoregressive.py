@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,6 +122,21 @@ def test_what_is_far_less_likely_than_the_likeliest_is_not_drawn() -> None:
         assert set(BINS.categories(drawn)[:, 0].tolist()) == expected
     rest = BINS.categories(made.draw(20_000, generator=generator, floor=0.1))[:, 0]
     assert (rest == 1).double().mean().item() == pytest.approx(1 / (1 + math.e), abs=0.02)
+
+
+def test_a_floor_holds_for_floored_variables_alone() -> None:
+    bins = RowBins((replace(NUMBER, floored=False), CHOICE, LEVEL))
+    made = AutoregressiveNetwork(
+        bins, hidden=(), column_frequencies=0, generator=torch.Generator().manual_seed(0)
+    )
+    with torch.no_grad():
+        for part in made.parts:
+            part[-1].weight.zero_()
+            part[-1].bias.copy_(4.0 * (torch.arange(len(part[-1].bias)) == 0))  # 55 : 1
+    drawn = made.draw(3000, generator=torch.Generator().manual_seed(2), floor=0.1)
+    number, choice, level = bins.categories(drawn).T
+    assert set(number.tolist()) == {0, 1, 2}
+    assert set(choice.tolist()) == set(level.tolist()) == {0}
 
 
 def test_context_is_shown_to_every_variable_and_given_columns_stay() -> None:

@@ -190,6 +190,7 @@ def test_a_checkpoint_holds_parameters_and_ids_alone(toy: ToyRun) -> None:
             "block_nonce",
             "block_drawn",
             "noise_source",
+            "coding",
         }
 
 

@@ -27,7 +27,8 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlNConfig,
 )
 from distributed_privrl.methods.privorl.network import RowSynthesizer, Synthesizer
-from distributed_privrl.methods.privorl.run import TRAINED
+from distributed_privrl.methods.privorl.pretraining import coding_digest
+from distributed_privrl.methods.privorl.run import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
 from distributed_privrl.methods.privorl.trajectory_config import (
@@ -143,7 +144,8 @@ def open_attack(config: PrivorlNConfig, context: RunContext) -> ModelAttack:
 
     Raises:
         ConfigError: the ledger does not know what the run released before its rounds.
-        StorageError: the checkpoint cannot be read.
+        StorageError: a checkpoint cannot be read.
+        UnsafeError: public datasets, spaces or bounds are not those of the run any more.
 
     Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
     """
@@ -152,6 +154,7 @@ def open_attack(config: PrivorlNConfig, context: RunContext) -> ModelAttack:
     return _opened(
         config,
         context,
+        encoder.to_json(),
         RowSynthesizer(model=config.model, row_width=encoder.width),
         partial(_proper_rows, encoder),
         [f"noise level {sigma:.3g}" for sigma in sigmas.tolist()],
@@ -167,7 +170,8 @@ def open_likelihood_attack(config: PrivorlArConfig, context: RunContext) -> Mode
 
     Raises:
         ConfigError: the ledger does not know what the run released before its rounds.
-        StorageError: the checkpoint cannot be read.
+        StorageError: a checkpoint cannot be read.
+        UnsafeError: public datasets, spaces or bounds are not those of the run any more.
 
     Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
     """
@@ -175,6 +179,7 @@ def open_likelihood_attack(config: PrivorlArConfig, context: RunContext) -> Mode
     return _opened(
         config,
         context,
+        encoder.to_json(),
         row_synthesizer(config, context.store, encoder),
         partial(_proper_rows, encoder),
         [LIKELIHOOD],
@@ -191,7 +196,8 @@ def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> M
 
     Raises:
         ConfigError: the ledger does not know what the run released before its rounds.
-        StorageError: the checkpoint cannot be read.
+        StorageError: a checkpoint cannot be read.
+        UnsafeError: public datasets, spaces or bounds are not those of the run any more.
 
     Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
     """
@@ -199,16 +205,25 @@ def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> M
     most = config.training.max_fragments_per_unit
     learned = partial(first_fragments, synthesizer.fragments, most)
     if isinstance(config.model, StepModelConfig):
-        return _opened(config, context, synthesizer, learned, [LIKELIHOOD], draws=NOTHING_DRAWN)
+        return _opened(
+            config,
+            context,
+            synthesizer.encoder,
+            synthesizer,
+            learned,
+            [LIKELIHOOD],
+            draws=NOTHING_DRAWN,
+        )
     ddpm = config.model.ddpm()
     steps = ddpm.training_timestep(torch.tensor(NOISE_QUANTILES)).tolist()
     settings = [f"diffusion step {step} of {ddpm.steps}" for step in steps]
-    return _opened(config, context, synthesizer, learned, settings)
+    return _opened(config, context, synthesizer.encoder, synthesizer, learned, settings)
 
 
 def _opened(
     config: PrivorlConfig,
     context: RunContext,
+    encoder: str,
     synthesizer: Synthesizer,
     learned: Learned,
     settings: Sequence[str],
@@ -216,6 +231,12 @@ def _opened(
 ) -> ModelAttack:
     if draws is None:
         draws = diffusion_draws(synthesizer, seed=config.seed)
+    load_checkpoint(
+        context.folder / PRETRAINED,
+        run_id=context.run_id,
+        stage="pretraining",
+        coding=coding_digest(encoder, synthesizer),
+    )
     tensors, state = load_checkpoint(
         context.folder / TRAINED, run_id=context.run_id, stage="rounds"
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -58,6 +59,9 @@ def row_bins(
     where that is not much wider, or the declared bounds. Without public rows all edges are even,
     those of differences denser at 0.
 
+    A floor of the drawing holds for the numbers of observations alone: rare actions are what
+    offline learning improves by, and rare rewards, ends and categories are what it must know of.
+
     Args:
         encoder: of the rows; its scaling is public.
         public: encoded public rows ``(N, D)``; none: ``N = 0``.
@@ -68,22 +72,25 @@ def row_bins(
     """
     low, high = _ranges(encoder, public, declared=declared)
     cuts = _clipped_apart(encoder)
-    return RowBins(
-        tuple(
-            _number(
-                column,
-                (low[column], high[column]),
-                public[:, column],
-                count,
-                cuts=cuts.get(column, ()),
-                difference=difference,
-            )
-            if kind == "number"
-            else Variable(start=column, kind="level", marks=marks)
-            if kind == "level"
-            else Variable(start=column, kind="one_hot", marks=marks)
-            for column, kind, marks, difference in _kinds(encoder)
+    variables = (
+        _number(
+            column,
+            (low[column], high[column]),
+            public[:, column],
+            count,
+            cuts=cuts.get(column, ()),
+            difference=difference,
         )
+        if kind == "number"
+        else Variable(start=column, kind="level", marks=marks)
+        if kind == "level"
+        else Variable(start=column, kind="one_hot", marks=marks)
+        for column, kind, marks, difference in _kinds(encoder)
+    )
+    blocks = [encoder.layout.blocks[name] for name in ("observation", "next_observation")]
+    seen = {column for block in blocks for column in range(block.start, block.stop)}
+    return RowBins(
+        tuple(replace(one, floored=one.kind == "number" and one.start in seen) for one in variables)
     )
 
 

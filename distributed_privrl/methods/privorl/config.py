@@ -129,7 +129,8 @@ class DrawingConfig(StrictModel):
 
     floor: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,
-        description="categories less likely than this share of the likeliest are not drawn",
+        description="bins of an observation's number that are less likely than this share of the"
+        " likeliest are not drawn",
     )
     chunk_rows: PositiveInt = Field(default=4096, description="rows drawn at once")
 

@@ -6,16 +6,15 @@ Reference: paper 000, algorithm 1, lines 2 to 12, and section V-A, V-B.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distributed_privrl.core.config import StrictModel
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.config import PretrainingConfig
@@ -49,6 +48,7 @@ class PretrainerSpec:
         config: steps, batch and curiosity.
         seed: the run's public seed.
         checkpoint: where the parameters go, and where a resumed run finds them.
+        coding: see `coding_digest`; a checkpoint of another one is refused.
         kept: where the finished parameters are kept for runs with the same `pretraining_key`.
         device: where to compute; checkpoints can be taken up on another one.
     """
@@ -61,36 +61,42 @@ class PretrainerSpec:
     config: PretrainingConfig
     seed: int
     checkpoint: Path
+    coding: str = ""
     kept: Path | None = None
     device: str = "cpu"
 
 
+def coding_digest(encoder: str, synthesizer: Synthesizer) -> str:
+    """Return a digest of what rows and parameters mean: scaling, bins, the model's settings.
+
+    Args:
+        encoder: JSON of what encodes the rows.
+        synthesizer: the model, a dataclass of public facts.
+    """
+    assert is_dataclass(synthesizer)
+    assert not isinstance(synthesizer, type)
+    return _digest({"encoder": encoder, "synthesizer": asdict(synthesizer)})
+
+
 def pretraining_key(
-    *,
-    public: Mapping[str, str],
-    encoder: str,
-    model: StrictModel,
-    config: PretrainingConfig,
-    seed: int,
+    *, public: Mapping[str, str], coding: str, config: PretrainingConfig, seed: int
 ) -> str:
     """Return a name for all that pre-training depends on, public facts alone.
 
     Args:
         public: fingerprint of each public dataset, by its id.
-        encoder: JSON of what encodes the rows.
-        model: the denoiser's configuration.
+        coding: see `coding_digest`.
         config: steps, batch and curiosity; where it is kept, or computed, does not count.
         seed: the run's public seed.
     """
-    facts = {
-        "public": dict(public),
-        "encoder": encoder,
-        "model": model.model_dump(mode="json"),
-        "config": config.model_dump(mode="json", exclude={"keep"}),
-        "seed": seed,
-    }
-    text = json.dumps(facts, sort_keys=True)
-    return f"pretraining-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    settings = config.model_dump(mode="json", exclude={"keep"})
+    facts = {"public": dict(public), "coding": coding, "config": settings, "seed": seed}
+    return f"pretraining-{_digest(facts)}"
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True, default=lambda model: model.model_dump(mode="json"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 class Pretrainer:
@@ -126,7 +132,9 @@ class Pretrainer:
             self._save()
 
     def _restore(self, path: Path, run_id: str) -> None:
-        tensors, state = load_checkpoint(path, run_id=run_id, stage="pretraining")
+        tensors, state = load_checkpoint(
+            path, run_id=run_id, stage="pretraining", coding=self._spec.coding
+        )
         self._optimiser.restore(tensors, steps=state.round_index)
 
     def _public_rows(self) -> NDArray[np.float32]:
@@ -192,6 +200,9 @@ class Pretrainer:
             paths[self._spec.kept] = self._spec.kept.stem
         for path, run_id in paths.items():
             state = CheckpointState(
-                run_id=run_id, round_index=self._optimiser.steps, stage="pretraining"
+                run_id=run_id,
+                round_index=self._optimiser.steps,
+                stage="pretraining",
+                coding=self._spec.coding,
             )
             save_checkpoint(path, tensors, state)

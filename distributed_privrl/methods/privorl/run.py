@@ -19,6 +19,7 @@ from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
     PretrainerSpec,
     PublicRows,
+    coding_digest,
     pretraining_key,
 )
 from distributed_privrl.methods.privorl.sampling import ChunkDrawer, Sampler, SamplerSpec
@@ -180,12 +181,11 @@ def check_config(config: PrivorlConfig) -> None:
 def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
     """Algorithm 1, lines 2 to 12; algorithm 2, lines 3 to 18."""
     settings = config.training.pretraining
-    kept = None
+    coding, kept = coding_digest(parts.rows.encoder, parts.synthesizer), None
     if settings.keep is not None:
         key = pretraining_key(
             public={name: inspect(context.store, name).fingerprint for name in config.data.public},
-            encoder=parts.rows.encoder,
-            model=config.model,
+            coding=coding,
             config=settings,
             seed=config.seed,
         )
@@ -199,6 +199,7 @@ def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
         config=settings,
         seed=config.seed,
         checkpoint=context.folder / PRETRAINED,
+        coding=coding,
         kept=kept,
         device=device_of(config.runtime),
     )

@@ -152,7 +152,8 @@ class StepRolloutConfig(RolloutConfig):
 
     floor: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,
-        description="categories less likely than this share of the likeliest are not drawn",
+        description="bins of an observation's number that are less likely than this share of the"
+        " likeliest are not drawn",
     )
 
 
