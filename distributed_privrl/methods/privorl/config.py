@@ -128,7 +128,7 @@ class DrawingConfig(StrictModel):
     """Drawing the release from the autoregressive model."""
 
     floor: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.01,
+        default=0.003,
         description="bins of an observation's number that are less likely than this share of the"
         " likeliest are not drawn",
     )
