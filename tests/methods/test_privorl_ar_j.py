@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.trajectories import TRAJECTORY
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.methods.privorl.attack import first_fragments, open_trajectory_attack
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
+from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import (
     StepDrawer,
@@ -24,9 +30,13 @@ from distributed_privrl.methods.privorl.trajectory_config import (
     StepRolloutConfig,
 )
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import UnitBatch
-from tests.methods.walks import PUBLIC, ar_config, walk_store, walks
+from distributed_privrl.rounds.parameters import FlatParameters
+from tests.methods.walks import PUBLIC, SENSITIVE, ar_config, config_values, walk_store, walks
 
 
 @pytest.fixture(scope="module")
@@ -273,3 +283,46 @@ def test_a_bad_fragment_moves_no_other_s_vector(
     assert np.linalg.norm(alone) <= clip
     assert np.linalg.norm(others) > 0
     np.testing.assert_allclose(together - alone, others, atol=2e-6)
+
+
+def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_its_fragments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, url = walk_store(tmp_path / "datasets"), f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    training = config_values()["training"] | {"sampling": {"chunk_trajectories": 8}}
+    novel = {"curiosity_rate": 0.25, "pretraining": {"steps": 4, "curiosity_rate": 0.3}}
+    settings = ar_config(training=training | novel)
+    set_budget(settings, store, url)
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    result = program.run(
+        settings, LocalExecutor(), out=tmp_path / "run", ledger_url=url, store=store
+    )
+    (event,) = result.certificate.stages[0].events
+    expected = settings.training.expected_batch_size
+    assert event.sampling_probability == pytest.approx(0.75 * expected / 200)  # type: ignore[union-attr]
+    ledger = Ledger(url)
+    context = RunContext(
+        run_id=result.directory.run_id,
+        folder=result.directory.working(private=True),
+        executor=LocalExecutor(),
+        store=store,
+        ledger=ledger,
+        fingerprint="",
+        progress=silent,
+    )
+    attack = open_trajectory_attack(settings, context)
+    ledger.close()
+    rows = store.read_transitions(SENSITIVE, unit=TRAJECTORY).select(slice(0, 40))
+    made = fragment_synthesizer(settings, store, public_encoder(settings, store))
+    assert isinstance(made, StepSynthesizer)
+    network = made.build(settings.seed)
+    tensors, _ = load_checkpoint(context.folder / TRAINED, run_id=context.run_id, stage="rounds")
+    FlatParameters(network).load(tensors["ema"])
+    fragments, places = first_fragments(
+        made.fragments, settings.training.max_fragments_per_unit, rows
+    )
+    likelihoods = [by_hand(made, network, row) for row in torch.from_numpy(fragments)]
+    found = attack.losses(rows)[:, 0]
+    assert attack.settings == ("negative log-likelihood",)
+    np.testing.assert_allclose(found[places], likelihoods, rtol=1e-4)
+    assert np.isnan(np.delete(found, places)).all()
