@@ -10,7 +10,8 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
-from distributed_privrl.data.trajectories import TRAJECTORY
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, offsets_of
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.methods.privorl.attack import first_fragments, open_trajectory_attack
@@ -36,7 +37,15 @@ from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
-from tests.methods.walks import PUBLIC, SENSITIVE, ar_config, config_values, walk_store, walks
+from tests.methods.walks import (
+    PUBLIC,
+    SENSITIVE,
+    SPACES,
+    ar_config,
+    config_values,
+    walk_store,
+    walks,
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,18 +77,17 @@ def by_hand(
     (condition,), (steps,), _ = parts(synthesizer, row[None])
     linked = bool((condition != 0).any())
     clock = float(condition[-1]) if linked else -1.0
-    before, total, begun, counted = condition, 0.0, 0.0, 0
+    before, total, begun = condition, 0.0, 0.0
     for position, step in enumerate(steps):
         first = torch.tensor([0.0 if linked or position else 1.0])
         now = torch.tensor([min(1.0, clock + position * synthesizer.tick)])
         losses = network(step[None], step_context(before[None], first, now))[0]
         total += float(losses[2:].sum())
-        counted += 1
         begun += float(losses[:2].sum() * first)
         if (step[-END_BITS:] > 0).any():
             break
         before = step
-    return total / counted + synthesizer.model.first_weight * begun
+    return total / synthesizer.model.horizon + synthesizer.model.first_weight * begun
 
 
 def test_a_fragment_s_loss_is_that_of_its_own_steps(synthesizer: StepSynthesizer) -> None:
@@ -95,12 +103,12 @@ def test_a_fragment_s_loss_is_that_of_its_own_steps(synthesizer: StepSynthesizer
 
 
 def _of_horizon(horizon: int) -> PrivorlArJConfig:
-    model = {"bins": 8, "hidden": [8], "horizon": horizon}
+    model = {"bins": 8, "hidden": [8], "horizon": horizon, "first_weight": 8 / horizon}
     return ar_config(model=model, data__max_length=64)
 
 
 @pytest.mark.parametrize("horizon", [8, 16, 64])
-def test_an_episode_s_loss_depends_on_no_horizon(horizon: int, tmp_path: Path) -> None:
+def test_a_step_counts_as_one_of_the_horizon_s(horizon: int, tmp_path: Path) -> None:
     store = walk_store(tmp_path)
     settings = _of_horizon(horizon)
     made = fragment_synthesizer(settings, store, public_encoder(settings, store))
@@ -116,7 +124,7 @@ def test_an_episode_s_loss_depends_on_no_horizon(horizon: int, tmp_path: Path) -
     expected = longer.row_loss(
         longer.build(0), torch.from_numpy(again.rows), torch.zeros(len(again.rows), 0)
     )
-    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(horizon * losses, 32 * expected, rtol=1e-4, atol=1e-4)
 
 
 def test_steps_after_an_end_change_nothing(synthesizer: StepSynthesizer) -> None:
@@ -177,6 +185,27 @@ def test_a_step_that_terminates_is_not_cut_as_well() -> None:
     assert steps[3, 1:].tolist() == [-1, 1]
 
 
+def trained(
+    store: DatasetStore, synthesizer: StepSynthesizer, settings: PrivorlArJConfig, checkpoint: Path
+) -> AutoregressiveNetwork:
+    """Pre-train on the public fragments, to the last step."""
+    trainer = Pretrainer(
+        PretrainerSpec(
+            run_id="run",
+            root=str(store.root),
+            public=(PUBLIC,),
+            rows=FragmentRows(encoder=synthesizer.encoder, max_fragments_per_unit=3),
+            synthesizer=synthesizer,
+            config=settings.training.pretraining,
+            seed=0,
+            checkpoint=checkpoint,
+        )
+    )
+    trainer.advance(settings.training.pretraining.steps)
+    assert isinstance(trainer._network, AutoregressiveNetwork)
+    return trainer._network
+
+
 def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
     """Speed is kept, the side too, and a walk ends beyond 1 or at the time limit."""
     store = walk_store(tmp_path / "walks", public=400)
@@ -195,21 +224,7 @@ def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
     )
     made = fragment_synthesizer(settings, store, public_encoder(settings, store))
     assert isinstance(made, StepSynthesizer)
-    trainer = Pretrainer(
-        PretrainerSpec(
-            run_id="run",
-            root=str(store.root),
-            public=(PUBLIC,),
-            rows=FragmentRows(encoder=made.encoder, max_fragments_per_unit=3),
-            synthesizer=made,
-            config=settings.training.pretraining,
-            seed=0,
-            checkpoint=tmp_path / "pretrained.safetensors",
-        )
-    )
-    trainer.advance(700)
-    network = trainer._network
-    assert isinstance(network, AutoregressiveNetwork)
+    network = trained(store, made, settings, tmp_path / "pretrained.safetensors")
     drawer = StepDrawer(
         synthesizer=made, trajectories=200, config=StepRolloutConfig(), max_length=24
     )
@@ -224,6 +239,40 @@ def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
     beyond = np.abs(rows.next_observations[rows.terminated, 0])
     assert np.mean(beyond > 0.9) > 0.7
     assert found.terminated.sum() > 100
+
+
+def test_short_trajectories_come_back_as_often_as_they_are(tmp_path: Path) -> None:
+    """Half have one step and half eight; a mean over a fragment's own steps gives .89."""
+    store = DatasetStore(tmp_path / "lengths")
+    lengths = np.tile([1, 8], 100)
+    ends = np.zeros(lengths.sum(), bool)
+    ends[np.cumsum(lengths) - 1] = True
+    generator = np.random.default_rng(0)
+    for dataset in (PUBLIC, SENSITIVE):
+        made = Trajectories(
+            observations=generator.uniform(-1, 1, (len(ends) + len(lengths), 2)),
+            actions=generator.uniform(-1, 1, (len(ends), 1)),
+            rewards=ends.astype(np.float32),
+            terminated=ends,
+            truncated=np.zeros(len(ends), bool),
+            offsets=offsets_of(lengths),
+            unit_ids=np.arange(len(lengths), dtype=np.uint64),
+        )
+        store.write_trajectories(dataset, made, **SPACES)
+    optimiser = {"learning_rate": 1e-2, "schedule": "cosine"}
+    pretraining = {"steps": 400, "batch_size": 64, "curiosity_rate": 0.0, "optimiser": optimiser}
+    training = config_values()["training"] | {"sampling": {}, "pretraining": pretraining}
+    settings = ar_config(training=training)
+    synthesizer = fragment_synthesizer(settings, store, public_encoder(settings, store))
+    assert isinstance(synthesizer, StepSynthesizer)
+    network = trained(store, synthesizer, settings, tmp_path / "pretrained.safetensors")
+    drawer = StepDrawer(
+        synthesizer=synthesizer, trajectories=1000, config=StepRolloutConfig(), max_length=24
+    )
+    steps = drawer.draw(network, 0, streams=Streams(0), device="cpu").numpy()
+    found = decode_trajectories(synthesizer.fragments, steps).lengths
+    assert np.mean(found == 1) == pytest.approx(0.5, abs=0.08)
+    assert found.mean() == pytest.approx(4.5, abs=0.7)
 
 
 def test_drafts_follow_their_conditions_and_stay_ended(synthesizer: StepSynthesizer) -> None:

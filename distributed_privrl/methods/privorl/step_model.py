@@ -30,16 +30,18 @@ _FAR = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class StepLoss:
-    """The mean negative log-likelihood of a fragment's steps, and that of its first observation.
+    """The negative log-likelihood of a fragment's steps over H, and that of its first observation.
 
-    Steps after an end do not count. An observation counts at an episode's first step alone, because
+    The divisor is the same for every fragment, so that all steps weigh alike: a mean over the steps
+    that a fragment has would make ends too likely, most of all where trajectories are short. Steps
+    after an end do not count. An observation counts at an episode's first step alone, because
     every other one is where the step before led to, and there with a weight of its own: all that
     follows begins from it.
 
     Args:
         layout: where the parts of a fragment lie in its row.
         observations: variables of an observation, the first of a step.
-        first_weight: of an episode's first observation, where a step has 1 over their number.
+        first_weight: of an episode's first observation, where a step has 1/H.
         tick: what a step adds to the clock.
     """
 
@@ -66,7 +68,7 @@ class StepLoss:
         losses = module(steps, step_context(before, first, clock))
         ends = (steps[..., -END_BITS:] > 0).any(dim=-1)
         live = 1 - torch.nn.functional.pad(ends, (1, -1)).to(rows.dtype).cummax(dim=1).values
-        own = (live * losses[..., self.observations :].sum(dim=-1)).sum(dim=1) / live.sum(dim=1)
+        own = (live * losses[..., self.observations :].sum(dim=-1)).sum(dim=1) / self.layout.horizon
         begun = first[:, 0] * losses[:, 0, : self.observations].sum(dim=-1)
         total: Tensor = own + self.first_weight * begun
         return total

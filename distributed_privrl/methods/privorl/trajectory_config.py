@@ -80,7 +80,7 @@ class StepModelConfig(AutoregressiveConfig):
     )
     first_weight: PositiveFloat = Field(
         default=1.0,
-        description="weight of an episode's first observation beside the mean over steps",
+        description="weight of an episode's first observation, where a step has 1/H",
     )
 
 
