@@ -27,6 +27,7 @@ _SEAMS = {
     "at_seams": "where fragments meet",
     "of_a_step": "of one step, to compare with",
 }
+_GAPS = {"inside": "|s' - next s|", "at_seams": "|s' - next s|", "of_a_step": "|s' - s|"}
 
 
 def first_trajectories(store: DatasetStore, dataset: str, limit: int = SHOWN) -> Trajectories:
@@ -80,8 +81,9 @@ def trajectory_sections(
     return [
         Section(
             title="Whole trajectories",
-            explanation="A trajectory is drawn in fragments, each after the last step of the one"
-            " before it; two neighbouring steps then each hold the state between them."
+            explanation="A trajectory is drawn in fragments (PrivORL-AR-j: steps), each after the"
+            " last step of the one before it; two neighbouring steps then each hold the state"
+            " between them."
             + verdict(seams),
             metrics=[
                 Metric(name="trajectories shown", value=source.value(len(synthetic))),
@@ -114,7 +116,7 @@ def _seam_metrics(errors: Mapping[str, float | None], source: Source) -> list[Me
         Metric(
             name=f"seam error {words}",
             value=source.value(errors[name]),
-            explanation="mean |s' - next s| of the samples, in public deviations",
+            explanation=f"mean {_GAPS[name]} of the samples, in public deviations",
         )
         for name, words in _SEAMS.items()
         if errors.get(name) is not None
