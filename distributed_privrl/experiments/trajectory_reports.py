@@ -83,8 +83,7 @@ def trajectory_sections(
             title="Whole trajectories",
             explanation="A trajectory is drawn in fragments (PrivORL-AR-j: steps), each after the"
             " last step of the one before it; two neighbouring steps then each hold the state"
-            " between them."
-            + verdict(seams),
+            " between them." + verdict(seams),
             metrics=[
                 Metric(name="trajectories shown", value=source.value(len(synthetic))),
                 *(Metric(name=f"mean {name}", value=source.value(mean)) for name, mean in means),

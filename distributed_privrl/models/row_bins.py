@@ -30,7 +30,7 @@ class Variable:
     start: int
     kind: Kind
     marks: tuple[float, ...]
-    floored: bool = True
+    floored: bool = False
 
     def __post_init__(self) -> None:
         rising = all(low < high for low, high in zip(self.marks, self.marks[1:], strict=False))

@@ -177,6 +177,13 @@ def test_rollouts_join_and_end_once(synthesizer: StepSynthesizer) -> None:
     assert facts["inside"] < 1e-6 < (facts["of_a_step"] or 0)
 
 
+def test_a_floor_leaves_out_no_rare_end(synthesizer: StepSynthesizer) -> None:
+    layout = synthesizer.fragments.transitions.layout
+    blocks = [layout.blocks[name] for name in ("observation", "next_observation")]
+    numbers = [column for block in blocks for column in range(block.start, block.stop)]
+    assert [one.start for one in synthesizer.bins.variables if one.floored] == numbers
+
+
 def test_a_step_that_terminates_is_not_cut_as_well() -> None:
     steps = torch.tensor([[0.0, 1, 1], [0, -1, 1], [0, 1, -1], [0, -1, -1]])
     assert _settled_ends(steps, last=False).tolist() == [True, True, True, False]

@@ -12,7 +12,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.row_bins import RowBins, Variable
 
-NUMBER = Variable(start=0, kind="number", marks=(-1.0, 0.0, 0.5, 3.0))
+NUMBER = Variable(start=0, kind="number", marks=(-1.0, 0.0, 0.5, 3.0), floored=True)
 CHOICE = Variable(start=1, kind="one_hot", marks=(0.0, 1.0, 2.0))
 LEVEL = Variable(start=4, kind="level", marks=(-1.0, 1.0))
 BINS = RowBins((NUMBER, CHOICE, LEVEL))
@@ -125,7 +125,8 @@ def test_what_is_far_less_likely_than_the_likeliest_is_not_drawn() -> None:
 
 
 def test_a_floor_holds_for_floored_variables_alone() -> None:
-    bins = RowBins((replace(NUMBER, floored=False), CHOICE, LEVEL))
+    others = (replace(CHOICE, floored=True), replace(LEVEL, floored=True))
+    bins = RowBins((replace(NUMBER, floored=False), *others))
     made = AutoregressiveNetwork(
         bins, hidden=(), column_frequencies=0, generator=torch.Generator().manual_seed(0)
     )
