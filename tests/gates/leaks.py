@@ -17,6 +17,9 @@ from safetensors import safe_open
 TEXTS = {".json", ".jsonl", ".yaml", ".html", ".txt", ".csv"}
 DECIMALS = 5
 NUMBER = re.compile(r"-?\d+\.\d{5,}(?:e-?\d+)?")
+COMMON = 16
+"""A number is in two pairs, as an observation and as a next one: more often, many rows hold it."""
+CODING = re.compile(r"[0-9a-f]{24}|")
 PRIVATE_FIGURE = re.compile(r"norm|loss|clip|fraction|gradient|batch|accura|second|elapsed|speed")
 PUBLIC_FIGURES = {"clip_norm"}
 
@@ -126,7 +129,15 @@ def _decimal_pairs(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.uint
 def _rare(found: NDArray[np.uint64], public: NDArray[np.uint64]) -> NDArray[np.uint64]:
     # A row's next observation is the following row's observation: twice is still rare.
     values, counts = np.unique(found, return_counts=True)
-    return np.setdiff1d(values[counts <= 2], public)
+    rare = np.setdiff1d(values[counts <= 2], public)
+    # Two numbers that many rows hold (bounds, levels) tell of none, however rarely they meet.
+    numbers, often = np.unique(np.concatenate(_halves(found)), return_counts=True)
+    common = [np.isin(half, numbers[often > COMMON]) for half in _halves(rare)]
+    return rare[~(common[0] & common[1])]
+
+
+def _halves(pairs: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    return pairs & np.uint64(2**32 - 1), pairs >> np.uint64(32)
 
 
 def _statistics(table: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -245,7 +256,9 @@ def _scan_checkpoints(folder: Path) -> None:
             "block_drawn",
             "stage",
             "noise_source",
+            "coding",
         }
+        assert CODING.fullmatch(state["coding"]), "a coding is a digest of public facts"
 
 
 def _scan_modes(folder: Path) -> None:

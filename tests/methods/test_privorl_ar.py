@@ -26,6 +26,7 @@ from distributed_privrl.methods.privorl.autoregressive import (
     row_synthesizer,
 )
 from distributed_privrl.methods.privorl.binning import row_bins
+from distributed_privrl.methods.privorl.pretraining import coding_digest
 from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
@@ -154,10 +155,12 @@ def test_bins_follow_from_public_rows_and_spaces_alone(tmp_path: Path) -> None:
             action_space=info.action_space,
             metadata={},
         )
-    made = [
-        row_synthesizer(settings, one, public_encoder(settings, one)).bins for one in (store, moved)
-    ]
-    assert made[0] == made[1]
+    codings = []
+    for one in (store, moved):
+        encoder = public_encoder(settings, one)
+        made = row_synthesizer(settings, one, encoder)
+        codings.append((made.bins, coding_digest(encoder.to_json(), made)))
+    assert codings[0] == codings[1]
 
 
 @pytest.mark.parametrize(("count", "off"), [(8, 1.3), (256, 0.05)])
