@@ -12,13 +12,11 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.privorl.attack import open_likelihood_attack
 from distributed_privrl.methods.privorl.autoregressive import (
@@ -31,13 +29,12 @@ from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
 from distributed_privrl.models.row_bins import RowBins, Variable
-from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
 from tests.methods import tiny
+from tests.methods.finished import finished_run, ledger_of
 
 BOX = Box(-2.0, 2.0, (1,))
 FREE = Box(-np.inf, np.inf, (1,))
@@ -272,30 +269,15 @@ def test_a_clipped_gradient_of_likelihoods_is_that_of_autograd(tmp_path: Path) -
 def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, url = tiny.tiny_store(tmp_path / "datasets"), f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    store = tiny.tiny_store(tmp_path / "datasets")
     training = tiny.ar_values()["training"] | {"curiosity_rate": 0.25}
     training["pretraining"] = training["pretraining"] | {"curiosity_rate": 0.3}
     settings = tiny.ar_config(training=training)
-    set_budget(settings, store, url)
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    result = program.run(
-        settings, LocalExecutor(), out=tmp_path / "run", ledger_url=url, store=store
-    )
+    result, context = finished_run(settings, store, tmp_path, monkeypatch)
     (event,) = result.certificate.stages[0].events
     assert event.sampling_probability == pytest.approx(0.75 * 64 / 3000)  # type: ignore[union-attr]
-    ledger = Ledger(url)
-    context = RunContext(
-        run_id=result.directory.run_id,
-        folder=result.directory.working(private=True),
-        executor=LocalExecutor(),
-        store=store,
-        ledger=ledger,
-        fingerprint="",
-        progress=silent,
-    )
     rows = store.read_transitions(tiny.SENSITIVE, unit="transition").select(slice(0, 40))
     attack = open_likelihood_attack(settings, context)
-    ledger.close()
     found = attack.losses(rows)
     encoder = public_encoder(settings, store)
     synthesizer = row_synthesizer(settings, store, encoder)
@@ -317,7 +299,8 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
             settings,
             LocalExecutor(),
             out=tmp_path / "run",
-            ledger_url=url,
+            ledger_url=ledger_of(tmp_path),
             store=store,
             resume=True,
         )
+    context.ledger.close()

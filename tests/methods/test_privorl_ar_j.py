@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, offsets_of
-from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.methods.privorl.attack import first_fragments, open_trajectory_attack
-from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import (
@@ -31,18 +26,18 @@ from distributed_privrl.methods.privorl.trajectory_config import (
     StepRolloutConfig,
 )
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
-from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
+from tests.methods.finished import finished_run
 from tests.methods.walks import (
     PUBLIC,
     SENSITIVE,
     SPACES,
     ar_config,
     config_values,
+    trained,
     walk_store,
     walks,
 )
@@ -192,25 +187,12 @@ def test_a_step_that_terminates_is_not_cut_as_well() -> None:
     assert steps[3, 1:].tolist() == [-1, 1]
 
 
-def trained(
-    store: DatasetStore, synthesizer: StepSynthesizer, settings: PrivorlArJConfig, checkpoint: Path
-) -> AutoregressiveNetwork:
-    """Pre-train on the public fragments, to the last step."""
-    trainer = Pretrainer(
-        PretrainerSpec(
-            run_id="run",
-            root=str(store.root),
-            public=(PUBLIC,),
-            rows=FragmentRows(encoder=synthesizer.encoder, max_fragments_per_unit=3),
-            synthesizer=synthesizer,
-            config=settings.training.pretraining,
-            seed=0,
-            checkpoint=checkpoint,
-        )
+def drawn_by(synthesizer: StepSynthesizer, network: torch.nn.Module, count: int) -> Trajectories:
+    drawer = StepDrawer(
+        synthesizer=synthesizer, trajectories=count, config=StepRolloutConfig(), max_length=24
     )
-    trainer.advance(settings.training.pretraining.steps)
-    assert isinstance(trainer._network, AutoregressiveNetwork)
-    return trainer._network
+    steps = drawer.draw(network, 0, streams=Streams(0), device="cpu").numpy()
+    return decode_trajectories(synthesizer.fragments, steps)
 
 
 def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
@@ -231,12 +213,8 @@ def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
     )
     made = fragment_synthesizer(settings, store, public_encoder(settings, store))
     assert isinstance(made, StepSynthesizer)
-    network = trained(store, made, settings, tmp_path / "pretrained.safetensors")
-    drawer = StepDrawer(
-        synthesizer=made, trajectories=200, config=StepRolloutConfig(), max_length=24
-    )
-    steps = drawer.draw(network, 0, streams=Streams(0), device="cpu").numpy()
-    found = decode_trajectories(made.fragments, steps)
+    network = trained(store, made, settings, tmp_path)
+    found = drawn_by(made, network, 200)
     real = store.read_trajectories(PUBLIC)
     assert found.lengths.mean() == pytest.approx(real.lengths.mean(), rel=0.3)
     rows = found.transitions(TRAJECTORY)
@@ -266,18 +244,14 @@ def test_short_trajectories_come_back_as_often_as_they_are(tmp_path: Path) -> No
             unit_ids=np.arange(len(lengths), dtype=np.uint64),
         )
         store.write_trajectories(dataset, made, **SPACES)
-    optimiser = {"learning_rate": 1e-2, "schedule": "cosine"}
+    optimiser = {"learning_rate": 1e-2, "schedule": "cosine", "ema_decay": 0.9}
     pretraining = {"steps": 400, "batch_size": 64, "curiosity_rate": 0.0, "optimiser": optimiser}
     training = config_values()["training"] | {"sampling": {}, "pretraining": pretraining}
     settings = ar_config(training=training)
     synthesizer = fragment_synthesizer(settings, store, public_encoder(settings, store))
     assert isinstance(synthesizer, StepSynthesizer)
-    network = trained(store, synthesizer, settings, tmp_path / "pretrained.safetensors")
-    drawer = StepDrawer(
-        synthesizer=synthesizer, trajectories=1000, config=StepRolloutConfig(), max_length=24
-    )
-    steps = drawer.draw(network, 0, streams=Streams(0), device="cpu").numpy()
-    found = decode_trajectories(synthesizer.fragments, steps).lengths
+    network = trained(store, synthesizer, settings, tmp_path)
+    found = drawn_by(synthesizer, network, 1000).lengths
     assert np.mean(found == 1) == pytest.approx(0.5, abs=0.08)
     assert found.mean() == pytest.approx(4.5, abs=0.7)
 
@@ -344,30 +318,16 @@ def test_a_bad_fragment_moves_no_other_s_vector(
 def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_its_fragments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, url = walk_store(tmp_path / "datasets"), f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    store = walk_store(tmp_path / "datasets")
     training = config_values()["training"] | {"sampling": {"chunk_trajectories": 8}}
     novel = {"curiosity_rate": 0.25, "pretraining": {"steps": 4, "curiosity_rate": 0.3}}
     settings = ar_config(training=training | novel)
-    set_budget(settings, store, url)
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    result = program.run(
-        settings, LocalExecutor(), out=tmp_path / "run", ledger_url=url, store=store
-    )
+    result, context = finished_run(settings, store, tmp_path, monkeypatch)
     (event,) = result.certificate.stages[0].events
     expected = settings.training.expected_batch_size
     assert event.sampling_probability == pytest.approx(0.75 * expected / 200)  # type: ignore[union-attr]
-    ledger = Ledger(url)
-    context = RunContext(
-        run_id=result.directory.run_id,
-        folder=result.directory.working(private=True),
-        executor=LocalExecutor(),
-        store=store,
-        ledger=ledger,
-        fingerprint="",
-        progress=silent,
-    )
     attack = open_trajectory_attack(settings, context)
-    ledger.close()
+    context.ledger.close()
     rows = store.read_transitions(SENSITIVE, unit=TRAJECTORY).select(slice(0, 40))
     made = fragment_synthesizer(settings, store, public_encoder(settings, store))
     assert isinstance(made, StepSynthesizer)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.stitching import (
     SeamErrors,
     TrajectoryDrawer,
@@ -18,14 +17,13 @@ from distributed_privrl.methods.privorl.stitching import (
     set_end_bits,
     stitched_steps,
 )
-from distributed_privrl.methods.privorl.trajectories import FragmentRows
 from distributed_privrl.models.ddpm import DDPMSampler
-from distributed_privrl.rounds.parameters import FlatParameters
 from tests.methods.walks import (
     PUBLIC,
     config,
     config_values,
     synthesizer_of,
+    trained,
     walk_store,
     walks,
 )
@@ -173,21 +171,9 @@ def test_a_trained_model_learns_where_episodes_end_and_how_steps_join(tmp_path: 
     )
     store = walk_store(tmp_path / "walks", public=600)
     synthesizer = synthesizer_of(settings, store)
-    spec = PretrainerSpec(
-        run_id="run",
-        root=str(store.root),
-        public=(PUBLIC,),
-        rows=FragmentRows(encoder=synthesizer.encoder, max_fragments_per_unit=3),
-        synthesizer=synthesizer,
-        config=settings.training.pretraining,
-        seed=0,
-        checkpoint=tmp_path / "pretrained.safetensors",
-    )
-    trainer = Pretrainer(spec)
-    trainer.advance(900)
-    FlatParameters(trainer._network).load(trainer._optimiser.ema)
+    network = trained(store, synthesizer, settings, tmp_path)
     steps = stitched_steps(
-        trainer._network,
+        network,
         synthesizer,
         DDPMSampler(steps=10, stochasticity=0.0),
         count=200,

@@ -5,13 +5,17 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
+from torch import nn
 
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+from distributed_privrl.methods.privorl.trajectories import FragmentRows
 from distributed_privrl.methods.privorl.trajectory_config import (
     PrivorlArJConfig,
     PrivorlJConfig,
@@ -20,6 +24,7 @@ from distributed_privrl.methods.privorl.trajectory_config import (
     TransformerConfig,
     UNetConfig,
 )
+from distributed_privrl.rounds.parameters import FlatParameters
 
 SENSITIVE, PUBLIC = "test/walks-v0", "test/public-walks-v0"
 SPACES: dict[str, Any] = {
@@ -136,3 +141,28 @@ def synthesizer_of(settings: TrajectoriesConfig, store: DatasetStore) -> Fragmen
     assert isinstance(settings.model, TransformerConfig | UNetConfig)
     encoder = FragmentEncoder(public_encoder(settings, store), 8, time_limit=24)
     return FragmentSynthesizer(model=settings.model, encoder=encoder.to_json())
+
+
+def trained(
+    store: DatasetStore,
+    synthesizer: FragmentSynthesizer | StepSynthesizer,
+    settings: TrajectoriesConfig,
+    folder: Path,
+) -> nn.Module:
+    """Pre-train on the public walks, to the last step, and return the averaged network."""
+    pretraining = settings.training.pretraining
+    trainer = Pretrainer(
+        PretrainerSpec(
+            run_id="run",
+            root=str(store.root),
+            public=(PUBLIC,),
+            rows=FragmentRows(encoder=synthesizer.encoder, max_fragments_per_unit=3),
+            synthesizer=synthesizer,
+            config=pretraining,
+            seed=0,
+            checkpoint=folder / "pretrained.safetensors",
+        )
+    )
+    trainer.advance(pretraining.steps)
+    FlatParameters(trainer._network).load(trainer._optimiser.ema)
+    return trainer._network
