@@ -82,6 +82,11 @@ def load_checkpoint(
             f"the checkpoint {path} is of {state.stage} of {state.run_id}, not of {stage} of"
             f" {run_id}: its cost is not this run's; remove it"
         )
+    if coding is not None and not state.coding:
+        raise UnsafeError(
+            f"{path} was written by an earlier version, which did not keep what its numbers mean:"
+            " go on with that version, or start a new run"
+        )
     if coding is not None and coding != state.coding:
         raise UnsafeError(
             f"public datasets, spaces or bounds are not those that {path} was made with, and its"

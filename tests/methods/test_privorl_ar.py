@@ -29,7 +29,11 @@ from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
 from distributed_privrl.models.row_bins import RowBins, Variable
-from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.checkpoint import (
+    CheckpointState,
+    load_checkpoint,
+    save_checkpoint,
+)
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
@@ -304,3 +308,12 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
             resume=True,
         )
     context.ledger.close()
+
+
+def test_a_checkpoint_of_an_earlier_version_says_so(tmp_path: Path) -> None:
+    path, tensors = tmp_path / "c.safetensors", {"ema": torch.zeros(2)}
+    for coding, message in (("", "written by an earlier version"), ("b", "are not those")):
+        state = CheckpointState(run_id="run", round_index=1, stage="rounds", coding=coding)
+        save_checkpoint(path, tensors, state)
+        with pytest.raises(UnsafeError, match=message):
+            load_checkpoint(path, run_id="run", stage="rounds", coding="a")

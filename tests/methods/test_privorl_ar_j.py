@@ -1,11 +1,13 @@
 """PrivORL-AR-j: the loss of a fragment's own steps, rollouts whose steps join, a whole run."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.store import DatasetStore
@@ -76,7 +78,7 @@ def by_hand(
     for position, step in enumerate(steps):
         first = torch.tensor([0.0 if linked or position else 1.0])
         now = torch.tensor([min(1.0, clock + position * synthesizer.tick)])
-        losses = network(step[None], step_context(before[None], first, now))[0]
+        losses = network(step[None], step_context(before[None], first, now))[0].detach()
         total += float(losses[2:].sum())
         begun += float(losses[:2].sum() * first)
         if (step[-END_BITS:] > 0).any():
@@ -324,13 +326,12 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_its_fragments(
     settings = ar_config(training=training | novel)
     result, context = finished_run(settings, store, tmp_path, monkeypatch)
     (event,) = result.certificate.stages[0].events
-    expected = settings.training.expected_batch_size
-    assert event.sampling_probability == pytest.approx(0.75 * expected / 200)  # type: ignore[union-attr]
+    sampled = 0.75 * settings.training.expected_batch_size / 200
+    assert event.sampling_probability == pytest.approx(sampled)  # type: ignore[union-attr]
     attack = open_trajectory_attack(settings, context)
-    context.ledger.close()
+    assert attack.settings == ("negative log-likelihood",)
     rows = store.read_transitions(SENSITIVE, unit=TRAJECTORY).select(slice(0, 40))
     made = fragment_synthesizer(settings, store, public_encoder(settings, store))
-    assert isinstance(made, StepSynthesizer)
     network = made.build(settings.seed)
     tensors, _ = load_checkpoint(context.folder / TRAINED, run_id=context.run_id, stage="rounds")
     FlatParameters(network).load(tensors["ema"])
@@ -339,6 +340,11 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_its_fragments(
     )
     likelihoods = [by_hand(made, network, row) for row in torch.from_numpy(fragments)]
     found = attack.losses(rows)[:, 0]
-    assert attack.settings == ("negative log-likelihood",)
     np.testing.assert_allclose(found[places], likelihoods, rtol=1e-4)
     assert np.isnan(np.delete(found, places)).all()
+
+    shutil.rmtree(store.root / PUBLIC)
+    store.write_trajectories(PUBLIC, walks(12, 9), **SPACES)
+    with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
+        open_trajectory_attack(settings, context)
+    context.ledger.close()
