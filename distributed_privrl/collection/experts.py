@@ -83,8 +83,11 @@ class ExpertRecipe:
     algorithm: Literal["ppo", "shared_ppo", "fitted_q"]
     training: Mapping[str, Any]
     options: type[ExpertOptions] = ExpertOptions
-    layout: Layout = "packed"
     unit_column: str = "expert"
+
+    def layout(self, options: ExpertOptions) -> Layout:
+        """Return ``packed``: trajectories may be many and short."""
+        return "packed"
 
     def environment(self, options: ExpertOptions) -> str:
         """Return the Gymnasium id of the environment."""

@@ -68,8 +68,11 @@ class GymRecipe:
     controller: Callable[[NDArray[Any]], Any]
     default_steps: int = 50_000
     options: type[MixedOptions] = MixedOptions
-    layout: Layout = "packed"
     unit_column: None = None
+
+    def layout(self, options: MixedOptions) -> Layout:
+        """Return ``packed``: trajectories may be many and short."""
+        return "packed"
 
     def environment(self, options: MixedOptions) -> str:
         """Return the Gymnasium id of the environment."""

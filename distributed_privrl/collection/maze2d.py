@@ -5,7 +5,7 @@ Reference: Fu et al., "D4RL: Datasets for Deep Data-Driven Reinforcement Learnin
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,9 @@ class Maze2DOptions(StrictModel):
     noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=0.5, description="standard deviation of the noise on each force (D4RL: 0 or 0.5)"
     )
+    layout: Literal["episodes", "packed"] = Field(
+        default="episodes", description="packed for very many short runs: read far faster"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +51,16 @@ class Maze2DRecipe:
     dense: bool
     default_steps: int
     options: type[Maze2DOptions] = Maze2DOptions
-    layout: Layout = "episodes"
     unit_column: None = None
 
     @property
     def name(self) -> str:
         """Name of the recipe."""
         return f"maze2d-{self.maze.name}{'-dense' if self.dense else ''}"
+
+    def layout(self, options: Maze2DOptions) -> Layout:
+        """Return how the runs are stored."""
+        return options.layout
 
     def environment(self, options: Maze2DOptions) -> str:
         """Return the Gymnasium id of the environment."""

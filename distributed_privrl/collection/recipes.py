@@ -38,13 +38,12 @@ class Recipe(Protocol):
         ...
 
     @property
-    def layout(self) -> Layout:
-        """How the trajectories are stored; see `DatasetStore.write_trajectories`."""
-        ...
-
-    @property
     def unit_column(self) -> str | None:
         """What the trajectories' unit ids are called; None: they are not kept."""
+        ...
+
+    def layout(self, options: Any) -> Layout:
+        """Return how the trajectories are stored; see `DatasetStore.write_trajectories`."""
         ...
 
     def environment(self, options: Any) -> str:
@@ -159,7 +158,7 @@ def collect(
             _reporting(chunks, total, progress),
             observation_space=supported_space("observation space", environment.observation_space),
             action_space=supported_space("action space", environment.action_space),
-            layout=chosen.layout,
+            layout=chosen.layout(settings),
             environment=environment_id,
             unit_column=chosen.unit_column,
             metadata={

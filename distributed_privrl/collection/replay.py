@@ -80,8 +80,11 @@ class ReplayRecipe:
     sac: Mapping[str, Any]
     mixture: Mixture = "replay"
     options: type[ReplayOptions] = ReplayOptions
-    layout: Layout = "packed"
     unit_column: None = None
+
+    def layout(self, options: ReplayOptions) -> Layout:
+        """Return ``packed``: trajectories may be many and short."""
+        return "packed"
 
     def environment(self, options: ReplayOptions) -> str:
         """Return the Gymnasium id of the environment."""

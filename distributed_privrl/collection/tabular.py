@@ -79,7 +79,10 @@ class TabularRecipe:
     problem: str
     options: type[TabularOptions] = TrajectoryOptions
     unit_column: str | None = None
-    layout: Layout = "packed"
+
+    def layout(self, options: TabularOptions) -> Layout:
+        """Return ``packed``: trajectories may be many and short."""
+        return "packed"
 
     def environment(self, options: TabularOptions) -> str:
         """Return the Gymnasium id of the environment."""

@@ -51,6 +51,17 @@ def test_the_observations_fit_the_declared_space(store: DatasetStore) -> None:
     assert (stored.observations <= space.high).all()
 
 
+def test_packed_runs_are_the_same_ones(store: DatasetStore) -> None:
+    short: dict[str, object] = {"episode_steps": 30}
+    for name, options in (("a-v0", short), ("b-v0", short | {"layout": "packed"})):
+        info = collect("maze2d-umaze", dataset=name, store=store, steps=200, options=options)
+        assert info.layout == options.get("layout", "episodes")
+    apart, packed = store.read_trajectories("a-v0"), store.read_trajectories("b-v0")
+    assert apart.lengths.tolist() == [30] * 6 + [20]
+    for name in ("observations", "actions", "rewards", "terminated", "truncated", "offsets"):
+        np.testing.assert_array_equal(getattr(packed, name), getattr(apart, name))
+
+
 def test_metadata_says_what_made_it_and_how_to_normalise_returns(store: DatasetStore) -> None:
     info = collect(
         "maze2d-umaze-dense", dataset="m-v0", store=store, steps=450, seed=3, options={"noise": 0}
@@ -59,7 +70,12 @@ def test_metadata_says_what_made_it_and_how_to_normalise_returns(store: DatasetS
         "recipe": "maze2d-umaze-dense",
         "seed": 3,
         "steps": 450,
-        "options": {"episode_steps": None, "trajectories": None, "noise": 0.0},
+        "options": {
+            "episode_steps": None,
+            "trajectories": None,
+            "noise": 0.0,
+            "layout": "episodes",
+        },
     }
     reference = reference_returns("privrl/Maze2D-umaze-dense-v0")
     assert info.metadata["reference_returns"] == {
