@@ -18,7 +18,6 @@ import torch
 
 from benchmarks import cells, harness
 from benchmarks.harness import Result
-from benchmarks.utility_scales import FAST_IQL
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.random import Streams
 from distributed_privrl.environments import reference_returns, register
@@ -49,6 +48,15 @@ class Task:
     agent_steps: int
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+
+FAST_IQL: Mapping[str, Any] = {
+    "hidden": [128, 128],
+    "learning_rate": 3e-4,
+    "polyak": 0.05,
+    "discount": 0.98,
+    "beta": 10.0,
+    "expectile": 0.9,
+}
 
 TASKS: Mapping[str, Task] = {
     "umaze": Task(

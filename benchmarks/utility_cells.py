@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cells
+from benchmarks.utility_tasks import TASKS, Task
 from distributed_privrl.core.config import with_overrides
-from distributed_privrl.environments import environment_id
-
-TABLE_MAZES = ("umaze", "medium", "large")
-FAMILIES = (TABLE_MAZES, ("eval-umaze", "eval-medium", "eval-large"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +15,7 @@ class Cell(cells.Cell):
     """One run and its agents.
 
     Args:
-        maze: the sensitive one.
+        maze: the sensitive one, or another task of `TASKS`.
         variant: ``real`` (agents on recorded rows), ``ours``, or another of the table's.
         epsilon: None without privacy.
     """
@@ -34,11 +31,13 @@ class Cell(cells.Cell):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """The public mazes: the others of the family."""
-        if self.variant == "real":
-            return ()
-        family = next(family for family in FAMILIES if self.maze in family)
-        return tuple(maze for maze in family if maze != self.maze)
+        """The tasks whose rows are public."""
+        return () if self.variant == "real" else self.task.public
+
+    @property
+    def task(self) -> Task:
+        """The sensitive rows."""
+        return TASKS[self.maze]
 
     @property
     def output(self) -> str:
@@ -55,6 +54,7 @@ class Scale:
         synthetic: synthetic rows.
         delta: of every budget.
         overrides: of the run's configuration, by method.
+        of_epsilon: further ones where the budget is this epsilon, by method.
         episode_steps: of a recorded trajectory; None: the maze's time limit.
         agents: settings of each trainer that differ from its defaults.
         agent_steps: gradient steps an agent.
@@ -69,6 +69,7 @@ class Scale:
     agents: Mapping[str, Mapping[str, Any]]
     agent_steps: int
     episodes: int
+    of_epsilon: Mapping[float, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     episode_steps: int | None = None
     seeds: int = 3
     changes: Sequence[str] = field(default=())
@@ -132,18 +133,19 @@ def run_config(cell: Cell, table: Table, scale: Scale, *, keep: Path) -> dict[st
         "method": method,
         "seed": 0,
         "data": {
-            "sensitive": f"maze/{cell.maze}-v0",
-            "public": [f"maze/{maze}-v0" for maze in cell.public],
+            "sensitive": cell.task.dataset,
+            "public": [TASKS[name].dataset for name in cell.public],
             "unit": unit,
             "units": scale.steps // (length or 1),
-            "environment": environment_id(cell.maze, dense=False),
+            "environment": cell.task.environment,
             **({"max_length": length} if episodes else {}),
         },
         "privacy": {"epsilon": cell.epsilon, "delta": scale.delta},
         "output": {"dataset": cell.output, "size": scale.synthetic // (length or 1)},
         "evaluation": {"trainers": []},
     }
-    for part in (scale.overrides[method], table.variants.get(cell.variant, {})):
+    own = {} if cell.epsilon is None else scale.of_epsilon.get(cell.epsilon, {}).get(method, {})
+    for part in (scale.overrides[method], own, table.variants.get(cell.variant, {})):
         values = _merged(values, part)
     values = _merged(values, {"training": {"pretraining": {"keep": str(keep.absolute())}}})
     return with_overrides(values, scale.changes)

@@ -1,7 +1,8 @@
 """What agents earn on PrivORL's synthetic mazes, as a share of what real data give them.
 
 ``--method privorl_n`` has transitions, ``--method privorl_j`` whole trajectories of many short
-episodes, beside the U-Net's and transitions of the same episodes.
+episodes, beside the U-Net's and transitions of the same episodes; ``--method privorl_n_mujoco``
+has transitions of HalfCheetah, rows of 41 numbers, which is no maze.
 
 Every cell is a run of the product (ledger, certificate, release) and the agents trained on what it
 released. Cells are kept as they end; the same command goes on where it stopped. The mazes of the
@@ -24,11 +25,11 @@ from benchmarks import cells, harness
 from benchmarks.utility_cells import Cell, Scale, Table, run_config
 from benchmarks.utility_rows import release_figures, result_of
 from benchmarks.utility_scales import HORIZONS, TABLES
+from benchmarks.utility_tasks import TASKS
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.environments import environment_id, reference_returns
 from distributed_privrl.evaluation.returns import normalised
 from distributed_privrl.experiments.trials import (
     TrialSpec,
@@ -38,23 +39,20 @@ from distributed_privrl.experiments.trials import (
 )
 
 
-def real_dataset(maze: str) -> str:
-    """Return the id of a maze's recorded dataset."""
-    return f"maze/{maze}-v0"
-
-
-def collect_mazes(mazes: Sequence[str], scale: Scale, store: DatasetStore) -> None:
-    """Record each maze with the planner, unless it is there."""
-    options = {} if scale.episode_steps is None else {"episode_steps": scale.episode_steps}
-    for index, maze in enumerate(mazes):
-        if real_dataset(maze) not in store.ids():
+def collect_tasks(names: Sequence[str], scale: Scale, store: DatasetStore) -> None:
+    """Record each task's rows, unless they are there."""
+    short: dict[str, Any] = {}
+    if scale.episode_steps is not None:
+        short = {"episode_steps": scale.episode_steps, "layout": "packed"}
+    for index, task in enumerate(TASKS[name] for name in names):
+        if task.dataset not in store.ids():
             collect(
-                f"maze2d-{maze}",
-                dataset=real_dataset(maze),
+                task.recipe,
+                dataset=task.dataset,
                 store=store,
                 steps=scale.steps,
                 seed=100 + index,
-                options=options,
+                options={**task.options, **short},
             )
 
 
@@ -81,7 +79,7 @@ def run_cell(
 
 def _with_agents(cell: Cell, table: Table, scale: Scale, work: Path) -> dict[str, Any]:
     row = _released(cell, table, scale, work)
-    dataset = real_dataset(cell.maze) if cell.variant == "real" else cell.output
+    dataset = cell.task.dataset if cell.variant == "real" else cell.output
     clock = time.process_time()
     scores = _agents(cell, scale, work, dataset)
     return {**row, **scores, "agents_cpu_s": round(time.process_time() - clock)}
@@ -106,24 +104,24 @@ def _release(cell: Cell, table: Table, scale: Scale, work: Path) -> dict[str, An
         "release_cpu_s": run.cpu_s,
         **release_figures(
             cells.store_of(work),
-            real=real_dataset(cell.maze),
+            real=cell.task.dataset,
             synthetic=cell.output,
-            public=real_dataset(cell.public[0]),
-            maze=cell.maze,
+            public=TASKS[cell.public[0]].dataset,
+            maze=cell.task.maze,
         ),
     }
 
 
 def _agents(cell: Cell, scale: Scale, work: Path, dataset: str) -> dict[str, list[float]]:
     """Return the normalised figure of each seed of each trainer."""
-    store, environment = cells.store_of(work), environment_id(cell.maze, dense=False)
+    store = cells.store_of(work)
     content = content_of(store, dataset)
     specs = [
         TrialSpec(
             root=str(store.root.absolute()),
             dataset=dataset,
             content=content,
-            environment=environment,
+            environment=cell.task.environment,
             trainer=trainer,
             seed=seed,
             steps=scale.agent_steps,
@@ -140,7 +138,7 @@ def _agents(cell: Cell, scale: Scale, work: Path, dataset: str) -> dict[str, lis
         progress=silent,
         kept=work / "agents" / cell.name,
     )
-    reference = reference_returns(environment)
+    reference = cell.task.reference(store)
     return {
         trainer: [
             normalised(learning_curve(trial).figure(), reference)
@@ -196,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     scale = table.scales[options.scale].with_overrides(options.overrides)
     wanted = list(cells_of(options, table))
     everywhere = sorted({maze for cell in wanted for maze in (cell.maze, *cell.public)})
-    collect_mazes(everywhere, scale, cells.store_of(work))
+    collect_tasks(everywhere, scale, cells.store_of(work))
     cells.run_table(
         table.name,
         wanted,

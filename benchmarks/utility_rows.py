@@ -13,7 +13,7 @@ from benchmarks.utility_cells import Scale, Table
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.environments.mazes import MAZES, Maze
+from distributed_privrl.environments.mazes import Maze
 from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.evaluation.returns import bootstrap_interval
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
@@ -32,7 +32,7 @@ def release_figures(
     real: str,
     synthetic: str,
     public: str,
-    maze: str,
+    maze: Maze | None,
     config: TrajectoryScoreConfig | None = None,
 ) -> dict[str, Any]:
     """Return how like the real rows a release is; simulated rows, so that it may be shown.
@@ -42,7 +42,7 @@ def release_figures(
         real: id of the recorded rows.
         synthetic: id of the release.
         public: id of the rows that TrajScore's autoencoder is trained on.
-        maze: of the real rows.
+        maze: of the real rows, if they are one's.
         config: of TrajScore.
     """
     ours, theirs = sampled_rows(store, synthetic), sampled_rows(store, real)
@@ -52,7 +52,7 @@ def release_figures(
     return {
         "marginal": scores.marginal,
         "correlation": scores.correlation,
-        "in_walls": share_in_walls(ours[:, :2], MAZES[maze]),
+        "in_walls": None if maze is None else share_in_walls(ours[:, :2], maze),
         "trajectory_score": None if isinstance(score, str) else dataclasses.asdict(score),
         "seams": info.metadata.get(SEAM_KEY),
     }
@@ -151,7 +151,8 @@ def result_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale, wan
         " last evaluations; shares are of the same agents on the real rows, with bootstrap"
         " intervals over agent seeds of both sides.",
         f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
-        f"Generator: {json.dumps(scale.overrides)}; changes: {', '.join(scale.changes) or 'none'}.",
+        f"Generator: {json.dumps(scale.overrides)}{_by_epsilon(scale)}; changes:"
+        f" {', '.join(scale.changes) or 'none'}.",
         f"One cell again: `python -m benchmarks.utility_maze2d --method {table.against} --scale cpu"
         " --mazes MAZE --epsilons EPSILON --ablations --work NEW_FOLDER`.",
     ]
@@ -163,3 +164,10 @@ def _episodes(scale: Scale) -> str:
     if length is None:
         return ""
     return f" in {scale.steps // length:,} episodes of {length} steps"
+
+
+def _by_epsilon(scale: Scale) -> str:
+    return "".join(
+        f"; at epsilon {epsilon:g} besides {json.dumps(changes)}"
+        for epsilon, changes in scale.of_epsilon.items()
+    )

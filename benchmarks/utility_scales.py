@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.utility_cells import TABLE_MAZES, Scale, Table
+from benchmarks.utility_cells import Scale, Table
+from benchmarks.utility_tasks import TABLE_MAZES
 
 PAPER_N: Mapping[tuple[str, float | None], float] = {
     ("umaze", 10.0): 0.99,
@@ -15,6 +16,12 @@ PAPER_N: Mapping[tuple[str, float | None], float] = {
     ("large", 1.0): 0.59,
 }
 """Share of the real-data return that IQL reaches in paper 000, tables III and VIII."""
+
+PAPER_MUJOCO: Mapping[tuple[str, float | None], float] = {
+    ("halfcheetah", 10.0): 0.76,
+    ("halfcheetah", 1.0): 0.52,
+}
+"""The same of halfcheetah-medium-replay; there rows of walker2d are public, too."""
 
 PAPER_J: Mapping[tuple[str, float | None], float] = {
     ("umaze", 10.0): 0.70,
@@ -57,9 +64,9 @@ VARIANTS_J: Mapping[str, Mapping[str, Any]] = {
 """Other rows of the trajectories' table; with another method its own overrides apply."""
 
 
-FAST_IQL = {
+_FAST_IQL = {
     "hidden": [128, 128],
-    "learning_rate": 3e-4,
+    "learning_rate": 2e-3,
     "polyak": 0.05,
     "discount": 0.98,
     "beta": 10.0,
@@ -67,7 +74,7 @@ FAST_IQL = {
 }
 _FAST_TD3BC = {"hidden": [128, 128], "learning_rate": 1e-3, "polyak": 0.05, "discount": 0.97}
 
-_N_CPU = {
+_N_CPU: Mapping[str, Any] = {
     "model": {"width": 256, "depth": 5, "column_frequencies": 4},
     "training": {
         "rounds": 2000,
@@ -80,7 +87,7 @@ _N_CPU = {
         "sampling": {"steps": 32, "churn": 0.0},
     },
 }
-_AR_CPU = {
+_AR_CPU: Mapping[str, Any] = {
     "model": {"bins": 128, "hidden": [128, 128], "column_frequencies": 6},
     "training": {
         "rounds": 1000,
@@ -142,7 +149,7 @@ CPU = Scale(
     synthetic=200_000,
     delta=1e-7,
     overrides={"privorl_ar": _AR_CPU, "privorl_n": _N_CPU},
-    agents={"iql": FAST_IQL, "td3bc": _FAST_TD3BC},
+    agents={"iql": _FAST_IQL, "td3bc": _FAST_TD3BC},
     agent_steps=10_000,
     episodes=20,
 )
@@ -179,17 +186,17 @@ _J_TRAINING_CPU: Mapping[str, Any] = {
     "sampling": {"steps": 20},
 }
 _AR_J_CPU: Mapping[str, Any] = {
-    "model": {"bins": 64, "hidden": [32, 32], "column_frequencies": 6, "horizon": 32},
+    "model": {"bins": 64, "hidden": [64, 64], "column_frequencies": 6, "horizon": 32},
     "training": {
-        "rounds": 200,
-        "expected_batch_size": 2048,
+        "rounds": 400,
+        "expected_batch_size": 4096,
         "max_fragments_per_unit": 8,
         "all_fragments": False,
         "clip_norm": 1.0,
         "micro_batch_rows": 32,
         "block_rounds": 10,
         "spare": 10,
-        "optimiser": {"learning_rate": 1e-2, "schedule": "cosine", "ema_decay": 0.95},
+        "optimiser": {"learning_rate": 1e-2, "schedule": "cosine", "ema_decay": 0.98},
         "pretraining": {
             "steps": 3000,
             "batch_size": 32,
@@ -198,6 +205,12 @@ _AR_J_CPU: Mapping[str, Any] = {
         },
     },
 }
+_AR_J_CPU_SMALL: Mapping[str, Any] = {
+    "model": {"hidden": [32, 32]},
+    "training": {"rounds": 100, "optimiser": {"learning_rate": 2e-2, "ema_decay": 0.95}},
+}
+"""Fewer weights and rounds, which less budget can pay for."""
+
 _J_TRAINING_QUICK: Mapping[str, Any] = {
     "rounds": 4,
     "expected_batch_size": 12,
@@ -207,7 +220,7 @@ _J_TRAINING_QUICK: Mapping[str, Any] = {
 }
 CPU_J = replace(
     CPU,
-    steps=20_000 * _EPISODE_STEPS,
+    steps=60_000 * _EPISODE_STEPS,
     episode_steps=_EPISODE_STEPS,
     delta=1e-6,
     overrides={
@@ -220,10 +233,11 @@ CPU_J = replace(
             "model": {"width": 32, "depth": 3, "horizon": 32},
             "training": _J_TRAINING_CPU,
         },
-        # A transition is one of 1.28 million.
-        "privorl_ar": {**_AR_CPU, "privacy": {"delta": 5e-8}},
-        "privorl_n": {**_N_CPU, "privacy": {"delta": 5e-8}},
+        # A transition is one of 3.84 million.
+        "privorl_ar": {**_AR_CPU, "privacy": {"delta": 2e-8}},
+        "privorl_n": {**_N_CPU, "privacy": {"delta": 2e-8}},
     },
+    of_epsilon={1.0: {"privorl_ar_j": _AR_J_CPU_SMALL}},
 )
 QUICK_J = replace(
     QUICK,
@@ -248,6 +262,33 @@ QUICK_J = replace(
     },
 )
 
+# Models of 41 variables: as many weights as the mazes' of 13, or twice.
+CPU_MUJOCO = replace(
+    CPU,
+    steps=300_000,
+    synthetic=100_000,
+    overrides={
+        "privorl_ar": {
+            "model": {"bins": 64, "hidden": [32, 32], "column_frequencies": 2},
+            "training": {
+                **_AR_CPU["training"],
+                "rounds": 500,
+                "expected_batch_size": 2048,
+                "pretraining": {**_AR_CPU["training"]["pretraining"], "steps": 2000},
+            },
+        },
+        "privorl_n": {
+            **_N_CPU,
+            "training": {**_N_CPU["training"], "rounds": 1000, "expected_batch_size": 2048},
+        },
+    },
+    agents={
+        "iql": {"hidden": [128, 128], "learning_rate": 2e-3, "polyak": 0.05},
+        "td3bc": {"hidden": [128, 128], "learning_rate": 1e-3, "polyak": 0.05},
+    },
+    episodes=5,
+)
+
 
 TABLES: Mapping[str, Table] = {
     "privorl_n": Table(
@@ -259,6 +300,16 @@ TABLES: Mapping[str, Table] = {
         paper=PAPER_N,
         mazes=TABLE_MAZES,
         epsilons=("1", "10", "0.3", "none"),
+    ),
+    "privorl_n_mujoco": Table(
+        name="utility_mujoco",
+        against="privorl_n_mujoco",
+        method="privorl_ar",
+        scales={"cpu": CPU_MUJOCO, "quick": QUICK},
+        variants=ABLATIONS,
+        paper=PAPER_MUJOCO,
+        mazes=("halfcheetah",),
+        epsilons=("10", "1"),
     ),
     "privorl_j": Table(
         name="utility_maze2d_j",

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from benchmarks import utility_maze2d
-from benchmarks.utility_cells import TABLE_MAZES, Cell, Scale, run_config
+from benchmarks.utility_cells import Cell, Scale, run_config
 from benchmarks.utility_maze2d import run_cell
 from benchmarks.utility_rows import release_figures, share_in_walls, shares
 from benchmarks.utility_scales import CPU, QUICK, QUICK_J, TABLES
+from benchmarks.utility_tasks import TABLE_MAZES, TASKS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
@@ -68,10 +69,10 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
     capsys.readouterr()
     saved = json.loads((tmp_path / "utility_maze2d_j.json").read_text())
     rows = {row["variant"]: row for row in saved["cells"]}
-    assert list(rows) == ["real", "ours", "privorl_j_unet", "privorl_n"]
+    assert list(rows) == ["real", "ours", "privorl_j_unet", "privorl_ar"]
     assert set(saved["ratios"]) == {"eval-umaze_eps10_iql"}
     for name, row in rows.items():
-        whole = name not in ("real", "privorl_n")
+        whole = name not in ("real", "privorl_ar")
         assert row["unit"] == (None if name == "real" else "trajectory" if whole else "transition")
         assert (row["TrajScore (chance, real)"] is not None) == whole
         assert (row["seams inside, between (a step)"] is not None) == whole
@@ -81,6 +82,26 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
     assert store.info("synthetic/eval-umaze-ours-10-v0").total_trajectories == 20
     certificate = tmp_path / "work" / "runs" / "eval-umaze-ours-10" / "certificate.json"
     assert json.loads(certificate.read_text())["stages"][0]["unit"] == "trajectory"
+
+
+def test_rows_of_41_numbers_have_a_table_of_their_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_quick(monkeypatch, "privorl_n_mujoco", replace(QUICK, agents=AGENTS, seeds=1, episodes=1))
+    short = {"training_steps": 9, "reference_episodes": 1, "snapshots": 1}
+    for name in ("halfcheetah", "halfcheetah-expert"):
+        monkeypatch.setitem(TASKS, name, replace(TASKS[name], options=short))  # type: ignore[arg-type]
+    command = ["--method", "privorl_n_mujoco", "--scale", "quick", "--epsilons", "10"]
+    command += ["--parallel", "1", "--work", str(tmp_path / "work"), "--out", str(tmp_path)]
+    utility_maze2d.main(command)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["cells"] == 2
+    _, ours = json.loads((tmp_path / "utility_mujoco.json").read_text())["cells"]
+    assert 0 < ours["marginal"] < 1
+    assert ours["in walls"] is None
+    assert ours["paper, iql share"] == 0.76
+    store = DatasetStore(tmp_path / "work" / "datasets")
+    rows = store.read_transitions(TASKS["halfcheetah"].dataset, unit="transition")
+    assert 2 * rows.observations.shape[1] + rows.actions.shape[1] + 1 == 41
 
 
 def test_horizons_are_rows_of_their_own_at_the_epsilon_that_is_asked_for() -> None:
@@ -125,8 +146,8 @@ def test_every_cell_has_a_valid_configuration_within_its_budget(
     method: str, scale: str, variant: str, tmp_path: Path
 ) -> None:
     table = TABLES[method]
-    cell = Cell(maze="umaze", variant=variant, epsilon=1.0)
-    assert cell.public == ("medium", "large")
+    cell = Cell(maze=table.mazes[0], variant=variant, epsilon=1.0)
+    assert cell.public in (("medium", "large"), ("halfcheetah-expert",))
     values = run_config(cell, table, table.scales[scale], keep=tmp_path)
     config = parse_config(values, source="cell")
     assert config.method == table.method_of(variant)
