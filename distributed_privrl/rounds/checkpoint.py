@@ -82,7 +82,7 @@ def load_checkpoint(
             f"the checkpoint {path} is of {state.stage} of {state.run_id}, not of {stage} of"
             f" {run_id}: its cost is not this run's; remove it"
         )
-    if coding is not None and not state.coding:
+    if coding and not state.coding:
         raise UnsafeError(
             f"{path} was written by an earlier version, which did not keep what its numbers mean:"
             " go on with that version, or start a new run"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import utility_maze2d
+from benchmarks import cells, utility_maze2d
 from benchmarks.utility_cells import Cell, Scale, run_config
 from benchmarks.utility_maze2d import run_cell
 from benchmarks.utility_rows import release_figures, share_in_walls, shares
@@ -87,20 +87,25 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
 def test_rows_of_41_numbers_have_a_table_of_their_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_quick(monkeypatch, "privorl_n_mujoco", replace(QUICK, agents=AGENTS, seeds=1, episodes=1))
+    with_quick(monkeypatch, "privorl_n_mujoco", replace(QUICK, steps=2000))
+    monkeypatch.setattr(cells.program, "write_reports", lambda *_: None)
     short = {"training_steps": 9, "reference_episodes": 1, "snapshots": 1}
     for name in ("halfcheetah", "halfcheetah-expert"):
         monkeypatch.setitem(TASKS, name, replace(TASKS[name], options=short))  # type: ignore[arg-type]
     command = ["--method", "privorl_n_mujoco", "--scale", "quick", "--epsilons", "10"]
+    command += ["--releases", "--no-real"]
     command += ["--parallel", "1", "--work", str(tmp_path / "work"), "--out", str(tmp_path)]
     utility_maze2d.main(command)
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["cells"] == 2
-    _, ours = json.loads((tmp_path / "utility_mujoco.json").read_text())["cells"]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["cells"] == 1
+    (ours,) = json.loads((tmp_path / "utility_mujoco.json").read_text())["cells"]
     assert 0 < ours["marginal"] < 1
     assert ours["in walls"] is None
     assert ours["paper, iql share"] == 0.76
-    store = DatasetStore(tmp_path / "work" / "datasets")
-    rows = store.read_transitions(TASKS["halfcheetah"].dataset, unit="transition")
+    store, task = DatasetStore(tmp_path / "work" / "datasets"), TASKS["halfcheetah"]
+    returns = store.info(task.dataset).metadata["reference_returns"]
+    reference = task.reference(store)
+    assert (reference.random, reference.planner) == (returns["random"], returns["expert"])
+    rows = store.read_transitions(task.dataset, unit="transition")
     assert 2 * rows.observations.shape[1] + rows.actions.shape[1] + 1 == 41
 
 
