@@ -40,7 +40,7 @@ from distributed_privrl.experiments.trials import (
 
 
 def collect_tasks(names: Sequence[str], scale: Scale, store: DatasetStore) -> None:
-    """Record each task's rows, unless they are there."""
+    """Record each task's rows, unless they are there; seeds go by the place among ``names``."""
     short: dict[str, Any] = {}
     if scale.episode_steps is not None:
         short = {"episode_steps": scale.episode_steps, "layout": "packed"}
@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(work, ignore_errors=True)
     scale = table.scales[options.scale].with_overrides(options.overrides)
     wanted = list(cells_of(options, table))
-    everywhere = sorted({maze for cell in wanted for maze in (cell.maze, *cell.public)})
+    everywhere = sorted({maze for cell in wanted for maze in (cell.maze, *cell.task.public)})
     collect_tasks(everywhere, scale, cells.store_of(work))
     cells.run_table(
         table.name,

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import cells, utility_maze2d
 from benchmarks.utility_cells import Cell, Scale, run_config
 from benchmarks.utility_maze2d import run_cell
-from benchmarks.utility_rows import release_figures, share_in_walls, shares
+from benchmarks.utility_rows import release_figures, result_of, share_in_walls, shares
 from benchmarks.utility_scales import CPU, QUICK, QUICK_J, TABLES
 from benchmarks.utility_tasks import TABLE_MAZES, TASKS
 from distributed_privrl.data.store import DatasetStore
@@ -168,6 +168,22 @@ def test_overrides_reach_every_run_and_the_paper_s_cells_are_on_the_table(tmp_pa
     assert run_config(cell, N, scale, keep=tmp_path)["training"]["rounds"] == 7
     for table in (N, J):
         assert {maze for maze, _ in table.paper} == set(TABLE_MAZES)
+
+
+def test_a_smaller_budget_takes_its_own_settings_and_the_table_says_so(tmp_path: Path) -> None:
+    scale = J.scales["cpu"]
+
+    def sizes(variant: str, epsilon: float | None) -> tuple[list[int], int, int]:
+        cell = Cell(maze="umaze", variant=variant, epsilon=epsilon)
+        made = run_config(cell, J, scale, keep=tmp_path)
+        training = made["training"]
+        return made["model"].get("hidden"), training["rounds"], training["expected_batch_size"]
+
+    assert sizes("ours", 10.0) == sizes("ours", None) == ([64, 64], 400, 4096)
+    assert sizes("ours", 1.0) == ([32, 32], 100, 4096)
+    assert sizes("privorl_ar", 1.0) == sizes("privorl_ar", 10.0)
+    notes = " ".join(result_of([], J, scale, 0).notes)
+    assert 'at epsilon 1 besides {"privorl_ar_j": {"model": {"hidden": [32, 32]}' in notes
 
 
 def test_tables_are_named_by_the_method_they_stand_beside() -> None:
