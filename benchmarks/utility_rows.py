@@ -148,8 +148,8 @@ def result_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale, wan
         f"Ours is {table.method}, its unit the {table.unit_of('ours')}. 'In walls' is the share of"
         " synthetic states inside a wall, where no real one is.",
         "Figures are normalised returns (0 the random policy, 100 the planner, or a recording's"
-        " last policy where there is none), the mean of the last evaluations; shares are of the same"
-        " agents on the real rows, with bootstrap intervals over agent seeds of both sides.",
+        " last policy where there is none), the mean of the last evaluations; shares are of the"
+        " same agents on the real rows, with bootstrap intervals over agent seeds of both sides.",
         f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
         f"Generator: {json.dumps(scale.overrides)}{_by_epsilon(scale)}; changes:"
         f" {', '.join(scale.changes) or 'none'}.",
