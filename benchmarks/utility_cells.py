@@ -85,7 +85,6 @@ class Table:
 
     Args:
         name: of its results.
-        against: the paper's method that it stands beside; ``--method`` names the table by it.
         method: of the rows called ``ours``.
         scales: by name.
         variants: changes of each other row.
@@ -97,7 +96,6 @@ class Table:
     """
 
     name: str
-    against: str
     method: str
     scales: Mapping[str, Scale]
     variants: Mapping[str, Mapping[str, Any]]

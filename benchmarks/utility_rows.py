@@ -132,8 +132,10 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def result_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale, wanted: int) -> Result:
-    """Return the table and its ratios."""
+def result_of(
+    rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale, wanted: int, command: str
+) -> Result:
+    """Return the table and its ratios; ``command`` makes one cell of it again."""
     shown = lines_of(rows, table, scale)
     ratios = {
         f"{line['maze']}_eps{line['epsilon']:g}_{trainer}": line[f"{trainer} share"]
@@ -153,7 +155,7 @@ def result_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale, wan
         f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
         f"Generator: {json.dumps(scale.overrides)}{_by_epsilon(scale)}; changes:"
         f" {', '.join(scale.changes) or 'none'}.",
-        f"One cell again: `python -m benchmarks.utility_maze2d --method {table.against} --scale cpu"
+        f"One cell again: `python -m {command} --scale cpu"
         " --mazes MAZE --epsilons EPSILON --ablations --work NEW_FOLDER`.",
     ]
     return Result(cells=shown, ratios=ratios, notes=notes, facts={"cells": len(rows)})

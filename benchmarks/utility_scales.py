@@ -290,10 +290,9 @@ CPU_MUJOCO = replace(
 )
 
 
-TABLES: Mapping[str, Table] = {
+MAZE_TABLES: Mapping[str, Table] = {
     "privorl_n": Table(
         name="utility_maze2d",
-        against="privorl_n",
         method="privorl_ar",
         scales={"cpu": CPU, "quick": QUICK, "paper": PAPER_SCALE},
         variants=ABLATIONS,
@@ -301,19 +300,8 @@ TABLES: Mapping[str, Table] = {
         mazes=TABLE_MAZES,
         epsilons=("1", "10", "0.3", "none"),
     ),
-    "privorl_n_mujoco": Table(
-        name="utility_mujoco",
-        against="privorl_n_mujoco",
-        method="privorl_ar",
-        scales={"cpu": CPU_MUJOCO, "quick": QUICK},
-        variants=ABLATIONS,
-        paper=PAPER_MUJOCO,
-        mazes=("halfcheetah",),
-        epsilons=("10", "1"),
-    ),
     "privorl_j": Table(
         name="utility_maze2d_j",
-        against="privorl_j",
         method="privorl_ar_j",
         scales={"cpu": CPU_J, "quick": QUICK_J},
         variants=VARIANTS_J,
@@ -322,5 +310,17 @@ TABLES: Mapping[str, Table] = {
         epsilons=("10", "1"),
         rows=("privorl_j_unet", "privorl_ar"),
         rows_epsilon="10",
+    ),
+}
+
+MUJOCO_TABLES: Mapping[str, Table] = {
+    "privorl_n": Table(
+        name="utility_mujoco",
+        method="privorl_ar",
+        scales={"cpu": CPU_MUJOCO, "quick": QUICK},
+        variants=ABLATIONS,
+        paper=PAPER_MUJOCO,
+        mazes=("halfcheetah",),
+        epsilons=("10", "1"),
     ),
 }

@@ -3,36 +3,39 @@
 import argparse
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import cells, utility_maze2d
-from benchmarks.utility_cells import Cell, Scale, run_config
-from benchmarks.utility_maze2d import run_cell
+from benchmarks import cells, utility_maze2d, utility_mujoco, utility_table
+from benchmarks.utility_cells import Cell, Scale, Table, run_config
 from benchmarks.utility_rows import release_figures, result_of, share_in_walls, shares
-from benchmarks.utility_scales import CPU, QUICK, QUICK_J, TABLES
+from benchmarks.utility_scales import CPU, MAZE_TABLES, MUJOCO_TABLES, QUICK, QUICK_J
+from benchmarks.utility_table import run_cell
 from benchmarks.utility_tasks import TABLE_MAZES, TASKS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments.registry import parse_config, plan_run
 
-N, J = TABLES["privorl_n"], TABLES["privorl_j"]
+N, J = MAZE_TABLES["privorl_n"], MAZE_TABLES["privorl_j"]
 AGENTS = {"iql": {"hidden": [8]}, "td3bc": {"hidden": [8]}}
 
 
-def with_quick(monkeypatch: pytest.MonkeyPatch, method: str, scale: Scale) -> None:
-    scales = {**TABLES[method].scales, "quick": scale}
-    monkeypatch.setitem(TABLES, method, replace(TABLES[method], scales=scales))  # type: ignore[arg-type]
+def with_quick(
+    monkeypatch: pytest.MonkeyPatch, tables: Mapping[str, Table], method: str, scale: Scale
+) -> None:
+    scales = {**tables[method].scales, "quick": scale}
+    monkeypatch.setitem(tables, method, replace(tables[method], scales=scales))  # type: ignore[arg-type]
 
 
 def test_the_table_is_made_kept_and_read_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_quick(monkeypatch, "privorl_n", replace(QUICK, agents=AGENTS))
+    with_quick(monkeypatch, MAZE_TABLES, "privorl_n", replace(QUICK, agents=AGENTS))
     command = ["--scale", "quick", "--mazes", "eval-umaze", "--epsilons", "5", "--parallel", "1"]
     command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path)]
     utility_maze2d.main(command)
@@ -59,10 +62,12 @@ def test_the_table_is_made_kept_and_read_again(
 def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_quick(monkeypatch, "privorl_j", replace(QUICK_J, agents={"iql": AGENTS["iql"]}))
+    with_quick(
+        monkeypatch, MAZE_TABLES, "privorl_j", replace(QUICK_J, agents={"iql": AGENTS["iql"]})
+    )
     short = TrajectoryScoreConfig(window=2, width=8, steps=2, sample=16, permutations=2)
     figures = functools.partial(release_figures, config=short)
-    monkeypatch.setattr(utility_maze2d, "release_figures", figures)
+    monkeypatch.setattr(utility_table, "release_figures", figures)
     command = ["--method", "privorl_j", "--scale", "quick", "--mazes", "eval-umaze"]
     command += ["--epsilons", "10", "--parallel", "1"]
     utility_maze2d.main([*command, "--work", str(tmp_path / "work"), "--out", str(tmp_path)])
@@ -87,15 +92,14 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
 def test_rows_of_41_numbers_have_a_table_of_their_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_quick(monkeypatch, "privorl_n_mujoco", replace(QUICK, steps=2000))
+    with_quick(monkeypatch, MUJOCO_TABLES, "privorl_n", replace(QUICK, steps=2000))
     monkeypatch.setattr(cells.program, "write_reports", lambda *_: None)
     short = {"training_steps": 9, "reference_episodes": 1, "snapshots": 1}
     for name in ("halfcheetah", "halfcheetah-expert"):
         monkeypatch.setitem(TASKS, name, replace(TASKS[name], options=short))  # type: ignore[arg-type]
-    command = ["--method", "privorl_n_mujoco", "--scale", "quick", "--epsilons", "10"]
-    command += ["--releases", "--no-real"]
+    command = ["--scale", "quick", "--epsilons", "10", "--releases", "--no-real"]
     command += ["--parallel", "1", "--work", str(tmp_path / "work"), "--out", str(tmp_path)]
-    utility_maze2d.main(command)
+    utility_mujoco.main(command)
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["cells"] == 1
     (ours,) = json.loads((tmp_path / "utility_mujoco.json").read_text())["cells"]
     assert 0 < ours["marginal"] < 1
@@ -112,7 +116,7 @@ def test_rows_of_41_numbers_have_a_table_of_their_own(
 def test_horizons_are_rows_of_their_own_at_the_epsilon_that_is_asked_for() -> None:
     asked = {"mazes": ["eval-umaze"], "epsilons": [], "ablations": [], "no_real": True}
     options = argparse.Namespace(horizons=[8, 64], ablation_epsilon="none", **asked)
-    cells = list(utility_maze2d.cells_of(options, J))
+    cells = list(utility_table.cells_of(options, J))
     assert [cell.name for cell in cells] == [
         "eval-umaze-horizon_8-none",
         "eval-umaze-horizon_64-none",
@@ -139,18 +143,17 @@ def test_shares_are_of_the_mean_and_their_interval_holds_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "scale", "variant"),
+    ("table", "scale", "variant"),
     [
-        (method, scale, variant)
-        for method, table in TABLES.items()
+        pytest.param(table, scale, variant, id=f"{table.name}-{scale}-{variant}")
+        for table in (*MAZE_TABLES.values(), *MUJOCO_TABLES.values())
         for scale in table.scales
         for variant in ("ours", *table.variants)
     ],
 )
 def test_every_cell_has_a_valid_configuration_within_its_budget(
-    method: str, scale: str, variant: str, tmp_path: Path
+    table: Table, scale: str, variant: str, tmp_path: Path
 ) -> None:
-    table = TABLES[method]
     cell = Cell(maze=table.mazes[0], variant=variant, epsilon=1.0)
     assert cell.public in (("medium", "large"), ("halfcheetah-expert",))
     values = run_config(cell, table, table.scales[scale], keep=tmp_path)
@@ -182,14 +185,9 @@ def test_a_smaller_budget_takes_its_own_settings_and_the_table_says_so(tmp_path:
     assert sizes("ours", 10.0) == sizes("ours", None) == ([64, 64], 400, 4096)
     assert sizes("ours", 1.0) == ([32, 32], 100, 4096)
     assert sizes("privorl_ar", 1.0) == sizes("privorl_ar", 10.0)
-    notes = " ".join(result_of([], J, scale, 0).notes)
+    notes = " ".join(result_of([], J, scale, 0, "benchmarks.x --method y").notes)
+    assert "`python -m benchmarks.x --method y --scale cpu" in notes
     assert 'at epsilon 1 besides {"privorl_ar_j": {"model": {"hidden": [32, 32]}' in notes
-
-
-def test_tables_are_named_by_the_method_they_stand_beside() -> None:
-    assert {name: table.against for name, table in TABLES.items()} == {
-        name: name for name in TABLES
-    }
 
 
 @pytest.mark.parametrize("rows", [["--ablations", "rdp"], ["--scale", "paper"]])
