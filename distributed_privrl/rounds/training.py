@@ -7,7 +7,7 @@ from pathlib import Path
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import WorkerLostError
 from distributed_privrl.core.executor import WorkerGroup
-from distributed_privrl.core.progress import Progress
+from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.plan import Plan, RoundPlan
@@ -143,7 +143,7 @@ def run_rounds(
     """
     status: RoundProgress = server.call("progress")[0]
     step = max(1, min(25, plan.block_rounds // 4))
-    costs = _ReservedEpsilon(plan)
+    costs = _ReservedEpsilon(plan, told=progress is not silent)
     restarts = 0
     progress(stage, status.round_index, status.target, costs.note(status.reserved))
     try:
@@ -163,15 +163,18 @@ def run_rounds(
 
 
 class _ReservedEpsilon:
-    """The epsilon reserved so far, computed once a block."""
+    """The epsilon reserved so far, computed once a block, and not where nobody is told."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, told: bool) -> None:
         self._plan = plan
+        self._told = told
         self._known: dict[int, str] = {}
 
     def note(self, reserved: int) -> str:
         if self._plan.budget is None:
             return "NOT private"
+        if not self._told:
+            return ""
         if reserved not in self._known:
             self._known[reserved] = f"epsilon reserved {self._plan.epsilon(reserved):.3f}"
         return self._known[reserved]
