@@ -54,7 +54,6 @@ class Scale:
         synthetic: synthetic rows.
         delta: of every budget.
         overrides: of the run's configuration, by method.
-        of_epsilon: further ones where the budget is this epsilon, by method.
         episode_steps: of a recorded trajectory; None: the maze's time limit.
         agents: settings of each trainer that differ from its defaults.
         agent_steps: gradient steps an agent.
@@ -69,7 +68,6 @@ class Scale:
     agents: Mapping[str, Mapping[str, Any]]
     agent_steps: int
     episodes: int
-    of_epsilon: Mapping[float, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     episode_steps: int | None = None
     seeds: int = 3
     changes: Sequence[str] = field(default=())
@@ -142,9 +140,10 @@ def run_config(cell: Cell, table: Table, scale: Scale, *, keep: Path) -> dict[st
         "output": {"dataset": cell.output, "size": scale.synthetic // (length or 1)},
         "evaluation": {"trainers": []},
     }
-    own = {} if cell.epsilon is None else scale.of_epsilon.get(cell.epsilon, {}).get(method, {})
-    for part in (scale.overrides[method], own, table.variants.get(cell.variant, {})):
+    for part in (scale.overrides[method], table.variants.get(cell.variant, {})):
         values = _merged(values, part)
+    if cell.epsilon is None and values["training"].get("sampling", {}).get("support"):
+        values = _merged(values, {"training": {"sampling": {"support": None}}})  # it is charged
     values = _merged(values, {"training": {"pretraining": {"keep": str(keep.absolute())}}})
     return with_overrides(values, scale.changes)
 

@@ -153,8 +153,7 @@ def result_of(
         " last policy where there is none), the mean of the last evaluations; shares are of the"
         " same agents on the real rows, with bootstrap intervals over agent seeds of both sides.",
         f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
-        f"Generator: {json.dumps(scale.overrides)}{_by_epsilon(scale)}; changes:"
-        f" {', '.join(scale.changes) or 'none'}.",
+        f"Generator: {json.dumps(scale.overrides)}; changes: {', '.join(scale.changes) or 'none'}.",
         f"One cell again: `python -m {command} --scale cpu"
         " --mazes MAZE --epsilons EPSILON --ablations --work NEW_FOLDER`.",
     ]
@@ -166,10 +165,3 @@ def _episodes(scale: Scale) -> str:
     if length is None:
         return ""
     return f" in {scale.steps // length:,} episodes of {length} steps"
-
-
-def _by_epsilon(scale: Scale) -> str:
-    return "".join(
-        f"; at epsilon {epsilon:g} besides {json.dumps(changes)}"
-        for epsilon, changes in scale.of_epsilon.items()
-    )

@@ -186,9 +186,15 @@ _J_TRAINING_CPU: Mapping[str, Any] = {
     "sampling": {"steps": 20},
 }
 _AR_J_CPU: Mapping[str, Any] = {
-    "model": {"bins": 64, "hidden": [64, 64], "column_frequencies": 6, "horizon": 32},
+    "model": {
+        "bins": 64,
+        "hidden": [64, 64],
+        "column_frequencies": 6,
+        "horizon": 32,
+        "public_parts": ["next_observation"],  # the physics of all mazes
+    },
     "training": {
-        "rounds": 400,
+        "rounds": 200,
         "expected_batch_size": 4096,
         "max_fragments_per_unit": 8,
         "all_fragments": False,
@@ -196,21 +202,16 @@ _AR_J_CPU: Mapping[str, Any] = {
         "micro_batch_rows": 32,
         "block_rounds": 10,
         "spare": 10,
-        "optimiser": {"learning_rate": 1e-2, "schedule": "cosine", "ema_decay": 0.98},
+        "optimiser": {"learning_rate": 1e-2, "schedule": "cosine", "ema_decay": 0.95},
         "pretraining": {
-            "steps": 3000,
-            "batch_size": 32,
+            "steps": 10_000,
+            "batch_size": 64,
             "curiosity_rate": 0.0,
             "optimiser": {"learning_rate": 3e-3},
         },
+        "sampling": {"support": {"epsilon": 0.1, "columns": [0, 1]}},
     },
 }
-_AR_J_CPU_SMALL: Mapping[str, Any] = {
-    "model": {"hidden": [32, 32]},
-    "training": {"rounds": 100, "optimiser": {"learning_rate": 2e-2, "ema_decay": 0.95}},
-}
-"""Fewer weights and rounds, which less budget can pay for."""
-
 _J_TRAINING_QUICK: Mapping[str, Any] = {
     "rounds": 4,
     "expected_batch_size": 12,
@@ -237,7 +238,6 @@ CPU_J = replace(
         "privorl_ar": {**_AR_CPU, "privacy": {"delta": 2e-8}},
         "privorl_n": {**_N_CPU, "privacy": {"delta": 2e-8}},
     },
-    of_epsilon={1.0: {"privorl_ar_j": _AR_J_CPU_SMALL}},
 )
 QUICK_J = replace(
     QUICK,

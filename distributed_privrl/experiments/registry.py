@@ -115,6 +115,7 @@ def _trajectories(config: type[RunConfig], model: str) -> Method:
         attack=open_trajectory_attack,
         whole_units=True,
         check=check_config,
+        charged_before=lambda config: config.charged_before,
     )
 
 

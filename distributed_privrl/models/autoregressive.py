@@ -1,12 +1,13 @@
 """An autoregressive model of rows: each variable's category, given the columns before it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from distributed_privrl.core.checks import check_positive
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.layers import Waves, mlp
 from distributed_privrl.models.row_bins import RowBins
 
@@ -26,6 +27,9 @@ class AutoregressiveNetwork(nn.Module):
         column_frequencies: sines and cosines of each column, beside the column; see `Waves`.
         context: numbers that all networks are shown beside the columns (C).
         generator: source of the initial weights.
+
+    Attributes:
+        fixed: variables whose networks are not trained any more; see `fix`.
 
     Raises:
         ConfigError: a width is not positive.
@@ -52,17 +56,36 @@ class AutoregressiveNetwork(nn.Module):
             _factor(max(1, self.waves.width(one.start) + context), hidden, one.size, generator)
             for one in bins.variables
         )
+        self.fixed: frozenset[int] = frozenset()
+
+    def fix(self, parts: Collection[str]) -> None:
+        """Take the networks of some parts of a row out of training; they stay what they are.
+
+        Raises:
+            ConfigError: nothing would be left to train.
+        """
+        variables = enumerate(self.bins.variables)
+        self.fixed = frozenset(index for index, one in variables if one.part in parts)
+        if len(self.fixed) == len(self.parts):
+            raise ConfigError(f"parts {sorted(parts)} are all of a row: nothing is left to learn")
+        for index in self.fixed:
+            self.parts[index].requires_grad_(False)
 
     def forward(self, rows: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of each variable's category ``(..., V)``, in nats.
+
+        While gradients are recorded, those of fixed variables, which have none, are zero.
 
         Args:
             rows: ``(..., D)``.
             context: ``(..., C)``, about -1 to 1; None where networks are shown none.
         """
         shown, categories = self.bins.inputs(rows), self.bins.categories(rows)
+        left_out = self.fixed if torch.is_grad_enabled() else ()
         losses = [
-            F.cross_entropy(
+            rows.new_zeros(rows.shape[:-1])
+            if index in left_out
+            else F.cross_entropy(
                 self._logits(index, shown, context).movedim(-1, 1),
                 categories[..., index],
                 reduction="none",

@@ -22,6 +22,7 @@ class Variable:
         marks: rising edges of the bins ``(K + 1,)``, the levels ``(K,)``, or for ``one_hot`` the
             numbers of the categories ``(K,)``.
         floored: whether a floor of the drawing leaves out its unlikely categories.
+        part: of the row that it belongs to, e.g. ``action``.
 
     Raises:
         ConfigError: fewer than one category, or marks that do not rise.
@@ -31,6 +32,7 @@ class Variable:
     kind: Kind
     marks: tuple[float, ...]
     floored: bool = False
+    part: str = ""
 
     def __post_init__(self) -> None:
         rising = all(low < high for low, high in zip(self.marks, self.marks[1:], strict=False))

@@ -177,7 +177,7 @@ def _cell_weights(
     info = context.store.info(data.sensitive)
     layout = RowLayout(info.observation_space, info.action_space)
     position = [layout.column_names.index(columns[i]) for i in searched]
-    weigh = _weights_of_rows(data.unit, chunks)
+    weigh = weights_of_rows(data.unit, chunks)
     cells = CellWeights(grid)
     for chunk in chunks():
         weights = weigh(chunk.unit_ids)
@@ -187,12 +187,14 @@ def _cell_weights(
     return cells
 
 
-def _weights_of_rows(
+def weights_of_rows(
     unit: str, chunks: Callable[[], Iterator[Transitions]]
 ) -> Callable[[NDArray[np.uint64]], NDArray[np.int64]]:
     """Return what gives the weight of rows by their unit; counts each unit's rows if it has many.
 
     Memory is that of one number a unit.
+
+    Privacy: a unit's rows weigh `UNIT_WEIGHT` together at most; see `row_weights`.
     """
     if unit == TRANSITION:
         return lambda unit_ids: row_weights(np.ones(len(unit_ids), np.int64))

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import cells, utility_maze2d, utility_mujoco, utility_table
 from benchmarks.utility_cells import Cell, Scale, Table, run_config
-from benchmarks.utility_rows import release_figures, result_of, share_in_walls, shares
+from benchmarks.utility_rows import release_figures, share_in_walls, shares
 from benchmarks.utility_scales import CPU, MAZE_TABLES, MUJOCO_TABLES, QUICK, QUICK_J
 from benchmarks.utility_table import run_cell
 from benchmarks.utility_tasks import TABLE_MAZES, TASKS
@@ -20,6 +20,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
 
 N, J = MAZE_TABLES["privorl_n"], MAZE_TABLES["privorl_j"]
 AGENTS = {"iql": {"hidden": [8]}, "td3bc": {"hidden": [8]}}
@@ -173,21 +174,16 @@ def test_overrides_reach_every_run_and_the_paper_s_cells_are_on_the_table(tmp_pa
         assert {maze for maze, _ in table.paper} == set(TABLE_MAZES)
 
 
-def test_a_smaller_budget_takes_its_own_settings_and_the_table_says_so(tmp_path: Path) -> None:
-    scale = J.scales["cpu"]
-
-    def sizes(variant: str, epsilon: float | None) -> tuple[list[int], int, int]:
-        cell = Cell(maze="umaze", variant=variant, epsilon=epsilon)
-        made = run_config(cell, J, scale, keep=tmp_path)
-        training = made["training"]
-        return made["model"].get("hidden"), training["rounds"], training["expected_batch_size"]
-
-    assert sizes("ours", 10.0) == sizes("ours", None) == ([64, 64], 400, 4096)
-    assert sizes("ours", 1.0) == ([32, 32], 100, 4096)
-    assert sizes("privorl_ar", 1.0) == sizes("privorl_ar", 10.0)
-    notes = " ".join(result_of([], J, scale, 0, "benchmarks.x --method y").notes)
-    assert "`python -m benchmarks.x --method y --scale cpu" in notes
-    assert 'at epsilon 1 besides {"privorl_ar_j": {"model": {"hidden": [32, 32]}' in notes
+@pytest.mark.parametrize("epsilon", [1.0, None])
+def test_trajectories_keep_to_a_support_that_is_charged_where_anything_is(
+    epsilon: float | None, tmp_path: Path
+) -> None:
+    cell = Cell(maze="umaze", variant="ours", epsilon=epsilon)
+    config = parse_config(run_config(cell, J, J.scales["cpu"], keep=tmp_path), source="cell")
+    assert isinstance(config, PrivorlArJConfig)
+    assert config.model.public_parts == ("next_observation",)
+    assert config.charged_before == ({} if epsilon is None else {"support": 0.1})
+    assert (plan_run(config).budget is None) == (epsilon is None)
 
 
 @pytest.mark.parametrize("rows", [["--ablations", "rdp"], ["--scale", "paper"]])

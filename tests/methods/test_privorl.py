@@ -235,6 +235,7 @@ def test_samplers_give_the_same_rows_whoever_draws_them(tmp_path: Path, count: i
         spec = SamplerSpec(
             run_id="run",
             checkpoint=checkpoint,
+            pretrained=Path("none"),
             folder=folder,
             synthesizer=RowSynthesizer(model=model, row_width=6),
             drawer=RowDrawer(model=model, config=config().training.sampling, row_width=6, rows=150),

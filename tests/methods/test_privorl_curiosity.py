@@ -50,6 +50,8 @@ FACTORY = NovelUpdateFactory(
     copies=2,
     sampler_steps=2,
     seed=0,
+    pretrained=Path("none"),
+    run_id="run",
 )
 
 

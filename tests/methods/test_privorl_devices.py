@@ -93,6 +93,7 @@ def test_rows_are_sampled_on_the_device_and_written_as_numbers(
     spec = SamplerSpec(
         run_id="run",
         checkpoint=checkpoint,
+        pretrained=Path("none"),
         folder=tmp_path / "rows",
         synthesizer=RowSynthesizer(model=settings.model, row_width=6),
         drawer=RowDrawer(
@@ -127,7 +128,14 @@ def test_novel_samples_give_their_vectors_from_either_device(device: str) -> Non
         device=device,
     )
     novel = NovelUpdateFactory(
-        update=update, samples=4, candidates=8, copies=1, sampler_steps=2, seed=0
+        update=update,
+        samples=4,
+        candidates=8,
+        copies=1,
+        sampler_steps=2,
+        seed=0,
+        pretrained=Path("none"),
+        run_id="run",
     )()
     network = build_denoiser(settings.model, row_width=5, seed=1)
     vector = torch.cat([p.detach().reshape(-1) for p in network.parameters()]).numpy()

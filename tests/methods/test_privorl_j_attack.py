@@ -213,16 +213,14 @@ def test_a_loss_is_that_of_training_at_the_named_step(tmp_path: Path) -> None:
     settings = config()
     synthesizer = synthesizer_of(settings, store)
     network = synthesizer.build(3)
-    parameters = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     draws_of_all = diffusion_draws(synthesizer, seed=0)
     attack = ModelAttack(
         synthesizer,
+        network,
         lambda transitions: first_fragments(synthesizer.fragments, 3, transitions),
-        parameters,
         settings=[str(quantile) for quantile in NOISE_QUANTILES],
         draws=draws_of_all,
         rounds=9,
-        seed=0,
     )
     transitions = store.read_transitions(SENSITIVE, unit="trajectory")
     losses = attack.losses(transitions)

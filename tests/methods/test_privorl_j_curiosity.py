@@ -48,7 +48,14 @@ def factory(request: pytest.FixtureRequest, store: DatasetStore) -> NovelUpdateF
         synthesizer=synthesizer_of(settings, store), seed=0, clip_norm=CLIP, micro_batch_rows=4
     )
     return NovelUpdateFactory(
-        update=update, samples=SAMPLES, candidates=CANDIDATES, copies=2, sampler_steps=2, seed=0
+        update=update,
+        samples=SAMPLES,
+        candidates=CANDIDATES,
+        copies=2,
+        sampler_steps=2,
+        seed=0,
+        pretrained=Path("none"),
+        run_id="run",
     )
 
 

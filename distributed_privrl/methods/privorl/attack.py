@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from distributed_privrl.core.config import NoisyBounds
 from distributed_privrl.core.errors import ConfigError
@@ -26,7 +27,11 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlConfig,
     PrivorlNConfig,
 )
-from distributed_privrl.methods.privorl.network import RowSynthesizer, Synthesizer
+from distributed_privrl.methods.privorl.network import (
+    RowSynthesizer,
+    Synthesizer,
+    private_network,
+)
 from distributed_privrl.methods.privorl.pretraining import coding_digest
 from distributed_privrl.methods.privorl.run import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
@@ -62,12 +67,11 @@ class ModelAttack:
 
     Args:
         synthesizer: of the run.
+        network: with the parameters that the release was sampled from.
         learned: encodes transitions as the run's workers do.
-        parameters: flat ``(P,)``.
         settings: what the settings are called.
         draws: of the loss, ``(S, N, Z)``: N for each setting, whose mean counts.
         rounds: that the parameters were trained for.
-        seed: the run's public seed.
 
     Privacy: losses of sensitive rows are raw private data, for ``private/`` alone.
     """
@@ -75,17 +79,15 @@ class ModelAttack:
     def __init__(
         self,
         synthesizer: Synthesizer,
+        network: nn.Module,
         learned: Learned,
-        parameters: torch.Tensor,
         *,
         settings: Sequence[str],
         draws: torch.Tensor,
         rounds: int,
-        seed: int,
     ) -> None:
         self._learned, self._row_loss = learned, synthesizer.row_loss
-        self._network = synthesizer.build(seed)
-        FlatParameters(self._network).load(parameters)
+        self._network = network
         self._settings, self._draws, self._rounds = tuple(settings), draws, rounds
         self._batch_rows = max(1, _BATCH_NUMBERS // synthesizer.row_width)
 
@@ -240,14 +242,20 @@ def _opened(
     tensors, state = load_checkpoint(
         context.folder / TRAINED, run_id=context.run_id, stage="rounds"
     )
+    network = private_network(
+        synthesizer,
+        config.seed,
+        pretrained=context.folder / PRETRAINED,
+        run_id=context.run_id,
+    )
+    FlatParameters(network).load(tensors["ema"])
     return ModelAttack(
         synthesizer,
+        network,
         learned,
-        tensors["ema"],
         settings=settings,
         draws=draws,
         rounds=state.round_index,
-        seed=config.seed,
     )
 
 

@@ -61,6 +61,11 @@ class AutoregressiveSynthesizer:
         return self.bins.width
 
     @property
+    def public_parts(self) -> tuple[str, ...]:
+        """Parts whose networks public data alone teach."""
+        return self.model.public_parts
+
+    @property
     def row_loss(self) -> LikelihoodLoss:
         """The negative log-likelihood."""
         return LikelihoodLoss()

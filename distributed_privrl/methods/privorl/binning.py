@@ -87,11 +87,18 @@ def row_bins(
         else Variable(start=column, kind="one_hot", marks=marks)
         for column, kind, marks, difference in _kinds(encoder)
     )
-    blocks = [encoder.layout.blocks[name] for name in ("observation", "next_observation")]
-    seen = {column for block in blocks for column in range(block.start, block.stop)}
-    return RowBins(
-        tuple(replace(one, floored=one.kind == "number" and one.start in seen) for one in variables)
+    return RowBins(tuple(_of_part(one, encoder) for one in variables))
+
+
+def _of_part(variable: Variable, encoder: TransitionEncoder) -> Variable:
+    """Return the variable with its part's name, and a floor where it is an observation's number."""
+    (part,) = (
+        name
+        for name, block in encoder.layout.blocks.items()
+        if block.start <= variable.start < block.stop
     )
+    floored = variable.kind == "number" and part in ("observation", "next_observation")
+    return replace(variable, floored=floored, part=part)
 
 
 def _kinds(encoder: TransitionEncoder) -> Iterator[tuple[int, str, tuple[float, ...], bool]]:

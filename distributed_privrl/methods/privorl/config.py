@@ -79,6 +79,11 @@ class PretrainingConfig(StrictModel):
     )
 
 
+RowPart = Literal["observation", "action", "reward", "next_observation", "terminal"]
+"""The last one says whether a row ends its trajectory, and a step also whether it is cut there."""
+END: RowPart = "terminal"
+
+
 class AutoregressiveConfig(CodingConfig):
     """Bins and factors of the autoregressive model."""
 
@@ -90,6 +95,11 @@ class AutoregressiveConfig(CodingConfig):
     )
     hidden: tuple[PositiveInt, ...] = Field(
         default=(128, 128), description="widths of the hidden layers of each variable's network"
+    )
+    public_parts: tuple[RowPart, ...] = Field(
+        default=(),
+        description="parts of a row that public data alone teach: where sensitive ones follow the"
+        " same rules, e.g. [next_observation] for the same physics",
     )
 
 
@@ -147,11 +157,16 @@ class PrivorlTraining(RoundsConfig):
 
 
 class PrivorlConfig(RunConfig):
-    """What both variants have."""
+    """What all variants have."""
 
     model: CodingConfig
     training: PrivorlTraining
     output: OutputConfig
+
+    @property
+    def charged_before(self) -> dict[str, float]:
+        """Epsilon of what is released before the rounds, beside a count and bounds."""
+        return {}
 
 
 class PrivorlNTraining(PrivorlTraining):

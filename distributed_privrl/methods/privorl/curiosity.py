@@ -4,6 +4,7 @@ Reference: paper 000, algorithm 1, lines 4 to 9, and section V-B.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,7 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, Synthesizer
+from distributed_privrl.methods.privorl.network import (
+    DiffusionUpdate,
+    Synthesizer,
+    private_network,
+)
 from distributed_privrl.models.distillation import RandomNetworkDistillation
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
@@ -72,6 +77,8 @@ class NovelUpdateFactory:
         copies: noise levels of each sample.
         sampler_steps: noise levels of the cheap sampler.
         seed: the run's public seed.
+        pretrained: checkpoint of the public pre-training, for parts that it alone taught.
+        run_id: of the run.
     """
 
     update: DiffusionUpdate
@@ -80,6 +87,8 @@ class NovelUpdateFactory:
     copies: int
     sampler_steps: int
     seed: int
+    pretrained: Path
+    run_id: str
 
     def __call__(self) -> "NovelUpdate":
         """Return the public update."""
@@ -98,7 +107,9 @@ class NovelUpdate(PublicUpdate):
         self._spec = spec
         self._streams = Streams(spec.seed).child("curiosity")
         synthesizer, device = spec.update.synthesizer, spec.update.device
-        network = synthesizer.build(spec.seed).to(device)
+        network = private_network(
+            synthesizer, spec.seed, pretrained=spec.pretrained, run_id=spec.run_id
+        ).to(device)
         self._flat = FlatParameters(network)
         self._given = torch.zeros(spec.candidates, synthesizer.row_width, device=device)
         self._rows = NovelRows(

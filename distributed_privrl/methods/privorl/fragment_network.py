@@ -73,6 +73,11 @@ class FragmentSynthesizer:
         return self.fragments.width
 
     @property
+    def public_parts(self) -> tuple[str, ...]:
+        """None: one network makes the whole fragment."""
+        return ()
+
+    @property
     def row_loss(self) -> FragmentLoss:
         """The diffusion loss."""
         return FragmentLoss(

@@ -1,6 +1,7 @@
 """What is trained and sampled: the denoiser of rows, its loss, and the loss as a local update."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -8,10 +9,13 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.config import DenoiserConfig
+from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
 from distributed_privrl.models.edm import EDM, SamplerConfig, sample
+from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.local_update import RowLoss
+from distributed_privrl.rounds.parameters import FlatParameters
 
 
 class Synthesizer(Protocol):
@@ -25,6 +29,11 @@ class Synthesizer(Protocol):
     @property
     def row_loss(self) -> RowLoss:
         """The diffusion loss of each row."""
+        ...
+
+    @property
+    def public_parts(self) -> tuple[str, ...]:
+        """Parts of a row whose networks public data alone teach; see `private_network`."""
         ...
 
     def build(self, seed: int) -> nn.Module:
@@ -43,6 +52,39 @@ class Synthesizer(Protocol):
             generator: public, on the network's device.
         """
         ...
+
+
+def fix_public_parts(synthesizer: Synthesizer, network: nn.Module) -> nn.Module:
+    """Take networks that public data alone teach out of training, in place; return ``network``."""
+    if synthesizer.public_parts:
+        assert isinstance(network, AutoregressiveNetwork)
+        network.fix(synthesizer.public_parts)
+    return network
+
+
+def private_network(
+    synthesizer: Synthesizer, seed: int, *, pretrained: Path, run_id: str
+) -> nn.Module:
+    """Return the network whose trainable numbers are those of the private rounds.
+
+    Args:
+        synthesizer: builds it.
+        seed: the run's public seed.
+        pretrained: checkpoint of the public pre-training, which is read where parts of a row stay
+            what it made them.
+        run_id: of the run.
+
+    Raises:
+        StorageError: the checkpoint cannot be read.
+        UnsafeError: it is of another run.
+
+    Privacy: public; no sensitive row has touched what this returns.
+    """
+    network = synthesizer.build(seed)
+    if synthesizer.public_parts:
+        tensors, _ = load_checkpoint(pretrained, run_id=run_id, stage="pretraining")
+        FlatParameters(network).load(tensors["parameters"])
+    return fix_public_parts(synthesizer, network)
 
 
 def initial_weights(seed: int) -> torch.Generator:
@@ -103,6 +145,11 @@ class RowSynthesizer:
     row_width: int
 
     @property
+    def public_parts(self) -> tuple[str, ...]:
+        """None: one network makes the whole row."""
+        return ()
+
+    @property
     def row_loss(self) -> DiffusionRowLoss:
         """The EDM loss."""
         return DiffusionRowLoss(self.model.diffusion(), self.row_width)
@@ -146,7 +193,9 @@ class DiffusionUpdate:
     def __call__(self) -> GradientLocalUpdate:
         """Return the local update."""
         return GradientLocalUpdate(
-            module=self.synthesizer.build(self.seed).to(self.device),
+            module=fix_public_parts(
+                self.synthesizer, self.synthesizer.build(self.seed).to(self.device)
+            ),
             row_loss=self.synthesizer.row_loss,
             clip_norm=self.clip_norm,
             micro_batch_rows=self.micro_batch_rows,

@@ -6,15 +6,19 @@ Reference: paper 000, algorithms 1 and 2.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.shards import ShardRef
-from distributed_privrl.methods.privorl.config import PrivorlConfig
+from distributed_privrl.methods.privorl.config import PrivorlConfig, RowPart
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, Synthesizer
+from distributed_privrl.methods.privorl.network import (
+    DiffusionUpdate,
+    Synthesizer,
+    private_network,
+)
 from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
     PretrainerSpec,
@@ -24,6 +28,7 @@ from distributed_privrl.methods.privorl.pretraining import (
 )
 from distributed_privrl.methods.privorl.sampling import ChunkDrawer, Sampler, SamplerSpec
 from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import (
@@ -33,14 +38,17 @@ from distributed_privrl.rounds.charging import (
     open_charge,
     settle_charge,
 )
+from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import MethodResult, Release, RunContext
 from distributed_privrl.rounds.devices import check_device, device_of
 from distributed_privrl.rounds.encoders import check_bounds_named, search_ranges
+from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
 from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
 from distributed_privrl.rounds.worker import ShardSource
 
 PRETRAINED = "pretrained.safetensors"
+START = "start.safetensors"
 TRAINED = "rounds.safetensors"
 SYNTHETIC = "synthetic"
 STEPS_A_CALL = 50
@@ -59,6 +67,10 @@ class Rows(PublicRows, Protocol):
         ...
 
 
+Bounded = Callable[[RunContext, Relation, UnitCount], tuple[ChunkDrawer, Stage]]
+"""From the context, the relation and the number of units to a drawer, and what it was charged."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a variant trains and releases, once the scaling of its columns is known.
@@ -70,6 +82,7 @@ class Parts:
         release: what comes of the folder of chunks.
         all_rows: every row of a unit takes part in its vector, not one drawn for each copy.
         curiosity_rate: share of a private round that is the model's own samples.
+        bounded: finds, with noise and charged, what the drawer keeps to; None: nothing.
     """
 
     rows: Rows
@@ -78,6 +91,7 @@ class Parts:
     release: Callable[[Path], Release]
     all_rows: bool = False
     curiosity_rate: float = 0.0
+    bounded: Bounded | None = None
 
 
 def plan_rounds(
@@ -100,7 +114,7 @@ def plan_rounds(
         config.training,
         unit=config.data.unit,
         units=declared_units(config.data) if units is None else units,
-        spent=config.data.charged_epsilon,
+        spent=_charged_before(config),
         curiosity_rate=curiosity_rate,
     )
 
@@ -121,7 +135,8 @@ def run_privorl(
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
     quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
-    noise; beyond that, sensitive rows touch the parameters through private rounds alone (event
+    noise; the support that draws keep to, if any, found with noise (event ``laplace``); beyond
+    that, sensitive rows touch the parameters through private rounds alone (event
     ``poisson_gaussian``); what is drawn from them is post-processing. Without ``privacy.epsilon``
     nothing is protected, and the certificate says ``non_private``.
     """
@@ -129,7 +144,7 @@ def run_privorl(
     check_device(config.runtime, context.executor)
     ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
     parts = parts_of(public_encoder(config, context.store, ranges))
-    check_budget(config.data, config.privacy, context)
+    check_budget(config.data, config.privacy, context, also=config.charged_before)
     relation = Relation(config.privacy.relation)
     units, count_stage = count_units(config.data, context, relation=relation)
     plan = plan_rounds(config, units, curiosity_rate=parts.curiosity_rate)
@@ -140,6 +155,10 @@ def run_privorl(
         )
         parts = parts_of(public_encoder(config, context.store, bounds))
         stages.append(bounds_stage)
+    if parts.bounded is not None:
+        drawer, support_stage = parts.bounded(context, relation, units)
+        parts = replace(parts, drawer=drawer)
+        stages.append(support_stage)
     entries = [f"{context.run_id}/{stage.name}" for stage in stages]
     open_charge(config.data, context, plan)
     _pretrain(config, context, parts)
@@ -169,13 +188,26 @@ def check_config(config: PrivorlConfig) -> None:
             "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
             " steps to 0"
         )
-    if config.privacy.epsilon is not None:
-        left_for_rounds(config.privacy.epsilon, config.data.charged_epsilon)
-    elif config.data.charged_epsilon:
+    public_parts = getattr(config.model, "public_parts", ())
+    if set(public_parts) == set(get_args(RowPart)):
+        raise ConfigError("model.public_parts has all parts of a row: nothing is left to learn")
+    if public_parts and not config.training.pretraining.steps:
         raise ConfigError(
-            "data.units must be a number and data.bounds public when privacy.epsilon is null"
+            f"model.public_parts={list(public_parts)} need public pre-training: set"
+            " training.pretraining.steps above 0, or leave them out"
+        )
+    if config.privacy.epsilon is not None:
+        left_for_rounds(config.privacy.epsilon, _charged_before(config))
+    elif _charged_before(config):
+        raise ConfigError(
+            "privacy.epsilon is null: data.units must be a number, data.bounds public, and"
+            " training.sampling.support left out"
         )
     check_bounds_named(config.data)
+
+
+def _charged_before(config: PrivorlConfig) -> float:
+    return config.data.charged_epsilon + sum(config.charged_before.values())
 
 
 def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
@@ -230,17 +262,30 @@ def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: R
     spec = TrainingSpec(
         source=parts.rows.shard,
         local_update=update,
-        initial=context.folder / PRETRAINED,
+        initial=_start(config, context, parts),
         checkpoint=context.folder / TRAINED,
         copies=training.noise_multiplicity,
         all_rows=parts.all_rows,
-        public_update=_novel_update(config, update(plan.clip_norm), plan),
+        public_update=_novel_update(config, context, update(plan.clip_norm), plan),
     )
     train_in_rounds(spec, config, context, plan)
 
 
+def _start(config: PrivorlConfig, context: RunContext, parts: Parts) -> Path:
+    """Return the checkpoint that rounds begin from: without what public data alone teach."""
+    pretrained, start = context.folder / PRETRAINED, context.folder / START
+    if not parts.synthesizer.public_parts:
+        return pretrained
+    network = private_network(
+        parts.synthesizer, config.seed, pretrained=pretrained, run_id=context.run_id
+    )
+    _, state = load_checkpoint(pretrained, run_id=context.run_id, stage="pretraining")
+    save_checkpoint(start, {"parameters": FlatParameters(network).vector}, state)
+    return start
+
+
 def _novel_update(
-    config: PrivorlConfig, update: DiffusionUpdate, plan: RoundPlan
+    config: PrivorlConfig, context: RunContext, update: DiffusionUpdate, plan: RoundPlan
 ) -> NovelUpdateFactory | None:
     """Return what adds novel samples to each noisy sum; the server, which reserves no GPU, does."""
     if plan.samples == 0:
@@ -253,6 +298,8 @@ def _novel_update(
         copies=training.noise_multiplicity,
         sampler_steps=training.pretraining.curiosity_sampler_steps,
         seed=config.seed,
+        pretrained=context.folder / PRETRAINED,
+        run_id=context.run_id,
     )
 
 
@@ -263,6 +310,7 @@ def _draw_rows(config: PrivorlConfig, context: RunContext, parts: Parts) -> None
         SamplerSpec(
             run_id=context.run_id,
             checkpoint=context.folder / TRAINED,
+            pretrained=context.folder / PRETRAINED,
             folder=context.folder / SYNTHETIC,
             synthesizer=parts.synthesizer,
             drawer=parts.drawer,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.config import DenoiserConfig, SamplingConfig
-from distributed_privrl.methods.privorl.network import Synthesizer
+from distributed_privrl.methods.privorl.network import Synthesizer, private_network
 from distributed_privrl.models.edm import Precision, chunk_count, sample_chunks
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.parameters import FlatParameters
@@ -86,6 +86,7 @@ class SamplerSpec:
     Args:
         run_id: the run that trained them.
         checkpoint: the trained parameters; their moving average is sampled.
+        pretrained: of the public pre-training, for parts that it alone taught.
         folder: where chunks are written.
         synthesizer: builds the network.
         drawer: draws a chunk.
@@ -97,6 +98,7 @@ class SamplerSpec:
 
     run_id: str
     checkpoint: Path
+    pretrained: Path
     folder: Path
     synthesizer: Synthesizer
     drawer: ChunkDrawer
@@ -114,7 +116,9 @@ class Sampler:
 
     def __init__(self, spec: SamplerSpec) -> None:
         self._spec = spec
-        self._network = spec.synthesizer.build(spec.seed).to(spec.device)
+        self._network = private_network(
+            spec.synthesizer, spec.seed, pretrained=spec.pretrained, run_id=spec.run_id
+        ).to(spec.device)
         tensors, _ = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="rounds")
         FlatParameters(self._network).load(tensors["ema"])
         self._chunks = [

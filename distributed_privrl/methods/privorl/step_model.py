@@ -17,6 +17,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS, FragmentEncoder, FragmentLayout
 from distributed_privrl.methods.privorl.autoregressive import autoregressive
 from distributed_privrl.methods.privorl.network import initial_weights
+from distributed_privrl.methods.privorl.support import Support
 from distributed_privrl.methods.privorl.trajectory_config import StepModelConfig, StepRolloutConfig
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.edm import chunk_count
@@ -117,6 +118,11 @@ class StepSynthesizer:
         return 0.0 if limit is None else 2 / limit
 
     @property
+    def public_parts(self) -> tuple[str, ...]:
+        """Parts whose networks public data alone teach."""
+        return self.model.public_parts
+
+    @property
     def row_loss(self) -> StepLoss:
         """The negative log-likelihood."""
         block = self.fragments.transitions.layout.blocks["observation"]
@@ -215,12 +221,14 @@ class StepDrawer:
         trajectories: of all chunks together.
         config: of the drawing.
         max_length: steps of a trajectory at most; one that is cut there is marked truncated.
+        support: trajectories with an observation outside it are drawn again; None: none is.
     """
 
     synthesizer: StepSynthesizer
     trajectories: int
     config: StepRolloutConfig
     max_length: int
+    support: Support | None = None
 
     @property
     def count(self) -> int:
@@ -232,6 +240,27 @@ class StepDrawer:
         size = self.config.chunk_trajectories
         count = min(size, self.trajectories - index * size)
         generator = torch.Generator(device).manual_seed(streams.integer(f"chunk/{index}"))
+        owners, steps = self._roll(network, count, generator)
+        support = self.support
+        attempts = 0 if support is None else support.attempts
+        while support is not None and attempts:
+            astray = np.unique(owners[~support.contains(steps)])
+            if not len(astray):
+                break
+            again, fresh = self._roll(network, len(astray), generator)
+            kept = ~np.isin(owners, astray)
+            owners = np.concatenate([owners[kept], astray[again]])
+            steps = np.concatenate([steps[kept], fresh])
+            attempts -= 1
+        return torch.from_numpy(steps[np.argsort(owners, kind="stable")])
+
+    def _roll(
+        self, network: nn.Module, count: int, generator: torch.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the steps ``(sum T, S)`` of ``count`` trajectories and whose each is ``(sum T,)``.
+
+        All first steps come first, then all second ones.
+        """
         before = torch.zeros(count, self.synthesizer.fragments.step_width)
         live, parts = np.arange(count), []
         for passed in range(self.max_length):
@@ -249,8 +278,7 @@ class StepDrawer:
             if not len(live):
                 break
         owners = np.concatenate([own for own, _ in parts])
-        drawn = np.concatenate([steps for _, steps in parts])
-        return torch.from_numpy(drawn[np.argsort(owners, kind="stable")])
+        return owners, np.concatenate([steps for _, steps in parts])
 
 
 def _settled_ends(steps: Tensor, *, last: bool) -> NDArray[np.bool_]:

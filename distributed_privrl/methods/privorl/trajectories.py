@@ -4,7 +4,7 @@ Reference: paper 000, algorithm 2.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
 from distributed_privrl.methods.privorl.binning import public_bins
+from distributed_privrl.methods.privorl.config import END
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.run import Bounded, Parts, plan_rounds, run_privorl
 from distributed_privrl.methods.privorl.sampling import read_chunks
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
@@ -29,6 +30,7 @@ from distributed_privrl.methods.privorl.stitching import (
     TrajectoryDrawer,
     decode_trajectories,
 )
+from distributed_privrl.methods.privorl.support import find_support, support_release
 from distributed_privrl.methods.privorl.trajectory_config import (
     StepModelConfig,
     StepRolloutConfig,
@@ -36,6 +38,8 @@ from distributed_privrl.methods.privorl.trajectory_config import (
     TrajectoriesConfig,
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTrajectories
 from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.worker import StoredFragments
@@ -138,7 +142,7 @@ def fragment_synthesizer(
     if not isinstance(config.model, StepModelConfig):
         return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
     row = public_bins(config.data, store, transitions, count=config.model.bins)
-    truncated = Variable(start=row.width, kind="level", marks=(-1.0, 1.0))
+    truncated = Variable(start=row.width, kind="level", marks=(-1.0, 1.0), part=END)
     bins = RowBins((*row.variables, truncated))
     return StepSynthesizer(model=config.model, encoder=encoder.to_json(), bins=bins)
 
@@ -191,4 +195,37 @@ def _parts(
         ),
         all_rows=config.training.all_fragments,
         curiosity_rate=config.training.curiosity_rate,
+        bounded=_bounded(config, synthesizer, drawer),
     )
+
+
+def _bounded(
+    config: TrajectoriesConfig,
+    synthesizer: FragmentSynthesizer | StepSynthesizer,
+    drawer: TrajectoryDrawer | StepDrawer,
+) -> Bounded | None:
+    """Return what finds the support that the drawer keeps to, if one is asked for."""
+    if not isinstance(drawer, StepDrawer) or drawer.config.support is None:
+        return None
+    assert isinstance(synthesizer, StepSynthesizer)
+    asked, steps, data = drawer.config.support, synthesizer, config.data
+    # What can be refused is refused now, before anything is drawn.
+    release = support_release(
+        asked, steps.fragments.transitions, steps.bins, Relation(config.privacy.relation)
+    )
+    if isinstance(data.units, int):
+        release.check_units(data.units)
+
+    def find(context: RunContext, relation: Relation, units: UnitCount) -> tuple[StepDrawer, Stage]:
+        support, stage = find_support(
+            asked,
+            data,
+            context,
+            encoder=steps.fragments.transitions,
+            bins=steps.bins,
+            relation=relation,
+            units=units,
+        )
+        return replace(drawer, support=support), stage
+
+    return find

@@ -147,6 +147,21 @@ class PrivorlJTraining(TrajectoriesTraining):
     sampling: StitchingConfig = StitchingConfig()
 
 
+class NoisySupport(StrictModel):
+    """Draw again what leaves the cells that sensitive units visit; finding them is charged."""
+
+    epsilon: PositiveFloat = Field(description="epsilon spent on finding the visited cells")
+    columns: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        min_length=1, max_length=3, description="numbers of an observation, by their place in it"
+    )
+    cells: Annotated[int, Field(ge=2, le=256)] = Field(
+        default=24, description="cells of each column, of equal width over its public range"
+    )
+    attempts: PositiveInt = Field(
+        default=20, description="times that a trajectory is drawn again before it is kept"
+    )
+
+
 class StepRolloutConfig(RolloutConfig):
     """The same for the autoregressive model."""
 
@@ -154,6 +169,11 @@ class StepRolloutConfig(RolloutConfig):
         default=0.003,
         description="bins of an observation's number that are less likely than this share of the"
         " likeliest are not drawn",
+    )
+    support: NoisySupport | None = Field(
+        default=None,
+        description="draw trajectories again that leave the cells which sensitive units visit;"
+        " {epsilon: E, columns: [0, 1]} finds those with noise",
     )
 
 
@@ -222,3 +242,9 @@ class PrivorlArJConfig(TrajectoriesConfig):
     method: Literal["privorl_ar_j"] = "privorl_ar_j"
     model: StepModelConfig = StepModelConfig()
     training: PrivorlArJTraining = PrivorlArJTraining()
+
+    @property
+    def charged_before(self) -> dict[str, float]:
+        """Epsilon of the support, where it is to be found."""
+        asked = self.training.sampling.support
+        return {} if asked is None else {"support": asked.epsilon}

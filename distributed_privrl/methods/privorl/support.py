@@ -1,0 +1,264 @@
+"""Where sensitive observations lie: cells of a few columns, found with noise and charged.
+
+A private model leaves a little probability where no record is, and a trajectory that strays there
+goes on from there. Which cells enough units visit is a histogram, of which little epsilon buys a
+sharp one; trajectories that leave those cells are drawn again, which is post-processing.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.config import DataConfig
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.methods.privorl.trajectory_config import NoisySupport
+from distributed_privrl.models.row_bins import RowBins
+from distributed_privrl.privacy.calibration import calibrate_laplace
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.mechanisms import LaplaceRelease
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.rounds.bounding import weights_of_rows
+from distributed_privrl.rounds.context import RunContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupportGrid:
+    """Cells of equal width over the public ranges of a few columns of encoded rows.
+
+    Args:
+        columns: of a row (B).
+        low: (B,), where the first cell begins; smaller numbers lie in it.
+        high: (B,), where the last one ends; larger numbers lie in that.
+        cells: of each column (G).
+    """
+
+    columns: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    cells: int
+
+    @property
+    def size(self) -> int:
+        """The number of cells, G^B."""
+        return int(self.cells ** len(self.columns))
+
+    def cells_of(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the cell of each row ``(N,)``, of finite rows ``(N, D)``."""
+        low, high = np.array(self.low), np.array(self.high)
+        shares = (rows[:, list(self.columns)].astype(np.float64) - low) / (high - low)
+        places = np.clip(np.floor(shares * self.cells), 0, self.cells - 1).astype(np.int64)
+        shape = (self.cells,) * len(self.columns)
+        return np.asarray(np.ravel_multi_index(tuple(places.T), shape), np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """The cells that count as visited.
+
+    Args:
+        grid: of all cells.
+        visited: those of them.
+        attempts: how often a trajectory that leaves them is drawn again.
+    """
+
+    grid: SupportGrid
+    visited: tuple[int, ...]
+    attempts: int
+
+    @cached_property
+    def _mask(self) -> NDArray[np.bool_]:
+        mask = np.zeros(self.grid.size, bool)
+        mask[list(self.visited)] = True
+        return mask
+
+    def contains(self, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Return which rows ``(N, D)`` lie in visited cells ``(N,)``; all, where no cell is."""
+        if not self.visited:
+            return np.ones(len(rows), bool)
+        inside: NDArray[np.bool_] = self._mask[self.grid.cells_of(rows)]
+        return inside
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupportRelease:
+    """A histogram in which each unit weighs 1, whatever it holds.
+
+    Args:
+        grid: its cells.
+        epsilon: what it costs.
+        relation: of the run.
+
+    Privacy:
+        Unit: whoever owns the rows that weigh 1 together. Relation: ``relation``. Sensitivity: 1
+        in L1, 2 if one unit is replaced by another. Event: ``laplace``, pure.
+    """
+
+    grid: SupportGrid
+    epsilon: float
+    relation: Relation
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one unit moves `totals`, in L1."""
+        return 2.0 if self.relation is Relation.REPLACE_ONE else 1.0
+
+    @property
+    def threshold(self) -> float:
+        """Noisy weight from which a cell counts as visited.
+
+        Of all cells, if none were visited, about one would count as such.
+        """
+        return self.sensitivity / self.epsilon * math.log(max(2.0, self.grid.size / 2))
+
+    def mechanism(self, unit: str) -> LaplaceRelease:
+        """Return the release of `totals` with the least noise.
+
+        Args:
+            unit: what one person contributes.
+        """
+        budget = PrivacyBudget(epsilon=self.epsilon, delta=0.0, unit=unit, relation=self.relation)
+        return calibrate_laplace(budget=budget, sensitivity=self.sensitivity)
+
+    def check_units(self, units: int) -> None:
+        """Refuse cells that the units, evenly spread over all of them, could not fill.
+
+        Raises:
+            ConfigError: there are too many.
+        """
+        needed = math.ceil(self.threshold * self.grid.size)
+        if units < needed:
+            raise ConfigError(
+                f"{self.grid.size} cells of {units} units would be mostly noise, {needed} units are"
+                " needed: raise training.sampling.support.epsilon, or take fewer cells or columns"
+            )
+
+
+def support_release(
+    asked: NoisySupport, encoder: TransitionEncoder, bins: RowBins, relation: Relation
+) -> SupportRelease:
+    """Return the release that finds the support, over the public ranges of the model's bins.
+
+    Raises:
+        ConfigError: a column is no number of an observation.
+    """
+    block = encoder.layout.blocks["observation"]
+    numbers = {
+        one.start: one.marks
+        for one in bins.variables
+        if one.kind == "number" and block.start <= one.start < block.stop
+    }
+    columns = tuple(block.start + column for column in asked.columns)
+    missing = [column - block.start for column in columns if column not in numbers]
+    if missing:
+        raise ConfigError(
+            f"training.sampling.support.columns={list(asked.columns)}: observations have no number"
+            f" {', '.join(map(str, missing))}"
+        )
+    grid = SupportGrid(
+        columns=columns,
+        low=tuple(numbers[column][0] for column in columns),
+        high=tuple(numbers[column][-1] for column in columns),
+        cells=asked.cells,
+    )
+    return SupportRelease(grid=grid, epsilon=asked.epsilon, relation=relation)
+
+
+def find_support(
+    asked: NoisySupport,
+    data: DataConfig,
+    context: RunContext,
+    *,
+    encoder: TransitionEncoder,
+    bins: RowBins,
+    relation: Relation,
+    units: UnitCount,
+) -> tuple[Support, Stage]:
+    """Return the cells that enough units visit, found with noise and charged.
+
+    Args:
+        asked: at what cost, in which columns.
+        data: the sensitive dataset and its unit.
+        context: ledger, store and noise of the run.
+        encoder: of a step; public facts, or bounds that were paid.
+        bins: of a step.
+        relation: of the run.
+        units: how many there are.
+
+    Returns:
+        The support and the certificate's stage.
+
+    Raises:
+        ConfigError: as `support_release`, or the units are too few.
+        BudgetError: the release does not fit into the budget.
+
+    Privacy: unit ``data.unit``, relation as given. A unit's rows weigh alike and 1 together; rows
+    that the encoder cannot take are left out, silently. Sensitivity: that of `SupportRelease`.
+    Event: ``laplace``, charged under the nonce ``<run>/support``, so that a resume draws no second
+    time. Exact weights stay in this process and are written nowhere; what is drawn within the
+    support is post-processing.
+    """
+    release = support_release(asked, encoder, bins, relation)
+    release.check_units(units.value)
+    mechanism = release.mechanism(data.unit)
+
+    def draw() -> list[float]:
+        totals = cell_totals(release.grid, data, context, encoder)
+        return [float(v) for v in mechanism.release(totals, context.noise_source())]
+
+    answer, entry = context.ledger.release_once(
+        nonce=f"{context.run_id}/support",
+        dataset=data.sensitive,
+        fingerprint=context.fingerprint,
+        unit=data.unit,
+        relation=relation,
+        epsilon=asked.epsilon,
+        delta=0.0,
+        event=mechanism.event.model_dump(),
+        draw=draw,
+    )
+    totals = np.array(answer, np.float64)
+    if totals.shape != (release.grid.size,):
+        raise ConfigError(f"the ledger's answer for {entry.id} is not of {release.grid.size} cells")
+    support = Support(
+        grid=release.grid,
+        visited=tuple(np.flatnonzero(totals >= release.threshold).tolist()),
+        attempts=asked.attempts,
+    )
+    stage = Stage(
+        name="support",
+        dataset=data.sensitive,
+        unit=data.unit,
+        relation=relation,
+        units=units.value,
+        units_source=units.source,
+        accountant="pure",
+        delta=0.0,
+        events=(mechanism.event,),
+    )
+    return support, stage
+
+
+def cell_totals(
+    grid: SupportGrid, data: DataConfig, context: RunContext, encoder: TransitionEncoder
+) -> NDArray[np.float64]:
+    """Return the units' weight in each cell ``(G^B,)``. Private: for `SupportRelease` alone."""
+
+    def chunks() -> Iterator[Transitions]:
+        yield from context.store.iter_transitions(data.sensitive, unit=data.unit)
+
+    totals = np.zeros(grid.size, np.int64)
+    weigh = weights_of_rows(data.unit, chunks)
+    for chunk in chunks():
+        encoded = encoder.encode(chunk)
+        cells = grid.cells_of(encoded.rows[encoded.valid])
+        np.add.at(totals, cells, weigh(chunk.unit_ids)[encoded.valid])
+    # Whole numbers until here, so that no rounding reaches the sensitivity.
+    weights: NDArray[np.float64] = totals / UNIT_WEIGHT
+    return weights

@@ -1,0 +1,164 @@
+"""Parts of a row that public data alone teach: no private round computes, noises or moves them."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.experiments.registry import METHODS, parse_config
+from distributed_privrl.methods.privorl.attack import open_likelihood_attack, open_trajectory_attack
+from distributed_privrl.methods.privorl.config import PrivorlArConfig
+from distributed_privrl.methods.privorl.network import DiffusionUpdate, private_network
+from distributed_privrl.methods.privorl.run import PRETRAINED, START, TRAINED, plan_rounds
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
+from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
+from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.gradient import GradientLocalUpdate
+from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.rounds.parameters import FlatParameters
+from tests.methods.finished import finished_run
+from tests.methods.walks import SENSITIVE, ar_config, config_values, walk_store, walks
+
+MODEL = {"bins": 8, "hidden": [8], "column_frequencies": 1}
+PARTS_NAMES = ("next_observation", "terminal")
+PARTS = {"public_parts": list(PARTS_NAMES)}
+
+
+def settings_of(method: str) -> PrivorlArConfig | PrivorlArJConfig:
+    training = config_values()["training"] | {"sampling": {}}
+    if method == "privorl_ar_j":
+        return ar_config(model=MODEL | PARTS | {"horizon": 8}, training=training)
+    del training["max_fragments_per_unit"]
+    values = config_values(method=method, model=MODEL | PARTS, training=training)
+    values["data"] = values["data"] | {"unit": "transition", "units": 2000, "max_length": None}
+    parsed = parse_config(values, source="test")
+    assert isinstance(parsed, PrivorlArConfig)
+    return parsed
+
+
+@pytest.fixture(scope="module")
+def synthesizer(tmp_path_factory: pytest.TempPathFactory) -> StepSynthesizer:
+    store = walk_store(tmp_path_factory.mktemp("walks"))
+    settings = settings_of("privorl_ar_j")
+    assert isinstance(settings, PrivorlArJConfig)
+    made = fragment_synthesizer(settings, store, public_encoder(settings, store))
+    assert isinstance(made, StepSynthesizer)
+    return made
+
+
+def parts_of(network: AutoregressiveNetwork) -> list[str]:
+    return [one.part for one in network.bins.variables]
+
+
+def batch(synthesizer: StepSynthesizer) -> UnitBatch:
+    found = synthesizer.fragments.encode(walks(6, seed=5))
+    shape = (len(found.rows), 1)
+    return UnitBatch(
+        rows=found.rows[:, None], valid=np.ones(shape, bool), draws=np.zeros((*shape, 0))
+    )
+
+
+def test_every_variable_knows_its_part(synthesizer: StepSynthesizer) -> None:
+    assert parts_of(synthesizer.build(0)) == [
+        "observation",
+        "observation",
+        "action",
+        "reward",
+        "next_observation",
+        "next_observation",
+        "terminal",
+        "terminal",
+    ]
+
+
+def test_a_unit_s_vector_is_the_gradient_of_the_other_parts_alone(
+    synthesizer: StepSynthesizer,
+) -> None:
+    update = DiffusionUpdate(synthesizer=synthesizer, seed=0, clip_norm=None, micro_batch_rows=8)()
+    network = synthesizer.build(0)
+    fixed = {f"parts.{i}." for i, part in enumerate(parts_of(network)) if part in PARTS_NAMES}
+    whole = GradientLocalUpdate(
+        module=network, row_loss=synthesizer.row_loss, clip_norm=None, micro_batch_rows=8
+    )
+    slices = whole._flat.slices
+    own = [part for name, part in slices.items() if not name.startswith(tuple(fixed))]
+    assert 0 < len(own) < len(slices)
+    before = FlatParameters(synthesizer.build(0)).numpy()
+    expected = whole.clipped_sum(before, batch(synthesizer))
+    trained = np.concatenate([before[part] for part in own])
+    found = update.clipped_sum(trained, batch(synthesizer))
+    assert update.dimension == len(trained) < len(before)
+    np.testing.assert_allclose(
+        found, np.concatenate([expected[part] for part in own]), rtol=1e-4, atol=1e-6
+    )
+    clipped = DiffusionUpdate(synthesizer=synthesizer, seed=0, clip_norm=0.01, micro_batch_rows=8)()
+    one = batch(synthesizer)
+    alone = UnitBatch(rows=one.rows[:1], valid=one.valid[:1], draws=one.draws[:1])
+    norm = float(np.linalg.norm(clipped.clipped_sum(trained, alone)))
+    assert 0.0099 < norm <= 0.01, "the whole norm is the other parts'"
+
+
+@pytest.mark.parametrize("method", ["privorl_ar", "privorl_ar_j"])
+def test_a_run_keeps_what_public_data_taught_and_an_audit_reads_all_of_it(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = walk_store(tmp_path / "datasets")
+    settings = settings_of(method)
+    result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    public, _ = load_checkpoint(
+        context.folder / PRETRAINED, run_id=context.run_id, stage="pretraining"
+    )
+    begun, _ = load_checkpoint(context.folder / START, run_id=context.run_id, stage="pretraining")
+    trained, state = load_checkpoint(
+        context.folder / TRAINED, run_id=context.run_id, stage="rounds"
+    )
+    assert state.round_index == 4
+    assert len(begun["parameters"]) == len(trained["ema"]) < len(public["parameters"])
+    assert not torch.equal(begun["parameters"], trained["parameters"])
+    opened = (
+        open_trajectory_attack(settings, context)
+        if isinstance(settings, PrivorlArJConfig)
+        else open_likelihood_attack(settings, context)
+    )
+    network = opened._network
+    assert isinstance(network, AutoregressiveNetwork)
+    learned = copy.deepcopy(network).requires_grad_(True)
+    FlatParameters(learned).load(public["parameters"])
+    for index, part in enumerate(parts_of(network)):
+        mine, before = network.parts[index][0].weight, learned.parts[index][0].weight
+        assert torch.equal(mine, before) == (part in PARTS_NAMES), part
+    losses = opened.losses(store.read_transitions(SENSITIVE, unit=settings.data.unit))
+    assert np.isfinite(losses).any()
+    assert result.directory.certificate.exists()
+
+
+def test_pre_training_teaches_all_parts(
+    synthesizer: StepSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = walk_store(tmp_path / "datasets")
+    settings = settings_of("privorl_ar_j")
+    _, context = finished_run(settings, store, tmp_path, monkeypatch)
+    network = private_network(
+        synthesizer, settings.seed, pretrained=context.folder / PRETRAINED, run_id=context.run_id
+    )
+    for mine, fresh in zip(network.parameters(), synthesizer.build(0).parameters(), strict=True):
+        assert not torch.equal(mine, fresh)
+
+
+def test_without_pre_training_or_with_nothing_left_to_learn_they_are_refused() -> None:
+    settings = settings_of("privorl_ar")
+    none = {**settings.training.model_dump(mode="json"), "pretraining": {"steps": 0}}
+    values = settings.model_dump(mode="json") | {"training": none}
+    with pytest.raises(ConfigError, match="need public pre-training"):
+        plan_rounds(parse_config(values, source="test"))
+    everything = ["observation", "action", "reward", "next_observation", "terminal"]
+    values = settings.model_dump(mode="json")
+    values["model"] = values["model"] | {"public_parts": everything}
+    with pytest.raises(ConfigError, match="nothing is left to learn"):
+        METHODS["privorl_ar"]().plan(parse_config(values, source="test"))

@@ -1,0 +1,300 @@
+"""The support that trajectories keep to: what it costs, what one unit changes, what draws do."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.progress import silent
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.fragments import END_BITS
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.experiments.registry import METHODS
+from distributed_privrl.methods.privorl import support as module
+from distributed_privrl.methods.privorl.run import plan_rounds
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+from distributed_privrl.methods.privorl.support import (
+    Support,
+    SupportGrid,
+    SupportRelease,
+    cell_totals,
+    find_support,
+    support_release,
+)
+from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
+from distributed_privrl.methods.privorl.trajectory_config import NoisySupport, StepRolloutConfig
+from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.noise import SeededNoise
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.rounds.context import RunContext
+from tests.methods.finished import finished_run, ledger_of
+from tests.methods.walks import (
+    PUBLIC,
+    SENSITIVE,
+    SPACES,
+    ar_config,
+    config_values,
+    walk_store,
+    walks,
+)
+
+NULL, REPLACE_ONE = Relation.REPLACE_WITH_NULL, Relation.REPLACE_ONE
+ASKED = NoisySupport(epsilon=2.0, columns=(0,), cells=10)
+GRID = SupportGrid(columns=(0, 2), low=(0.0, -1.0), high=(1.0, 1.0), cells=2)
+UNITS = UnitCount(value=200, source="declared")
+
+
+class Walks:
+    """A store with both sets, a ledger with its budget, and a model of their steps."""
+
+    def __init__(
+        self, folder: Path, sensitive: Trajectories | None = None, budget: float = 8.0
+    ) -> None:
+        self.store, self.folder = DatasetStore(folder / "datasets"), folder
+        self.store.write_trajectories(PUBLIC, walks(200, 2), **SPACES)
+        mine = walks(200, 1) if sensitive is None else sensitive
+        self.store.write_trajectories(SENSITIVE, mine, **SPACES)
+        settings = ar_config()
+        made = fragment_synthesizer(settings, self.store, public_encoder(settings, self.store))
+        assert isinstance(made, StepSynthesizer)
+        self.synthesizer, self.data = made, settings.data
+        self.ledger = Ledger(ledger_of(folder))
+        limit = PrivacyBudget(epsilon=budget, delta=1e-4, unit="trajectory", relation=NULL)
+        self.ledger.set_budget(dataset=SENSITIVE, fingerprint="f1", budget=limit)
+
+    def context(self) -> RunContext:
+        return RunContext(
+            run_id="run",
+            folder=self.folder,
+            executor=LocalExecutor(),
+            store=self.store,
+            ledger=self.ledger,
+            fingerprint="f1",
+            progress=silent,
+        )
+
+    def release(self, asked: NoisySupport = ASKED, relation: Relation = NULL) -> SupportRelease:
+        encoder = self.synthesizer.fragments.transitions
+        return support_release(asked, encoder, self.synthesizer.bins, relation)
+
+    def find(self, asked: NoisySupport = ASKED, units: UnitCount = UNITS) -> tuple[Support, Stage]:
+        return find_support(
+            asked,
+            self.data,
+            self.context(),
+            encoder=self.synthesizer.fragments.transitions,
+            bins=self.synthesizer.bins,
+            relation=NULL,
+            units=units,
+        )
+
+    def totals(self) -> NDArray[np.float64]:
+        encoder = self.synthesizer.fragments.transitions
+        return cell_totals(self.release().grid, self.data, self.context(), encoder)
+
+    def drawn(self, support: Support | None) -> NDArray[np.float32]:
+        """The encoded steps of 30 trajectories of an untrained model."""
+        drawer = StepDrawer(
+            synthesizer=self.synthesizer,
+            trajectories=30,
+            config=StepRolloutConfig(),
+            max_length=6,
+            support=support,
+        )
+        network = self.synthesizer.build(0)
+        return drawer.draw(network, 0, streams=Streams(0), device="cpu").numpy()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Walks:
+    return Walks(tmp_path)
+
+
+def test_a_row_lies_in_the_cell_of_its_columns_and_the_nearest_one_beyond_the_range() -> None:
+    rows = np.array([[0.1, 9, -0.5], [0.1, 9, 0.5], [0.6, 9, -0.5], [7, 9, 7], [-7, 9, -7]])
+    rows = rows.astype(np.float32)
+    assert GRID.cells_of(rows).tolist() == [0, 1, 2, 3, 0]
+    found = Support(grid=GRID, visited=(1, 3), attempts=1)
+    assert found.contains(rows).tolist() == [False, True, False, True, False]
+    assert replace(found, visited=()).contains(rows).all()
+
+
+def test_a_unit_weighs_one_whatever_it_holds(tmp_path: Path) -> None:
+    everyone = walks(200, 1)
+    strange = everyone.observations.copy()
+    rows_of_last = everyone.lengths[-1] + 1
+    strange[-rows_of_last:] = [[np.nan, 1e30]]
+    everyone = replace(everyone, observations=strange)
+    whole = Walks(tmp_path / "whole", everyone).totals()
+    weights = []
+    for unit in (0, 1, 2, 3, 199):
+        rest = everyone.select([index for index in range(200) if index != unit])
+        moved = np.abs(whole - Walks(tmp_path / f"without-{unit}", rest).totals()).sum()
+        weights.append(moved)
+    assert max(weights) <= 1.0
+    np.testing.assert_allclose(weights[:4], 1.0, atol=1e-4)
+    assert weights[4] == 0.0, "rows that are not finite are left out"
+    lengths = {int(length) for length in everyone.lengths[:4]}
+    assert len(lengths) > 1, "long and short ones"
+
+
+@pytest.mark.parametrize(
+    ("relation", "sensitivity"), [(NULL, 1.0), (Relation.ADD_OR_REMOVE, 1.0), (REPLACE_ONE, 2.0)]
+)
+def test_noise_is_of_the_sensitivity_over_epsilon(relation: Relation, sensitivity: float) -> None:
+    asked = SupportRelease(grid=GRID, epsilon=0.5, relation=relation)
+    mechanism = asked.mechanism("trajectory")
+    noise = [mechanism.release(np.zeros(4), SeededNoise(key)) for key in range(4000)]
+    assert asked.sensitivity == mechanism.sensitivity == sensitivity
+    assert np.abs(noise).mean() == pytest.approx(sensitivity / 0.5, rel=0.04)
+    assert epsilon((mechanism.event,), delta=0.0, relation=relation) <= 0.5 * (1 + 1e-9)
+
+
+def test_of_cells_that_nobody_visits_about_one_counts_as_visited() -> None:
+    grid = SupportGrid(columns=(0, 1), low=(0.0, 0.0), high=(1.0, 1.0), cells=20)
+    asked = SupportRelease(grid=grid, epsilon=0.1, relation=NULL)
+    noise = [asked.mechanism("u").release(np.zeros(400), SeededNoise(key)) for key in range(200)]
+    assert np.sum(np.array(noise) >= asked.threshold) / 200 == pytest.approx(1.0, abs=0.3)
+
+
+def test_cells_of_many_units_are_found_and_charged_once(
+    world: Walks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    support, stage = world.find()
+    exact = world.totals()
+    threshold = world.release().threshold
+    sure = set(np.flatnonzero(exact > 3 * threshold).tolist())
+    assert sure
+    assert sure <= set(support.visited)
+    (entry,), (event,) = world.ledger.entries(), stage.events
+    assert entry.id == "run/support"
+    assert (entry.epsilon, entry.delta) == (2.0, 0.0)
+    assert (stage.name, stage.accountant, event.kind) == ("support", "pure", "laplace")
+    assert epsilon(stage.events, delta=0.0, relation=NULL, accountant="pure") <= 2.0 * (1 + 1e-9)
+    monkeypatch.setattr(module, "cell_totals", None)
+    assert world.find() == (support, stage)
+    with pytest.raises(UnsafeError, match="another"):
+        world.find(NoisySupport(epsilon=1.0, columns=(0,), cells=4))
+
+
+def test_too_small_a_budget_is_refused_before_rows_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Walks(tmp_path, budget=0.5)
+    monkeypatch.setattr(module, "cell_totals", None)
+    with pytest.raises(BudgetError, match="left"):
+        world.find()
+    assert world.ledger.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "units", "message"),
+    [
+        (NoisySupport(epsilon=2.0, columns=(0, 2)), 10**6, "no number 2"),
+        (NoisySupport(epsilon=0.1, columns=(0, 1)), 200, "units are needed"),
+    ],
+)
+def test_columns_that_are_none_and_too_few_units_are_refused_before_anything_is_charged(
+    asked: NoisySupport, units: int, message: str, tmp_path: Path
+) -> None:
+    world = Walks(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        world.find(asked, UnitCount(value=units, source="declared"))
+    values = config_values()
+    sampling = {"support": asked.model_dump()}
+    settings = ar_config(
+        training=values["training"] | {"sampling": sampling},
+        data=values["data"] | {"units": units},
+        privacy={"epsilon": 8.0, "delta": 1e-8},
+    )
+    with pytest.raises(ConfigError, match=message):
+        METHODS["privorl_ar_j"]().run(settings, world.context())
+    assert world.ledger.entries() == []
+
+
+def trajectories_of(steps: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    ends = np.flatnonzero((steps[:, -END_BITS:] > 0).any(axis=1)) + 1
+    return np.split(steps, ends[:-1])
+
+
+def test_what_leaves_the_support_is_drawn_again(world: Walks) -> None:
+    free = world.drawn(None)
+    grid = world.release(NoisySupport(epsilon=2.0, columns=(0,), cells=4)).grid
+    middle = Support(grid=grid, visited=(1, 2), attempts=1000)
+    astray = [not middle.contains(one).all() for one in trajectories_of(free)]
+    assert 0 < sum(astray) < len(astray)
+    kept = world.drawn(middle)
+    assert middle.contains(kept).all()
+    assert len(trajectories_of(kept)) == len(trajectories_of(free)) == 30
+    for before, after, left in zip(
+        trajectories_of(free), trajectories_of(kept), astray, strict=True
+    ):
+        assert left or np.array_equal(before, after), "those that stay are as they were"
+    some = world.drawn(replace(middle, attempts=1))
+    left = sum(not middle.contains(one).all() for one in trajectories_of(some))
+    assert 0 < left < sum(astray), "one more draw mends some of them"
+    wide = replace(middle, visited=(0, 1, 2, 3))
+    np.testing.assert_array_equal(world.drawn(wide), free)
+
+
+def test_a_run_pays_for_its_support_and_keeps_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = config_values()["training"]
+    asked = {"epsilon": 2.0, "columns": [0], "cells": 6, "attempts": 200}
+    settings = ar_config(training=values | {"sampling": {"support": asked}})
+    plain = ar_config(training=values | {"sampling": {}})
+    method = METHODS["privorl_ar_j"]()
+    assert method.charged_before is not None
+    assert method.charged_before(settings) == {"support": 2.0}
+    assert method.charged_before(plain) == {}
+    plans = [plan_rounds(one).mechanism for one in (plain, settings)]
+    assert plans[0] is not None
+    assert plans[1] is not None
+    assert plans[1].noise_multiplier > plans[0].noise_multiplier, "less is left for the rounds"
+    store = walk_store(tmp_path / "datasets")
+    result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    certificate = json.loads(result.directory.certificate.read_text())
+    stages = {stage["name"]: stage for stage in certificate["stages"]}
+    assert list(stages) == ["support", "fine-tune"]
+    assert stages["support"]["events"][0]["kind"] == "laplace"
+    assert 7.0 < certificate["epsilon"] <= 8.0
+    spent = context.ledger.accounts()[0].spent_epsilon
+    assert spent == pytest.approx(certificate["epsilon"], rel=1e-3)
+    entry = context.ledger.reserved(f"{context.run_id}/support")
+    assert entry is not None
+    assert entry.epsilon == 2.0
+    encoder = public_encoder(settings, store)
+    made = fragment_synthesizer(settings, store, encoder)
+    assert isinstance(made, StepSynthesizer)
+    support, _ = find_support(
+        NoisySupport(**asked),
+        settings.data,
+        replace(context, fingerprint=context.ledger.accounts()[0].fingerprint),
+        encoder=encoder,
+        bins=made.bins,
+        relation=NULL,
+        units=UNITS,
+    )
+    assert 0 < len(support.visited) < 6
+    released = store.read_trajectories(settings.output.dataset).transitions("trajectory")
+    assert support.contains(encoder.encode(released).rows).all()
+
+
+def test_without_privacy_no_support_is_found() -> None:
+    sampling = {"support": {"epsilon": 2.0, "columns": [0]}}
+    settings = ar_config(
+        training=config_values()["training"] | {"sampling": sampling},
+        privacy={"epsilon": None, "delta": 1e-4},
+    )
+    with pytest.raises(ConfigError, match=r"training\.sampling\.support"):
+        plan_rounds(settings)
