@@ -64,6 +64,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
         "apvi_icu_sepsis",
         "vapvi_linear_mdp",
         "privorl_ar_maze2d",
+        "privorl_ar_j_maze2d",
         "privorl_j_maze2d",
         "privorl_n_maze2d",
         "privorl_n_paper",
