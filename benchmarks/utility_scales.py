@@ -109,6 +109,7 @@ _AR_QUICK = {
     "model": {"bins": 16, "hidden": [16]},
     "training": {
         "rounds": 20,
+        "block_rounds": 10,
         "expected_batch_size": 256,
         "pretraining": {"steps": 20, "batch_size": 64, "curiosity_rate": 0.0},
     },
@@ -117,6 +118,7 @@ _N_QUICK = {
     "model": {"width": 32, "depth": 1},
     "training": {
         "rounds": 20,
+        "block_rounds": 10,
         "expected_batch_size": 256,
         "pretraining": {"steps": 20, "batch_size": 64, "curiosity_rate": 0.0},
         "sampling": {"steps": 4, "churn": 0.0},

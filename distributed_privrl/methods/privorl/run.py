@@ -198,10 +198,14 @@ def check_config(config: PrivorlConfig) -> None:
         )
     if config.privacy.epsilon is not None:
         left_for_rounds(config.privacy.epsilon, _charged_before(config))
-    elif _charged_before(config):
+    elif config.data.charged_epsilon:
         raise ConfigError(
-            "privacy.epsilon is null: data.units must be a number, data.bounds public, and"
-            " training.sampling.support left out"
+            "data.units must be a number and data.bounds public when privacy.epsilon is null"
+        )
+    elif config.charged_before:
+        raise ConfigError(
+            "training.sampling.support is found with noise: leave it out when privacy.epsilon is"
+            " null"
         )
     check_bounds_named(config.data)
 
