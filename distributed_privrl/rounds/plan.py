@@ -241,7 +241,8 @@ def left_for_rounds(epsilon: float, spent: float) -> float:
     if epsilon <= spent:
         raise ConfigError(
             f"privacy.epsilon={epsilon:g} is used up by data.units.epsilon and"
-            f" data.bounds.epsilon ({spent:g} together): raise it or lower them"
+            f" data.bounds.epsilon, or by another release before the rounds, such as a support's"
+            f" ({spent:g} together): raise it or lower them"
         )
     return epsilon - spent
 

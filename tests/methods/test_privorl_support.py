@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,18 +58,27 @@ class Walks:
     """A store with both sets, a ledger with its budget, and a model of their steps."""
 
     def __init__(
-        self, folder: Path, sensitive: Trajectories | None = None, budget: float = 8.0
+        self,
+        folder: Path,
+        sensitive: Trajectories | None = None,
+        budget: float = 8.0,
+        unit: str = "trajectory",
+        relation: Relation = NULL,
     ) -> None:
         self.store, self.folder = DatasetStore(folder / "datasets"), folder
         self.store.write_trajectories(PUBLIC, walks(200, 2), **SPACES)
         mine = walks(200, 1) if sensitive is None else sensitive
-        self.store.write_trajectories(SENSITIVE, mine, **SPACES)
-        settings = ar_config()
+        column = {} if unit == "trajectory" else {"unit_column": unit}
+        self.store.write_trajectories(SENSITIVE, mine, **SPACES, **column)
+        settings = ar_config(
+            data=config_values()["data"] | {"unit": unit},
+            training=config_values()["training"] | {"sampling": {"max_length": 24}},
+        )
         made = fragment_synthesizer(settings, self.store, public_encoder(settings, self.store))
         assert isinstance(made, StepSynthesizer)
         self.synthesizer, self.data = made, settings.data
         self.ledger = Ledger(ledger_of(folder))
-        limit = PrivacyBudget(epsilon=budget, delta=1e-4, unit="trajectory", relation=NULL)
+        limit = PrivacyBudget(epsilon=budget, delta=1e-4, unit=unit, relation=relation)
         self.ledger.set_budget(dataset=SENSITIVE, fingerprint="f1", budget=limit)
 
     def context(self) -> RunContext:
@@ -186,6 +196,67 @@ def test_cells_of_many_units_are_found_and_charged_once(
         world.find(NoisySupport(epsilon=1.0, columns=(0,), cells=4))
 
 
+def stored(world: Walks, relation: Relation, run_id: str) -> NDArray[np.float64]:
+    """What the ledger keeps of a release of 10 cells at epsilon 2."""
+    encoder, kept = world.synthesizer.fragments.transitions, []
+    context = replace(world.context(), run_id=run_id)
+    original = world.ledger.release_once
+
+    def release_once(**asked: Any) -> Any:
+        answer, entry = original(**asked)
+        kept.append(answer)
+        return answer, entry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(context.ledger, "release_once", release_once)
+        find_support(
+            ASKED,
+            world.data,
+            context,
+            encoder=encoder,
+            bins=world.synthesizer.bins,
+            relation=relation,
+            units=UNITS,
+        )
+    return np.array(kept[0])
+
+
+@pytest.mark.parametrize(("relation", "scale"), [(NULL, 0.5), (REPLACE_ONE, 1.0)])
+def test_what_is_kept_has_the_noise_of_the_run_s_relation(
+    relation: Relation, scale: float, tmp_path: Path
+) -> None:
+    world = Walks(tmp_path, budget=1000.0, relation=relation)
+    exact = world.totals()
+    noise = [stored(world, relation, f"run-{index}") - exact for index in range(60)]
+    assert np.count_nonzero(noise) == 600
+    assert np.abs(noise).mean() == pytest.approx(scale, rel=0.2)
+
+
+def test_all_trajectories_of_a_unit_weigh_one_together(tmp_path: Path) -> None:
+    everyone = walks(60, 1)
+    owners = np.repeat(np.arange(20), 3).astype(np.uint64)
+    everyone = replace(everyone, unit_ids=owners)
+    rest = everyone.select(range(3, 60))
+    whole, without = (
+        Walks(tmp_path / name, found, unit="patient_id").totals()
+        for name, found in (("whole", everyone), ("without", rest))
+    )
+    assert np.abs(whole - without).sum() == pytest.approx(1.0, abs=1e-4)
+    assert whole.sum() == pytest.approx(20.0, abs=1e-3)
+
+
+def test_a_budget_for_the_support_alone_is_refused_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Walks(tmp_path, budget=4.0)
+    monkeypatch.setattr(module, "cell_totals", None)
+    sampling = {"support": {"epsilon": 2.0, "columns": [0], "cells": 6}}
+    settings = ar_config(training=config_values()["training"] | {"sampling": sampling})
+    with pytest.raises(BudgetError, match="left"):
+        METHODS["privorl_ar_j"]().run(settings, world.context())
+    assert world.ledger.entries() == []
+
+
 def test_too_small_a_budget_is_refused_before_rows_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,5 +367,11 @@ def test_without_privacy_no_support_is_found() -> None:
         training=config_values()["training"] | {"sampling": sampling},
         privacy={"epsilon": None, "delta": 1e-4},
     )
+    used_up = ar_config(
+        training=config_values()["training"] | {"sampling": sampling},
+        privacy={"epsilon": 2.0, "delta": 1e-4},
+    )
+    with pytest.raises(ConfigError, match="support"):
+        plan_rounds(used_up)
     with pytest.raises(ConfigError, match=r"training\.sampling\.support"):
         plan_rounds(settings)
