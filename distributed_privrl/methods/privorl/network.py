@@ -78,7 +78,7 @@ def private_network(
         StorageError: the checkpoint cannot be read.
         UnsafeError: it is of another run.
 
-    Privacy: public; no sensitive row has touched what this returns.
+    Privacy: public, or post-processing of bounds that were paid for, in whose coding it learned.
     """
     network = synthesizer.build(seed)
     if synthesizer.public_parts:

@@ -131,7 +131,8 @@ def run_privorl(
 
     Raises:
         ConfigError: configuration and datasets do not fit together.
-        BudgetError: the ledger refuses; nothing has been drawn.
+        BudgetError: the ledger refuses; no round has been drawn. A count, bounds or a support that
+            were drawn before stay spent.
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
     quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
