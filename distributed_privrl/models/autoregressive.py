@@ -74,17 +74,16 @@ class AutoregressiveNetwork(nn.Module):
     def forward(self, rows: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of each variable's category ``(..., V)``, in nats.
 
-        While gradients are recorded, those of fixed variables, which have none, are zero.
+        Those of fixed variables count as zero: no round learns by them, nor can an audit.
 
         Args:
             rows: ``(..., D)``.
             context: ``(..., C)``, about -1 to 1; None where networks are shown none.
         """
         shown, categories = self.bins.inputs(rows), self.bins.categories(rows)
-        left_out = self.fixed if torch.is_grad_enabled() else ()
         losses = [
             rows.new_zeros(rows.shape[:-1])
-            if index in left_out
+            if index in self.fixed
             else F.cross_entropy(
                 self._logits(index, shown, context).movedim(-1, 1),
                 categories[..., index],

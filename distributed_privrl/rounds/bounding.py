@@ -25,6 +25,7 @@ from distributed_privrl.privacy.quantiles import (
 )
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.first_releases import first_stage, release_first
 
 NARROWEST = 1 / 256
 """The least width of released bounds, as a share of the range that was searched.
@@ -78,21 +79,23 @@ def find_bounds(
         ).tolist()
         return found
 
-    answer, entry = context.ledger.release_once(
-        nonce=f"{context.run_id}/bounds",
-        dataset=data.sensitive,
-        fingerprint=context.fingerprint,
-        unit=data.unit,
+    answer = release_first(
+        "bounds",
+        data,
+        context,
         relation=relation,
         epsilon=asked.epsilon,
-        delta=0.0,
-        event=release.event.model_dump(),
+        event=release.event,
+        query={
+            "columns": [ranges.columns[i] for i in searched],
+            "lower": grid.lower.tolist(),
+            "upper": grid.upper.tolist(),
+            "quantiles": asked.quantiles,
+        },
         draw=draw,
     )
     found = np.array(answer, np.float64)
-    if found.shape != (len(searched), 2):
-        raise ConfigError(f"the ledger's answer for {entry.id} is not of {len(searched)} columns")
-    stage = _stage(data, release, relation, units)
+    stage = first_stage("bounds", data, release.event, relation=relation, units=units)
     return _widened(ranges, searched, found), stage
 
 
@@ -133,22 +136,6 @@ def _check_units(release: QuantileRelease, units: UnitCount) -> None:
             " needed: raise data.bounds.epsilon, name fewer data.bounds.parts, or take quantiles"
             " nearer to the middle"
         )
-
-
-def _stage(
-    data: DataConfig, release: QuantileRelease, relation: Relation, units: UnitCount
-) -> Stage:
-    return Stage(
-        name="bounds",
-        dataset=data.sensitive,
-        unit=data.unit,
-        relation=relation,
-        units=units.value,
-        units_source=units.source,
-        accountant="pure",
-        delta=0.0,
-        events=(release.event,),
-    )
 
 
 def _asked(data: DataConfig) -> NoisyBounds:

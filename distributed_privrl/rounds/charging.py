@@ -10,11 +10,12 @@ from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import charged_rounds
-from distributed_privrl.privacy.ledger.budgets import budget_line
+from distributed_privrl.privacy.ledger.budgets import budget_line, check_delta_sum
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.mechanisms import noisy_count
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.first_releases import first_stage, release_first
 from distributed_privrl.rounds.plan import Plan
 
 _COUNT_FAILURE = 1e-3
@@ -60,7 +61,8 @@ def check_budget(
         also: epsilon of further releases before the rounds, by their names in the ledger.
 
     Raises:
-        BudgetError: no budget is set, or less is left than ``privacy`` asks for.
+        BudgetError: no budget is set, less is left than ``privacy`` asks for, or the account's
+            deltas would add up to 1/units, where those are declared.
         UnsafeError: unit, relation or data do not fit the account.
     """
     names = ("count", "bounds", *also)
@@ -75,6 +77,11 @@ def check_budget(
         unit=data.unit,
         relation=relation,
         cost=(asked, privacy.delta),
+    )
+    check_delta_sum(
+        account,
+        delta=privacy.delta,
+        units=None if isinstance(data.units, NoisyCount) else data.units,
     )
     left = (account.remaining_epsilon, account.remaining_delta)
     if left[0] < asked * (1 - _SLACK) or left[1] < privacy.delta * (1 - _SLACK):
@@ -108,40 +115,23 @@ def count_units(
         return declared_units(data), None
     cost = data.units.epsilon
     release = noisy_count(epsilon=cost)
-    event = release.event
 
     def draw() -> int:
         exact = np.array([_exact_count(data, context)], dtype=np.int64)
         return max(1, int(release.release(exact, context.noise_source())[0]))
 
-    answer, entry = context.ledger.release_once(
-        nonce=f"{context.run_id}/count",
-        dataset=data.sensitive,
-        fingerprint=context.fingerprint,
-        unit=data.unit,
+    answer = release_first(
+        "count",
+        data,
+        context,
         relation=relation,
         epsilon=cost,
-        delta=0.0,
-        event=event.model_dump(),
+        event=release.event,
+        query={},
         draw=draw,
     )
-    if not isinstance(answer, int):
-        raise ConfigError(f"the ledger's answer for {entry.id} is no count: {answer!r}")
-    count = _with_margin(answer, cost)
-    stage = Stage(
-        name="count",
-        dataset=data.sensitive,
-        unit=data.unit,
-        relation=relation,
-        units=count.value,
-        units_source="dp",
-        accountant="pure",
-        delta=0.0,
-        clip_norm=None,
-        assumptions=(),
-        events=(event,),
-    )
-    return count, stage
+    count = _with_margin(int(answer), cost)
+    return count, first_stage("count", data, release.event, relation=relation, units=count)
 
 
 def _with_margin(answer: int, epsilon: float) -> UnitCount:

@@ -1,6 +1,7 @@
 """Gates on whole runs of PrivORL: transitions, and trajectories of many fragments."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from distributed_privrl.core.executor import LocalExecutor
@@ -29,16 +30,31 @@ def gate_certified_trajectories(folder: Path, store: DatasetStore) -> None:
 
 
 def gate_certified_steps(folder: Path, store: DatasetStore) -> None:
-    """Runs of PrivORL-AR-j, of all fragments and of drawn ones, do what they certify."""
-    for name in ("all", "drawn"):
+    """Runs of PrivORL-AR-j do what they certify.
+
+    They are of all fragments, of drawn ones, and with a support and parts that public data teach.
+    """
+    for name in ("all", "drawn", "support"):
         (folder / name).mkdir()
     _gate(folder / "all", store, walks.ar_config(), all_rows=True)
     drawn = {"all_fragments": False, "noise_multiplicity": 2}
     training = walks.ar_config().training.model_dump(mode="json") | drawn
     _gate(folder / "drawn", store, walks.ar_config(training=training), all_rows=False)
+    support = {"sampling": {"support": {"epsilon": 2.0, "columns": [0], "cells": 6}}}
+    training = walks.ar_config().training.model_dump(mode="json") | support
+    model = walks.ar_config().model.model_dump() | {"public_parts": ["next_observation"]}
+    config = walks.ar_config(training=training, model=model)
+    _gate(folder / "support", store, config, all_rows=True, first=["support"])
 
 
-def _gate(folder: Path, store: DatasetStore, config: PrivorlConfig, *, all_rows: bool) -> None:
+def _gate(
+    folder: Path,
+    store: DatasetStore,
+    config: PrivorlConfig,
+    *,
+    all_rows: bool,
+    first: Sequence[str] = (),
+) -> None:
     url = f"sqlite:///{folder / 'ledger.sqlite'}"
     own = DatasetStore(shutil.copytree(store.root, folder / "datasets"))
     set_budget(config, own, url)
@@ -50,7 +66,7 @@ def _gate(folder: Path, store: DatasetStore, config: PrivorlConfig, *, all_rows:
             start=lambda: program.run(
                 config, LocalExecutor(), out=folder / "run", ledger_url=url, store=own
             ),
-            stages=["fine-tune"],
+            stages=[*first, "fine-tune"],
             units=config.data.units,
             rows=(all_rows, config.training.noise_multiplicity),
             outputs=own.root,

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.experiments.registry import METHODS, parse_config
 from distributed_privrl.methods.privorl.attack import open_likelihood_attack, open_trajectory_attack
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
+from distributed_privrl.methods.privorl.curiosity import NovelUpdate
 from distributed_privrl.methods.privorl.network import DiffusionUpdate, private_network
 from distributed_privrl.methods.privorl.run import PRETRAINED, START, TRAINED, plan_rounds
+from distributed_privrl.methods.privorl.sampling import Sampler
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
@@ -30,8 +33,8 @@ PARTS_NAMES = ("next_observation", "terminal")
 PARTS = {"public_parts": list(PARTS_NAMES)}
 
 
-def settings_of(method: str) -> PrivorlArConfig | PrivorlArJConfig:
-    training = config_values()["training"] | {"sampling": {}}
+def settings_of(method: str, curiosity: float = 0.0) -> PrivorlArConfig | PrivorlArJConfig:
+    training = config_values()["training"] | {"sampling": {}, "curiosity_rate": curiosity}
     if method == "privorl_ar_j":
         return ar_config(model=MODEL | PARTS | {"horizon": 8}, training=training)
     del training["max_fragments_per_unit"]
@@ -104,12 +107,34 @@ def test_a_unit_s_vector_is_the_gradient_of_the_other_parts_alone(
     assert 0.0099 < norm <= 0.01, "the whole norm is the other parts'"
 
 
-@pytest.mark.parametrize("method", ["privorl_ar", "privorl_ar_j"])
-def test_a_run_keeps_what_public_data_taught_and_an_audit_reads_all_of_it(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def fixed_weights(network: torch.nn.Module) -> list[torch.Tensor]:
+    """Return all weights of the parts that public data alone teach, none of the others."""
+    assert isinstance(network, AutoregressiveNetwork)
+    return [
+        weight
+        for index, part in enumerate(parts_of(network))
+        if part in PARTS_NAMES
+        for weight in network.parts[index].parameters()
+    ]
+
+
+@pytest.mark.parametrize(("method", "curiosity"), [("privorl_ar", 0.2), ("privorl_ar_j", 0.0)])
+def test_a_run_keeps_what_public_data_taught(
+    method: str, curiosity: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whoever draws has them as they were taught: samplers, the server's novel rows, the audit."""
+    drawing: list[torch.nn.Module] = []
+    for owner, name in ((Sampler, "_network"), (NovelUpdate, "_rows")):
+        begun = owner.__init__
+
+        def noted(mine: Any, spec: Any, *, begun: Any = begun, name: str = name) -> None:
+            begun(mine, spec)
+            found = getattr(mine, name)
+            drawing.append(found if isinstance(found, torch.nn.Module) else found._network)
+
+        monkeypatch.setattr(owner, "__init__", noted)
     store = walk_store(tmp_path / "datasets")
-    settings = settings_of(method)
+    settings = settings_of(method, curiosity)
     result, context = finished_run(settings, store, tmp_path, monkeypatch)
     public, _ = load_checkpoint(
         context.folder / PRETRAINED, run_id=context.run_id, stage="pretraining"
@@ -126,16 +151,24 @@ def test_a_run_keeps_what_public_data_taught_and_an_audit_reads_all_of_it(
         if isinstance(settings, PrivorlArJConfig)
         else open_likelihood_attack(settings, context)
     )
-    network = opened._network
-    assert isinstance(network, AutoregressiveNetwork)
-    learned = copy.deepcopy(network).requires_grad_(True)
-    FlatParameters(learned).load(public["parameters"])
-    for index, part in enumerate(parts_of(network)):
-        mine, before = network.parts[index][0].weight, learned.parts[index][0].weight
+    audited = opened._network
+    assert isinstance(audited, AutoregressiveNetwork)
+    taught = copy.deepcopy(audited).requires_grad_(True)
+    FlatParameters(taught).load(public["parameters"])
+    assert len(drawing) == settings.runtime.workers + (curiosity > 0)
+    for network in (*drawing, audited):
+        for mine, before in zip(fixed_weights(network), fixed_weights(taught), strict=True):
+            assert torch.equal(mine, before)
+    for index, part in enumerate(parts_of(audited)):
+        mine, before = audited.parts[index][0].weight, taught.parts[index][0].weight
         assert torch.equal(mine, before) == (part in PARTS_NAMES), part
-    losses = opened.losses(store.read_transitions(SENSITIVE, unit=settings.data.unit))
-    assert np.isfinite(losses).any()
     assert result.directory.certificate.exists()
+    rows = store.read_transitions(SENSITIVE, unit=settings.data.unit)
+    losses = opened.losses(rows)
+    for weight in fixed_weights(audited):
+        weight.data.add_(1.0)
+    np.testing.assert_array_equal(opened.losses(rows), losses)
+    assert np.isfinite(losses).any()
 
 
 def test_pre_training_teaches_all_parts(

@@ -1,6 +1,7 @@
 """The support that trajectories keep to: what it costs, what one unit changes, what draws do."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.experiments.registry import METHODS
 from distributed_privrl.methods.privorl import support as module
 from distributed_privrl.methods.privorl.run import plan_rounds
@@ -96,14 +97,18 @@ class Walks:
         encoder = self.synthesizer.fragments.transitions
         return support_release(asked, encoder, self.synthesizer.bins, relation)
 
-    def find(self, asked: NoisySupport = ASKED, units: UnitCount = UNITS) -> tuple[Support, Stage]:
+    def find(
+        self,
+        asked: NoisySupport = ASKED,
+        units: UnitCount = UNITS,
+        relation: Relation = NULL,
+        context: RunContext | None = None,
+    ) -> tuple[Support, Stage]:
         return find_support(
-            asked,
+            self.release(asked, relation),
             self.data,
-            self.context(),
+            context or self.context(),
             encoder=self.synthesizer.fragments.transitions,
-            bins=self.synthesizer.bins,
-            relation=NULL,
             units=units,
         )
 
@@ -111,7 +116,7 @@ class Walks:
         encoder = self.synthesizer.fragments.transitions
         return cell_totals(self.release().grid, self.data, self.context(), encoder)
 
-    def drawn(self, support: Support | None) -> NDArray[np.float32]:
+    def drawn(self, support: Support | None, attempts: int = 1000) -> NDArray[np.float32]:
         """The encoded steps of 30 trajectories of an untrained model."""
         drawer = StepDrawer(
             synthesizer=self.synthesizer,
@@ -119,6 +124,7 @@ class Walks:
             config=StepRolloutConfig(),
             max_length=6,
             support=support,
+            attempts=attempts,
         )
         network = self.synthesizer.build(0)
         return drawer.draw(network, 0, streams=Streams(0), device="cpu").numpy()
@@ -133,7 +139,7 @@ def test_a_row_lies_in_the_cell_of_its_columns_and_the_nearest_one_beyond_the_ra
     rows = np.array([[0.1, 9, -0.5], [0.1, 9, 0.5], [0.6, 9, -0.5], [7, 9, 7], [-7, 9, -7]])
     rows = rows.astype(np.float32)
     assert GRID.cells_of(rows).tolist() == [0, 1, 2, 3, 0]
-    found = Support(grid=GRID, visited=(1, 3), attempts=1)
+    found = Support(grid=GRID, visited=(1, 3))
     assert found.contains(rows).tolist() == [False, True, False, True, False]
     assert replace(found, visited=()).contains(rows).all()
 
@@ -192,13 +198,95 @@ def test_cells_of_many_units_are_found_and_charged_once(
     assert epsilon(stage.events, delta=0.0, relation=NULL, accountant="pure") <= 2.0 * (1 + 1e-9)
     monkeypatch.setattr(module, "cell_totals", None)
     assert world.find() == (support, stage)
-    with pytest.raises(UnsafeError, match="another"):
-        world.find(NoisySupport(epsilon=1.0, columns=(0,), cells=4))
+    for other in ({"columns": (1,)}, {"epsilon": 1.0, "cells": 4}):
+        with pytest.raises(UnsafeError, match="another"):
+            world.find(ASKED.model_copy(update=other))
+
+
+def test_a_crash_between_charge_and_answer_is_never_drawn_again(
+    world: Walks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "cell_totals", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            world.find()
+    with pytest.raises(UnsafeError, match="answer was lost"):
+        world.find()
+    assert world.ledger.accounts()[0].spent_epsilon == 2.0
+
+
+def test_bad_values_leave_no_trace(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    bad = walks(200, 1)
+    bad.observations[:9] = np.nan
+    bad.observations[20:25] = 3e38
+    world = Walks(tmp_path, bad)
+    recwarn.clear()
+    support, stage = world.find()
+    assert support.visited
+    assert (stage.units, stage.units_source) == (200, "declared")
+    assert not recwarn
+
+
+def test_chunks_change_nothing(world: Walks, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, read = world.totals(), DatasetStore.iter_transitions
+    sizes: list[int] = []
+
+    def in_pieces(*arguments: Any, **keywords: Any) -> Iterator[Transitions]:
+        for chunk in read(*arguments, **keywords):
+            for start in range(0, len(chunk), 7):
+                sizes.append(len(chunk))
+                yield chunk.select(slice(start, start + 7))
+
+    monkeypatch.setattr(DatasetStore, "iter_transitions", in_pieces)
+    np.testing.assert_array_equal(world.totals(), whole)
+    assert len(sizes) > 100
+
+
+def test_a_noisy_count_of_too_few_units_is_all_that_is_spent(tmp_path: Path) -> None:
+    world = Walks(tmp_path)
+    sampling = {"support": {"epsilon": 0.1, "columns": [0, 1]}}
+    data = config_values()["data"] | {"units": {"epsilon": 1.0}}
+    settings = ar_config(training=config_values()["training"] | {"sampling": sampling}, data=data)
+    with pytest.raises(ConfigError, match="units are needed"):
+        METHODS["privorl_ar_j"]().run(settings, world.context())
+    assert [entry.id for entry in world.ledger.entries()] == ["run/count"]
+
+
+def test_deltas_that_add_up_are_refused_before_the_support_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account has delta to spare, and yet 1/units would be reached."""
+    world = Walks(tmp_path)
+    account = {"dataset": SENSITIVE, "fingerprint": "f1"}
+    budget = PrivacyBudget(epsilon=20.0, delta=9e-3, unit="trajectory", relation=NULL)
+    world.ledger.set_budget(budget=budget, **account)
+    world.ledger.release_once(
+        nonce="older",
+        **account,
+        unit="trajectory",
+        relation=NULL,
+        epsilon=1.0,
+        delta=3e-3,
+        event={},
+        draw=lambda: 0,
+    )
+    monkeypatch.setattr(module, "cell_totals", None)
+    sampling = {"support": {"epsilon": 2.0, "columns": [0], "cells": 6}}
+    settings = ar_config(
+        training=config_values()["training"] | {"sampling": sampling},
+        privacy={"epsilon": 8.0, "delta": 3e-3},
+    )
+    with pytest.raises(BudgetError, match="not below 1/units"):
+        METHODS["privorl_ar_j"]().run(settings, world.context())
+    assert [entry.id for entry in world.ledger.entries()] == ["older"]
 
 
 def stored(world: Walks, relation: Relation, run_id: str) -> NDArray[np.float64]:
     """What the ledger keeps of a release of 10 cells at epsilon 2."""
-    encoder, kept = world.synthesizer.fragments.transitions, []
+    kept: list[Any] = []
     context = replace(world.context(), run_id=run_id)
     original = world.ledger.release_once
 
@@ -209,16 +297,8 @@ def stored(world: Walks, relation: Relation, run_id: str) -> NDArray[np.float64]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context.ledger, "release_once", release_once)
-        find_support(
-            ASKED,
-            world.data,
-            context,
-            encoder=encoder,
-            bins=world.synthesizer.bins,
-            relation=relation,
-            units=UNITS,
-        )
-    return np.array(kept[0])
+        world.find(relation=relation, context=context)
+    return np.array(kept[0]["answer"])
 
 
 @pytest.mark.parametrize(("relation", "scale"), [(NULL, 0.5), (REPLACE_ONE, 1.0)])
@@ -300,7 +380,7 @@ def trajectories_of(steps: NDArray[np.float32]) -> list[NDArray[np.float32]]:
 def test_what_leaves_the_support_is_drawn_again(world: Walks) -> None:
     free = world.drawn(None)
     grid = world.release(NoisySupport(epsilon=2.0, columns=(0,), cells=4)).grid
-    middle = Support(grid=grid, visited=(1, 2), attempts=1000)
+    middle = Support(grid=grid, visited=(1, 2))
     astray = [not middle.contains(one).all() for one in trajectories_of(free)]
     assert 0 < sum(astray) < len(astray)
     kept = world.drawn(middle)
@@ -310,11 +390,26 @@ def test_what_leaves_the_support_is_drawn_again(world: Walks) -> None:
         trajectories_of(free), trajectories_of(kept), astray, strict=True
     ):
         assert left or np.array_equal(before, after), "those that stay are as they were"
-    some = world.drawn(replace(middle, attempts=1))
+    some = world.drawn(middle, attempts=1)
     left = sum(not middle.contains(one).all() for one in trajectories_of(some))
     assert 0 < left < sum(astray), "one more draw mends some of them"
     wide = replace(middle, visited=(0, 1, 2, 3))
     np.testing.assert_array_equal(world.drawn(wide), free)
+
+
+def holding(exact: NDArray[np.float64], folder: Path) -> list[str]:
+    """Return the files, the ledger and the store among them, that hold exact weights of cells."""
+    told = [float(value) for value in exact if value % 1]
+    assert len(told) >= 2
+    secrets = [
+        form for value in told for form in (np.float64(value).tobytes(), repr(value)[:12].encode())
+    ]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [
+        path.name
+        for path in files
+        if any(secret in content for content in [path.read_bytes()] for secret in secrets)
+    ]
 
 
 def test_a_run_pays_for_its_support_and_keeps_to_it(
@@ -333,7 +428,15 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     assert plans[1] is not None
     assert plans[1].noise_multiplier > plans[0].noise_multiplier, "less is left for the rounds"
     store = walk_store(tmp_path / "datasets")
+    exact: list[NDArray[np.float64]] = []
+    monkeypatch.setattr(
+        module, "cell_totals", lambda *asked: exact.append(cell_totals(*asked)) or exact[0]
+    )
     result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    assert holding(exact[0], tmp_path) == []
+    np.save(tmp_path / "a.npy", exact[0])
+    (tmp_path / "b.json").write_text(json.dumps(exact[0].tolist()))
+    assert holding(exact[0], tmp_path) == ["a.npy", "b.json"]
     certificate = json.loads(result.directory.certificate.read_text())
     stages = {stage["name"]: stage for stage in certificate["stages"]}
     assert list(stages) == ["support", "fine-tune"]
@@ -347,13 +450,12 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     encoder = public_encoder(settings, store)
     made = fragment_synthesizer(settings, store, encoder)
     assert isinstance(made, StepSynthesizer)
+    transitions = made.fragments.transitions
     support, _ = find_support(
-        NoisySupport(**asked),
+        support_release(NoisySupport(**asked), transitions, made.bins, NULL),
         settings.data,
         replace(context, fingerprint=context.ledger.accounts()[0].fingerprint),
-        encoder=encoder,
-        bins=made.bins,
-        relation=NULL,
+        encoder=transitions,
         units=UNITS,
     )
     assert 0 < len(support.visited) < 6

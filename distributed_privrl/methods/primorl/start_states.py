@@ -28,6 +28,7 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.mechanisms import LaplaceRelease
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.first_releases import first_stage, release_first
 
 _FIXED_POINT = 2.0**26
 """Moments are summed as whole multiples of one over this: exactly, up to 10^8 units."""
@@ -258,20 +259,21 @@ def release_start_states(
         totals = release.totals(vectors)
         return [float(v) for v in mechanism.release(totals, context.noise_source())]
 
-    answer, entry = context.ledger.release_once(
-        nonce=f"{context.run_id}/starts",
-        dataset=data.sensitive,
-        fingerprint=context.fingerprint,
-        unit=data.unit,
+    answer = release_first(
+        "starts",
+        data,
+        context,
         relation=relation,
         epsilon=asked.epsilon,
-        delta=0.0,
-        event=mechanism.event.model_dump(),
+        event=mechanism.event,
+        query={
+            "offset": offset.tolist(),
+            "scale": scale.tolist(),
+            "clip_norm": release.clip_norm,
+        },
         draw=draw,
     )
     totals = np.array(answer, np.float64)
-    if totals.shape != (release.width * (release.width + 3) // 2,):
-        raise ConfigError(f"the ledger's answer for {entry.id} is not of {release.width} columns")
     mean, root = release.moments(totals, units.value)
     starts = GaussianStarts(
         mean=torch.from_numpy(mean * scale + offset).float(),
@@ -279,7 +281,7 @@ def release_start_states(
         low=torch.from_numpy(bounds.low[columns]).float(),
         high=torch.from_numpy(bounds.high[columns]).float(),
     )
-    return starts, _stage(data, mechanism, relation, units)
+    return starts, first_stage("starts", data, mechanism.event, relation=relation, units=units)
 
 
 def _first_observations(data: DataConfig, context: RunContext, width: int) -> NDArray[np.float64]:
@@ -294,19 +296,3 @@ def _first_observations(data: DataConfig, context: RunContext, width: int) -> ND
             counts[unit] = counts.get(unit, 0) + 1
     found = [sums[unit] / counts[unit] for unit in sums]
     return np.stack(found) if found else np.zeros((0, width))
-
-
-def _stage(
-    data: DataConfig, mechanism: LaplaceRelease, relation: Relation, units: UnitCount
-) -> Stage:
-    return Stage(
-        name="starts",
-        dataset=data.sensitive,
-        unit=data.unit,
-        relation=relation,
-        units=units.value,
-        units_source=units.source,
-        accountant="pure",
-        delta=0.0,
-        events=(mechanism.event,),
-    )

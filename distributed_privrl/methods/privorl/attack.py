@@ -64,6 +64,7 @@ class ModelAttack:
     """Losses of the model that the release was sampled from (the moving average).
 
     The draws of a setting are the same for every row, so that rows differ by themselves alone.
+    Parts of a row that public data alone taught are left out: they say nothing of membership.
 
     Args:
         synthesizer: of the run.

@@ -67,8 +67,20 @@ class Rows(PublicRows, Protocol):
         ...
 
 
-Bounded = Callable[[RunContext, Relation, UnitCount], tuple[ChunkDrawer, Stage]]
-"""From the context, the relation and the number of units to a drawer, and what it was charged."""
+class Bounded(Protocol):
+    """Finds, with noise and charged, what a drawer keeps to."""
+
+    def check_units(self, units: int) -> None:
+        """Refuse too few units, before anything is charged that their number does not need.
+
+        Raises:
+            ConfigError: what would be found is mostly noise.
+        """
+        ...
+
+    def find(self, context: RunContext, units: UnitCount) -> tuple[ChunkDrawer, Stage]:
+        """Return the drawer that keeps to it, and the certificate's stage."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +161,8 @@ def run_privorl(
     relation = Relation(config.privacy.relation)
     units, count_stage = count_units(config.data, context, relation=relation)
     plan = plan_rounds(config, units, curiosity_rate=parts.curiosity_rate)
+    if parts.bounded is not None:
+        parts.bounded.check_units(units.value)
     stages = [] if count_stage is None else [count_stage]
     if ranges is not None:
         bounds, bounds_stage = find_bounds(
@@ -157,7 +171,7 @@ def run_privorl(
         parts = parts_of(public_encoder(config, context.store, bounds))
         stages.append(bounds_stage)
     if parts.bounded is not None:
-        drawer, support_stage = parts.bounded(context, relation, units)
+        drawer, support_stage = parts.bounded.find(context, units)
         parts = replace(parts, drawer=drawer)
         stages.append(support_stage)
     entries = [f"{context.run_id}/{stage.name}" for stage in stages]

@@ -221,7 +221,8 @@ class StepDrawer:
         trajectories: of all chunks together.
         config: of the drawing.
         max_length: steps of a trajectory at most; one that is cut there is marked truncated.
-        support: trajectories with an observation outside it are drawn again; None: none is.
+        support: trajectories that begin a step outside it are drawn again; None: none is.
+        attempts: how often, before they are kept.
     """
 
     synthesizer: StepSynthesizer
@@ -229,6 +230,7 @@ class StepDrawer:
     config: StepRolloutConfig
     max_length: int
     support: Support | None = None
+    attempts: int = 0
 
     @property
     def count(self) -> int:
@@ -241,17 +243,16 @@ class StepDrawer:
         count = min(size, self.trajectories - index * size)
         generator = torch.Generator(device).manual_seed(streams.integer(f"chunk/{index}"))
         owners, steps = self._roll(network, count, generator)
-        support = self.support
-        attempts = 0 if support is None else support.attempts
-        while support is not None and attempts:
-            astray = np.unique(owners[~support.contains(steps)])
+        for _ in range(self.attempts):
+            if self.support is None:
+                break
+            astray = np.unique(owners[~self.support.contains(steps)])
             if not len(astray):
                 break
             again, fresh = self._roll(network, len(astray), generator)
             kept = ~np.isin(owners, astray)
             owners = np.concatenate([owners[kept], astray[again]])
             steps = np.concatenate([steps[kept], fresh])
-            attempts -= 1
         return torch.from_numpy(steps[np.argsort(owners, kind="stable")])
 
     def _roll(

@@ -7,7 +7,7 @@ sharp one; trajectories that leave those cells are drawn again, which is post-pr
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,7 @@ from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.rounds.bounding import weights_of_rows
 from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.first_releases import first_stage, release_first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +66,10 @@ class Support:
     Args:
         grid: of all cells.
         visited: those of them.
-        attempts: how often a trajectory that leaves them is drawn again.
     """
 
     grid: SupportGrid
     visited: tuple[int, ...]
-    attempts: int
 
     @cached_property
     def _mask(self) -> NDArray[np.bool_]:
@@ -171,40 +170,36 @@ def support_release(
 
 
 def find_support(
-    asked: NoisySupport,
+    release: SupportRelease,
     data: DataConfig,
     context: RunContext,
     *,
     encoder: TransitionEncoder,
-    bins: RowBins,
-    relation: Relation,
     units: UnitCount,
 ) -> tuple[Support, Stage]:
     """Return the cells that enough units visit, found with noise and charged.
 
     Args:
-        asked: at what cost, in which columns.
+        release: the histogram, at its cost and under the run's relation.
         data: the sensitive dataset and its unit.
         context: ledger, store and noise of the run.
         encoder: of a step; public facts, or bounds that were paid.
-        bins: of a step.
-        relation: of the run.
         units: how many there are.
 
     Returns:
         The support and the certificate's stage.
 
     Raises:
-        ConfigError: as `support_release`, or the units are too few.
+        ConfigError: the units are too few.
         BudgetError: the release does not fit into the budget.
+        UnsafeError: the run has found a support in another grid.
 
-    Privacy: unit ``data.unit``, relation as given. A unit's rows weigh alike and 1 together; rows
-    that the encoder cannot take are left out, silently. Sensitivity: that of `SupportRelease`.
-    Event: ``laplace``, charged under the nonce ``<run>/support``, so that a resume draws no second
-    time. Exact weights stay in this process and are written nowhere; what is drawn within the
-    support is post-processing.
+    Privacy: unit ``data.unit``, relation that of ``release``. A unit's rows weigh alike and 1
+    together; rows that the encoder cannot take are left out, silently. Sensitivity: that of
+    `SupportRelease`. Event: ``laplace``, charged under the nonce ``<run>/support``, so that a
+    resume draws no second time. Exact weights stay in this process and are written nowhere; what
+    is drawn within the support is post-processing.
     """
-    release = support_release(asked, encoder, bins, relation)
     release.check_units(units.value)
     mechanism = release.mechanism(data.unit)
 
@@ -212,36 +207,19 @@ def find_support(
         totals = cell_totals(release.grid, data, context, encoder)
         return [float(v) for v in mechanism.release(totals, context.noise_source())]
 
-    answer, entry = context.ledger.release_once(
-        nonce=f"{context.run_id}/support",
-        dataset=data.sensitive,
-        fingerprint=context.fingerprint,
-        unit=data.unit,
-        relation=relation,
-        epsilon=asked.epsilon,
-        delta=0.0,
-        event=mechanism.event.model_dump(),
+    answer = release_first(
+        "support",
+        data,
+        context,
+        relation=release.relation,
+        epsilon=release.epsilon,
+        event=mechanism.event,
+        query=asdict(release.grid),
         draw=draw,
     )
-    totals = np.array(answer, np.float64)
-    if totals.shape != (release.grid.size,):
-        raise ConfigError(f"the ledger's answer for {entry.id} is not of {release.grid.size} cells")
-    support = Support(
-        grid=release.grid,
-        visited=tuple(np.flatnonzero(totals >= release.threshold).tolist()),
-        attempts=asked.attempts,
-    )
-    stage = Stage(
-        name="support",
-        dataset=data.sensitive,
-        unit=data.unit,
-        relation=relation,
-        units=units.value,
-        units_source=units.source,
-        accountant="pure",
-        delta=0.0,
-        events=(mechanism.event,),
-    )
+    visited = np.flatnonzero(np.array(answer, np.float64) >= release.threshold)
+    support = Support(grid=release.grid, visited=tuple(visited.tolist()))
+    stage = first_stage("support", data, mechanism.event, relation=release.relation, units=units)
     return support, stage
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import FragmentEncoder
@@ -22,7 +23,7 @@ from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Traject
 from distributed_privrl.methods.privorl.binning import public_bins
 from distributed_privrl.methods.privorl.config import END
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.run import Bounded, Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
 from distributed_privrl.methods.privorl.sampling import read_chunks
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
@@ -30,7 +31,7 @@ from distributed_privrl.methods.privorl.stitching import (
     TrajectoryDrawer,
     decode_trajectories,
 )
-from distributed_privrl.methods.privorl.support import find_support, support_release
+from distributed_privrl.methods.privorl.support import SupportRelease, find_support, support_release
 from distributed_privrl.methods.privorl.trajectory_config import (
     StepModelConfig,
     StepRolloutConfig,
@@ -195,37 +196,54 @@ def _parts(
         ),
         all_rows=config.training.all_fragments,
         curiosity_rate=config.training.curiosity_rate,
-        bounded=_bounded(config, synthesizer, drawer),
+        bounded=_bounded(config, drawer),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsWithin:
+    """Finds the support that trajectories keep to; see `run.Bounded`.
+
+    Args:
+        release: the histogram that is asked for.
+        data: the sensitive dataset and its unit.
+        drawer: of the trajectories.
+        attempts: how often one that leaves the support is drawn again.
+    """
+
+    release: SupportRelease
+    data: DataConfig
+    drawer: StepDrawer
+    attempts: int
+
+    def check_units(self, units: int) -> None:
+        """Refuse more cells than the units could fill; see `SupportRelease.check_units`."""
+        self.release.check_units(units)
+
+    def find(self, context: RunContext, units: UnitCount) -> tuple[StepDrawer, Stage]:
+        """Return the drawer that keeps to the support, and the certificate's stage."""
+        transitions = self.drawer.synthesizer.fragments.transitions
+        support, stage = find_support(
+            self.release, self.data, context, encoder=transitions, units=units
+        )
+        return replace(self.drawer, support=support, attempts=self.attempts), stage
 
 
 def _bounded(
-    config: TrajectoriesConfig,
-    synthesizer: FragmentSynthesizer | StepSynthesizer,
-    drawer: TrajectoryDrawer | StepDrawer,
-) -> Bounded | None:
-    """Return what finds the support that the drawer keeps to, if one is asked for."""
+    config: TrajectoriesConfig, drawer: TrajectoryDrawer | StepDrawer
+) -> StepsWithin | None:
+    """Return what finds the support that the drawer keeps to, if one is asked for.
+
+    Raises:
+        ConfigError: a column is no number of an observation.
+    """
     if not isinstance(drawer, StepDrawer) or drawer.config.support is None:
         return None
-    assert isinstance(synthesizer, StepSynthesizer)
-    asked, steps, data = drawer.config.support, synthesizer, config.data
-    # What can be refused is refused now, before anything is drawn.
-    release = support_release(
-        asked, steps.fragments.transitions, steps.bins, Relation(config.privacy.relation)
+    asked, steps = drawer.config.support, drawer.synthesizer
+    relation = Relation(config.privacy.relation)
+    return StepsWithin(
+        release=support_release(asked, steps.fragments.transitions, steps.bins, relation),
+        data=config.data,
+        drawer=drawer,
+        attempts=asked.attempts,
     )
-    if isinstance(data.units, int):
-        release.check_units(data.units)
-
-    def find(context: RunContext, relation: Relation, units: UnitCount) -> tuple[StepDrawer, Stage]:
-        support, stage = find_support(
-            asked,
-            data,
-            context,
-            encoder=steps.fragments.transitions,
-            bins=steps.bins,
-            relation=relation,
-            units=units,
-        )
-        return replace(drawer, support=support), stage
-
-    return find

@@ -138,7 +138,7 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
         return as_entry(row), False
     check_pools(connection, account, request)  # first: no larger budget would help
     _check_affordable(account, request)
-    _check_delta_sum(account, request)
+    check_delta_sum(account, delta=request.delta, units=request.units)
     connection.execute(
         insert(ENTRIES).values(
             **columns,
@@ -241,13 +241,21 @@ def _check_affordable(account: Account, request: Charge) -> None:
     )
 
 
-def _check_delta_sum(account: Account, request: Charge) -> None:
-    """Refuse a charge with which the account's deltas would allow to publish one unit whole."""
-    delta = account.spent_delta + request.delta
-    if request.units is not None and delta >= (1 - ROUNDING) / request.units:
+def check_delta_sum(account: Account, *, delta: float, units: int | None) -> None:
+    """Refuse a charge with which the account's deltas would allow to publish one unit whole.
+
+    Args:
+        account: what is spent.
+        delta: of the charge.
+        units: how many there are; None is left to another charge.
+
+    Raises:
+        BudgetError: they would add up to 1/units.
+    """
+    if units is not None and account.spent_delta + delta >= (1 - ROUNDING) / units:
         raise BudgetError(
             f"{account.dataset} has spent delta {account.spent_delta:.6g}, with this"
-            f" {request.delta:.6g} it is not below 1/units = {1 / request.units:.6g}: choose a"
+            f" {delta:.6g} it is not below 1/units = {1 / units:.6g}: choose a"
             " smaller delta"
         )
 
