@@ -130,10 +130,11 @@ def _rare(found: NDArray[np.uint64], public: NDArray[np.uint64]) -> NDArray[np.u
     # A row's next observation is the following row's observation: twice is still rare.
     values, counts = np.unique(found, return_counts=True)
     rare = np.setdiff1d(values[counts <= 2], public)
-    # Two numbers that many rows hold (bounds, levels) tell of none, however rarely they meet.
+    # A number that many rows hold (a bound, a level) tells of none, and leaves of its pair 24 bits
+    # of the other one, which one run of PrivORL-j in ten meets by chance.
     numbers, often = np.unique(np.concatenate(_halves(found)), return_counts=True)
     common = [np.isin(half, numbers[often > COMMON]) for half in _halves(rare)]
-    return rare[~(common[0] & common[1])]
+    return rare[~(common[0] | common[1])]
 
 
 def _halves(pairs: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
