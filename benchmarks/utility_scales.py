@@ -57,11 +57,18 @@ VARIANTS_J: Mapping[str, Mapping[str, Any]] = {
     "privorl_n": {"method": "privorl_n"},
     "pre-training only": {"training": {"rounds": 1}},
     **{
-        f"horizon {horizon}": {"method": "privorl_j", "model": {"horizon": horizon}}
+        f"horizon {horizon}": {
+            "method": "privorl_j",
+            "model": {"horizon": horizon},
+            "training": {"pretraining": {"steps": 3000, "batch_size": 1024 // horizon}},
+        }
         for horizon in HORIZONS
     },
 }
-"""Other rows of the trajectories' table; with another method its own overrides apply."""
+"""Other rows of the trajectories' table; with another method its own overrides apply.
+
+Horizons see as many public steps as each other.
+"""
 
 
 _FAST_IQL = {
