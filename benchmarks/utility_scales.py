@@ -43,6 +43,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "rdp": {"privacy": {"accountant": "rdp"}},
     "no frequencies": {"model": {"column_frequencies": 0}},
     "no floor": {"training": {"sampling": {"floor": 0.0}}},
+    "public physics": {"model": {"public_parts": ["next_observation"]}},
     "bins 32": {"model": {"bins": 32}},
     "hidden 64": {"model": {"hidden": [64, 64]}},
 }
@@ -240,8 +241,13 @@ CPU_J = replace(
             "training": _J_TRAINING_CPU,
         },
         "privorl_j_unet": {
-            "model": {"width": 32, "depth": 3, "horizon": 32},
-            "training": _J_TRAINING_CPU,
+            "model": {"width": 32, "depth": 3, "horizon": 32, "column_frequencies": 4},
+            "training": {
+                **_J_TRAINING_CPU,
+                "expected_batch_size": 4096,
+                "all_fragments": False,
+                "optimiser": {"learning_rate": 3e-3, "schedule": "cosine", "ema_decay": 0.95},
+            },
         },
         # A transition is one of 3.84 million.
         "privorl_ar": {**_AR_CPU, "privacy": {"delta": 2e-8}},
