@@ -207,6 +207,7 @@ def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
         "pretraining": {
             "steps": 700,
             "batch_size": 64,
+            "curiosity_rate": 0.0,
             "optimiser": {"learning_rate": 1e-2, "ema_decay": 0.9},
         },
     }
