@@ -26,6 +26,11 @@ class Relation(StrEnum):
     REPLACE_ONE = "replace_one"
     POLICY_LEVEL = "policy_level"
 
+    @property
+    def contributions(self) -> int:
+        """By how many units' contributions a sum over neighbours differs: 2 under replace_one."""
+        return 2 if self is Relation.REPLACE_ONE else 1
+
 
 def covers(account_unit: str, run_unit: str, relation: Relation) -> bool:
     """Say whether a run that protects ``run_unit`` may be charged to an ``account_unit`` account.

@@ -167,7 +167,9 @@ def test_a_unit_weighs_one_whatever_it_holds(tmp_path: Path) -> None:
     ("relation", "sensitivity"), [(NULL, 1.0), (Relation.ADD_OR_REMOVE, 1.0), (REPLACE_ONE, 2.0)]
 )
 def test_noise_is_of_the_sensitivity_over_epsilon(relation: Relation, sensitivity: float) -> None:
-    asked = SupportRelease(grid=GRID, epsilon=0.5, relation=relation)
+    asked = SupportRelease(
+        grid=GRID, asked=ASKED.model_copy(update={"epsilon": 0.5}), relation=relation
+    )
     mechanism = asked.mechanism("trajectory")
     noise = [mechanism.release(np.zeros(4), SeededNoise(key)) for key in range(4000)]
     assert asked.sensitivity == mechanism.sensitivity == sensitivity
@@ -177,7 +179,8 @@ def test_noise_is_of_the_sensitivity_over_epsilon(relation: Relation, sensitivit
 
 def test_of_cells_that_nobody_visits_about_one_counts_as_visited() -> None:
     grid = SupportGrid(columns=(0, 1), low=(0.0, 0.0), high=(1.0, 1.0), cells=20)
-    asked = SupportRelease(grid=grid, epsilon=0.1, relation=NULL)
+    wanted = NoisySupport(epsilon=0.1, columns=(0, 1), cells=20)
+    asked = SupportRelease(grid=grid, asked=wanted, relation=NULL)
     noise = [asked.mechanism("u").release(np.zeros(400), SeededNoise(key)) for key in range(200)]
     assert np.sum(np.array(noise) >= asked.threshold) / 200 == pytest.approx(1.0, abs=0.3)
 
@@ -358,8 +361,6 @@ def test_columns_that_are_none_and_too_few_units_are_refused_before_anything_is_
     asked: NoisySupport, units: int, message: str, tmp_path: Path
 ) -> None:
     world = Walks(tmp_path)
-    with pytest.raises(ConfigError, match=message):
-        world.find(asked, UnitCount(value=units, source="declared"))
     values = config_values()
     sampling = {"support": asked.model_dump()}
     settings = ar_config(
@@ -370,6 +371,32 @@ def test_columns_that_are_none_and_too_few_units_are_refused_before_anything_is_
     with pytest.raises(ConfigError, match=message):
         METHODS["privorl_ar_j"]().run(settings, world.context())
     assert world.ledger.entries() == []
+
+
+@pytest.mark.parametrize(("relation", "needed"), [("replace_with_null", 58), ("add_or_remove", 58)])
+def test_a_plan_refuses_more_cells_than_the_units_can_fill(relation: str, needed: int) -> None:
+    """Of 36 cells, ln(18) / epsilon units each."""
+    sampling = {"support": {"epsilon": 1.8, "columns": [0, 1], "cells": 6}}
+    values = config_values()
+    for units in (needed - 1, needed):
+        settings = ar_config(
+            training=values["training"] | {"sampling": sampling, "expected_batch_size": 4},
+            data=values["data"] | {"units": units},
+            privacy={"epsilon": 8.0, "delta": 1e-8, "relation": relation},
+        )
+        if units < needed:
+            with pytest.raises(ConfigError, match=rf"support: 36 cells.*{needed} units are needed"):
+                plan_rounds(settings)
+        else:
+            assert plan_rounds(settings).units.value == needed
+
+
+def test_a_replaced_unit_needs_twice_the_units() -> None:
+    asked = NoisySupport(epsilon=0.5, columns=(0,), cells=10)
+    for relation, needed in ((NULL, 33), (REPLACE_ONE, 65)):
+        asked.check_units(needed, relation)
+        with pytest.raises(ConfigError, match=f"{needed} units are needed"):
+            asked.check_units(needed - 1, relation)
 
 
 def trajectories_of(steps: NDArray[np.float32]) -> list[NDArray[np.float32]]:

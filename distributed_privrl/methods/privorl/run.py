@@ -70,14 +70,6 @@ class Rows(PublicRows, Protocol):
 class Bounded(Protocol):
     """Finds, with noise and charged, what a drawer keeps to."""
 
-    def check_units(self, units: int) -> None:
-        """Refuse too few units, before anything is charged that their number does not need.
-
-        Raises:
-            ConfigError: what would be found is mostly noise.
-        """
-        ...
-
     def find(self, context: RunContext, units: UnitCount) -> tuple[ChunkDrawer, Stage]:
         """Return the drawer that keeps to it, and the certificate's stage."""
         ...
@@ -117,15 +109,18 @@ def plan_rounds(
         curiosity_rate: see `Parts`.
 
     Raises:
-        ConfigError: settings do not fit together, or the number of units is not declared.
+        ConfigError: settings do not fit together, or the number of units is not declared or too
+            small for what is found before the rounds.
         UnsafeError: delta is not below 1/units.
     """
     check_config(config)
+    units = declared_units(config.data) if units is None else units
+    config.check_units(units.value)
     return make_plan(
         config.privacy,
         config.training,
         unit=config.data.unit,
-        units=declared_units(config.data) if units is None else units,
+        units=units,
         spent=_charged_before(config),
         curiosity_rate=curiosity_rate,
     )
@@ -161,8 +156,6 @@ def run_privorl(
     relation = Relation(config.privacy.relation)
     units, count_stage = count_units(config.data, context, relation=relation)
     plan = plan_rounds(config, units, curiosity_rate=parts.curiosity_rate)
-    if parts.bounded is not None:
-        parts.bounded.check_units(units.value)
     stages = [] if count_stage is None else [count_stage]
     if ranges is not None:
         bounds, bounds_stage = find_bounds(

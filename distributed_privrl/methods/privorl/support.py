@@ -5,7 +5,6 @@ goes on from there. Which cells enough units visit is a histogram, of which litt
 sharp one; trajectories that leave those cells are drawn again, which is post-processing.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -91,7 +90,7 @@ class SupportRelease:
 
     Args:
         grid: its cells.
-        epsilon: what it costs.
+        asked: what it costs, and which cells count.
         relation: of the run.
 
     Privacy:
@@ -100,21 +99,18 @@ class SupportRelease:
     """
 
     grid: SupportGrid
-    epsilon: float
+    asked: NoisySupport
     relation: Relation
 
     @property
     def sensitivity(self) -> float:
         """How far one unit moves `totals`, in L1."""
-        return 2.0 if self.relation is Relation.REPLACE_ONE else 1.0
+        return float(self.relation.contributions)
 
     @property
     def threshold(self) -> float:
-        """Noisy weight from which a cell counts as visited.
-
-        Of all cells, if none were visited, about one would count as such.
-        """
-        return self.sensitivity / self.epsilon * math.log(max(2.0, self.grid.size / 2))
+        """Noisy weight from which a cell counts as visited; see `NoisySupport.threshold`."""
+        return self.asked.threshold(self.sensitivity)
 
     def mechanism(self, unit: str) -> LaplaceRelease:
         """Return the release of `totals` with the least noise.
@@ -122,21 +118,10 @@ class SupportRelease:
         Args:
             unit: what one person contributes.
         """
-        budget = PrivacyBudget(epsilon=self.epsilon, delta=0.0, unit=unit, relation=self.relation)
+        budget = PrivacyBudget(
+            epsilon=self.asked.epsilon, delta=0.0, unit=unit, relation=self.relation
+        )
         return calibrate_laplace(budget=budget, sensitivity=self.sensitivity)
-
-    def check_units(self, units: int) -> None:
-        """Refuse cells that the units, evenly spread over all of them, could not fill.
-
-        Raises:
-            ConfigError: there are too many.
-        """
-        needed = math.ceil(self.threshold * self.grid.size)
-        if units < needed:
-            raise ConfigError(
-                f"{self.grid.size} cells of {units} units would be mostly noise, {needed} units are"
-                " needed: raise training.sampling.support.epsilon, or take fewer cells or columns"
-            )
 
 
 def support_release(
@@ -166,7 +151,7 @@ def support_release(
         high=tuple(numbers[column][-1] for column in columns),
         cells=asked.cells,
     )
-    return SupportRelease(grid=grid, epsilon=asked.epsilon, relation=relation)
+    return SupportRelease(grid=grid, asked=asked, relation=relation)
 
 
 def find_support(
@@ -190,7 +175,6 @@ def find_support(
         The support and the certificate's stage.
 
     Raises:
-        ConfigError: the units are too few.
         BudgetError: the release does not fit into the budget.
         UnsafeError: the run has found a support in another grid.
 
@@ -200,7 +184,6 @@ def find_support(
     resume draws no second time. Exact weights stay in this process and are written nowhere; what
     is drawn within the support is post-processing.
     """
-    release.check_units(units.value)
     mechanism = release.mechanism(data.unit)
 
     def draw() -> list[float]:
@@ -212,7 +195,7 @@ def find_support(
         data,
         context,
         relation=release.relation,
-        epsilon=release.epsilon,
+        epsilon=release.asked.epsilon,
         event=mechanism.event,
         query=asdict(release.grid),
         draw=draw,

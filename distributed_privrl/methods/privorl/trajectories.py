@@ -216,10 +216,6 @@ class StepsWithin:
     drawer: StepDrawer
     attempts: int
 
-    def check_units(self, units: int) -> None:
-        """Refuse more cells than the units could fill; see `SupportRelease.check_units`."""
-        self.release.check_units(units)
-
     def find(self, context: RunContext, units: UnitCount) -> tuple[StepDrawer, Stage]:
         """Return the drawer that keeps to the support, and the certificate's stage."""
         transitions = self.drawer.synthesizer.fragments.transitions

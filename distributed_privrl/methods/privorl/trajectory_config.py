@@ -1,5 +1,6 @@
 """Configuration of PrivORL-j and PrivORL-j-U."""
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from distributed_privrl.core.config import (
     PositiveInt,
     StrictModel,
 )
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import TRAJECTORY
 from distributed_privrl.methods.privorl.config import (
     AutoregressiveConfig,
@@ -20,6 +22,7 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlTraining,
 )
 from distributed_privrl.models.ddpm import DDPM
+from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 
@@ -161,6 +164,34 @@ class NoisySupport(StrictModel):
         default=20, description="times that a trajectory is drawn again before it is kept"
     )
 
+    def threshold(self, sensitivity: float) -> float:
+        """Return the noisy weight from which a cell counts as visited.
+
+        Of all cells, if none were visited, about one would count as such.
+
+        Args:
+            sensitivity: how far one unit moves the histogram, in L1.
+        """
+        return sensitivity / self.epsilon * math.log(max(2.0, self._size / 2))
+
+    def check_units(self, units: int, relation: Relation) -> None:
+        """Refuse cells that the units, evenly spread over all of them, could not fill.
+
+        Raises:
+            ConfigError: there are too many.
+        """
+        needed = math.ceil(self.threshold(relation.contributions) * self._size)
+        if units < needed:
+            raise ConfigError(
+                f"training.sampling.support: {self._size} cells of {units} units would be mostly"
+                f" noise, {needed} units are needed: raise its epsilon, or take fewer cells or"
+                " columns"
+            )
+
+    @property
+    def _size(self) -> int:
+        return int(self.cells ** len(self.columns))
+
 
 class StepRolloutConfig(RolloutConfig):
     """The same for the autoregressive model."""
@@ -248,3 +279,9 @@ class PrivorlArJConfig(TrajectoriesConfig):
         """Epsilon of the support, where it is to be found."""
         asked = self.training.sampling.support
         return {} if asked is None else {"support": asked.epsilon}
+
+    def check_units(self, units: int) -> None:
+        """Refuse a support of more cells than the units could fill."""
+        asked = self.training.sampling.support
+        if asked is not None:
+            asked.check_units(units, Relation(self.privacy.relation))

@@ -113,7 +113,7 @@ def tabular_sensitivities(
     cell = mass if visits == "every" else min(mass, max_trajectories_per_unit)
     full, rest = divmod(mass, cell)
     squared = full * cell**2 + rest**2
-    moved = (2 if relation is Relation.REPLACE_ONE else 1) * (3 if estimate_reward else 2)
+    moved = relation.contributions * (3 if estimate_reward else 2)
     return TabularSensitivities(
         l1=float(moved * mass), l2=math.sqrt(moved * squared), releases=1 if pooled else horizon
     )
