@@ -114,17 +114,20 @@ def test_rows_of_41_numbers_have_a_table_of_their_own(
     assert 2 * rows.observations.shape[1] + rows.actions.shape[1] + 1 == 41
 
 
-def test_horizons_are_rows_of_their_own_at_the_epsilon_that_is_asked_for() -> None:
+def test_horizons_are_rows_of_their_own_at_the_epsilons_that_are_asked_for() -> None:
     asked = {"mazes": ["eval-umaze"], "epsilons": [], "ablations": [], "no_real": True}
-    options = argparse.Namespace(horizons=[8, 64], ablation_epsilon="none", **asked)
+    options = argparse.Namespace(horizons=[8, 64], ablation_epsilons=["none", "1"], **asked)
     cells = list(utility_table.cells_of(options, J))
     assert [cell.name for cell in cells] == [
         "eval-umaze-horizon_8-none",
+        "eval-umaze-horizon_8-1",
         "eval-umaze-horizon_64-none",
+        "eval-umaze-horizon_64-1",
     ]
     assert cells[0].public == ("eval-medium", "eval-large")
-    config = run_config(cells[1], J, J.scales["cpu"], keep=Path("kept"))
+    config = run_config(cells[2], J, J.scales["cpu"], keep=Path("kept"))
     assert (config["model"]["horizon"], config["privacy"]["epsilon"]) == (64, None)
+    assert config["training"]["pretraining"]["batch_size"] * 64 == 1024
 
 
 def test_states_in_walls_are_counted_by_the_public_map() -> None:
