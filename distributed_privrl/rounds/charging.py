@@ -38,7 +38,7 @@ def declared_units(data: DataConfig) -> UnitCount:
     if data.units is None:
         raise ConfigError(
             "data.units is not declared: the number of units is private unless it is public;"
-            " give it, or {epsilon: 0.01} to count it with noise"
+            " give it, or {epsilon: 0.1} to count it with noise"
         )
     return UnitCount(value=data.units, source="declared")
 

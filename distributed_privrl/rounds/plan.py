@@ -240,9 +240,9 @@ def left_for_rounds(epsilon: float, spent: float) -> float:
     """
     if epsilon <= spent:
         raise ConfigError(
-            f"privacy.epsilon={epsilon:g} is used up by data.units.epsilon and"
-            f" data.bounds.epsilon, or by another release before the rounds, such as a support's"
-            f" ({spent:g} together): raise it or lower them"
+            f"privacy.epsilon={epsilon:g} is used up by what is released before the rounds"
+            f" ({spent:g} together: a count's data.units.epsilon, data.bounds.epsilon, a support's"
+            " epsilon, where they are set): raise it or lower them"
         )
     return epsilon - spent
 

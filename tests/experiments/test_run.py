@@ -283,7 +283,7 @@ def test_bounds_can_be_found_with_noise_and_are_charged(world: World, units: Any
         (
             {"bounds": {"epsilon": 6.0}},
             ConfigError,
-            "used up by data.units.epsilon and data.bounds",
+            "used up by what is released before the rounds",
         ),
         ({"budget": 4.0}, BudgetError, "needs 5 and"),
         ({"bounds": {"search": "absent.yaml"}}, ConfigError, "absent.yaml"),

@@ -353,7 +353,7 @@ def test_too_small_a_budget_is_refused_before_rows_are_read(
 @pytest.mark.parametrize(
     ("asked", "units", "message"),
     [
-        (NoisySupport(epsilon=2.0, columns=(0, 2)), 10**6, "no number 2"),
+        (NoisySupport(epsilon=2.0, columns=(0, 2)), 10**6, "no number 2; their numbers are 0, 1"),
         (NoisySupport(epsilon=0.1, columns=(0, 1)), 200, "units are needed"),
     ],
 )
@@ -395,8 +395,13 @@ def test_a_replaced_unit_needs_twice_the_units() -> None:
     asked = NoisySupport(epsilon=0.5, columns=(0,), cells=10)
     for relation, needed in ((NULL, 33), (REPLACE_ONE, 65)):
         asked.check_units(needed, relation)
-        with pytest.raises(ConfigError, match=f"{needed} units are needed"):
+        with pytest.raises(ConfigError, match=rf"{needed} units are needed.*\(9 fit\)"):
             asked.check_units(needed - 1, relation)
+
+
+def test_a_column_counts_once() -> None:
+    with pytest.raises(ValueError, match="columns must differ"):
+        NoisySupport(epsilon=0.5, columns=(1, 0, 1))
 
 
 def trajectories_of(steps: NDArray[np.float32]) -> list[NDArray[np.float32]]:

@@ -143,7 +143,9 @@ def support_release(
     if missing:
         raise ConfigError(
             f"training.sampling.support.columns={list(asked.columns)}: observations have no number"
-            f" {', '.join(map(str, missing))}"
+            f" {', '.join(map(str, missing))}; their numbers are"
+            f" {', '.join(str(column - block.start) for column in sorted(numbers))}, by their place"
+            " in an observation"
         )
     grid = SupportGrid(
         columns=columns,

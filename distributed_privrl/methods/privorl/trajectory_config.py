@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from distributed_privrl.core.config import (
     OutputConfig,
@@ -155,7 +155,9 @@ class NoisySupport(StrictModel):
 
     epsilon: PositiveFloat = Field(description="epsilon spent on finding the visited cells")
     columns: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        min_length=1, max_length=3, description="numbers of an observation, by their place in it"
+        min_length=1,
+        max_length=3,
+        description="numbers of an observation, by their place in it from 0 (not by name)",
     )
     cells: Annotated[int, Field(ge=2, le=256)] = Field(
         default=24, description="cells of each column, of equal width over its public range"
@@ -180,13 +182,33 @@ class NoisySupport(StrictModel):
         Raises:
             ConfigError: there are too many.
         """
-        needed = math.ceil(self.threshold(relation.contributions) * self._size)
+        needed = self._needed(relation)
         if units < needed:
             raise ConfigError(
                 f"training.sampling.support: {self._size} cells of {units} units would be mostly"
-                f" noise, {needed} units are needed: raise its epsilon, or take fewer cells or"
-                " columns"
+                f" noise, {needed} units are needed: raise its epsilon or take fewer columns, or"
+                f" cells ({self._fitting(units, relation)} fit); a count that was paid for may be"
+                " given as data.units"
             )
+
+    def _fitting(self, units: int, relation: Relation) -> int:
+        """Return how many cells a column may have."""
+        fit = [
+            cells
+            for cells in range(2, self.cells)
+            if self.model_copy(update={"cells": cells})._needed(relation) <= units
+        ]
+        return max(fit, default=0)
+
+    def _needed(self, relation: Relation) -> int:
+        return math.ceil(self.threshold(relation.contributions) * self._size)
+
+    @field_validator("columns")
+    @classmethod
+    def _differ(cls, columns: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(columns)) < len(columns):
+            raise ValueError("columns must differ")
+        return columns
 
     @property
     def _size(self) -> int:
