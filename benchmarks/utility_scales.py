@@ -61,14 +61,14 @@ VARIANTS_J: Mapping[str, Mapping[str, Any]] = {
         f"horizon {horizon}": {
             "method": "privorl_j",
             "model": {"horizon": horizon},
-            "training": {"pretraining": {"steps": 3000, "batch_size": 1024 // horizon}},
+            "training": {"pretraining": {"batch_size": 1024 // horizon}},
         }
         for horizon in HORIZONS
     },
 }
 """Other rows of the trajectories' table; with another method its own overrides apply.
 
-Horizons see as many public steps as each other.
+Horizons see as many steps in a public batch as each other.
 """
 
 
@@ -238,7 +238,10 @@ CPU_J = replace(
         "privorl_ar_j": _AR_J_CPU,
         "privorl_j": {
             "model": {"width": 64, "depth": 2, "horizon": 16},
-            "training": _J_TRAINING_CPU,
+            "training": {
+                **_J_TRAINING_CPU,
+                "pretraining": {**_J_TRAINING_CPU["pretraining"], "steps": 3000},
+            },
         },
         "privorl_j_unet": {
             "model": {"width": 32, "depth": 3, "horizon": 32, "column_frequencies": 4},

@@ -7,10 +7,10 @@ from types import MappingProxyType
 import numpy as np
 
 from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import charged_rounds
-from distributed_privrl.privacy.ledger.budgets import budget_line, check_delta_sum
+from distributed_privrl.privacy.ledger.budgets import check_affordable, check_delta_sum
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.mechanisms import noisy_count
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
@@ -21,7 +21,6 @@ from distributed_privrl.rounds.plan import Plan
 _COUNT_FAILURE = 1e-3
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _SETTLE_ATTEMPTS = 3
-_SLACK = 1e-9
 
 
 def declared_units(data: DataConfig) -> UnitCount:
@@ -78,19 +77,12 @@ def check_budget(
         relation=relation,
         cost=(asked, privacy.delta),
     )
+    check_affordable(account, epsilon=asked, delta=privacy.delta)
     check_delta_sum(
         account,
         delta=privacy.delta,
         units=None if isinstance(data.units, NoisyCount) else data.units,
     )
-    left = (account.remaining_epsilon, account.remaining_delta)
-    if left[0] < asked * (1 - _SLACK) or left[1] < privacy.delta * (1 - _SLACK):
-        needed = (account.spent_epsilon + asked, account.spent_delta + privacy.delta)
-        raise BudgetError(
-            f"{data.sensitive} has {account.left} left, this run needs {asked:.6g} and"
-            f" {privacy.delta:.6g}: ask for less, or raise the budget with"
-            f" `{budget_line(account.dataset, account.unit, relation, needed)}`"
-        )
 
 
 def count_units(

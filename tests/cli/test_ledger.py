@@ -67,6 +67,9 @@ def test_a_budget_can_be_raised_in_another_ledger(finished, tmp_path):
         finished.workplace.privrl("ledger", "show", "--json", "--ledger", url).stdout
     )
     assert [account["epsilon"] for account in shown["accounts"]] == [4]
+    lowered = finished.workplace.privrl(*line, "--epsilon", 3, "--ledger", url)
+    assert lowered.exit_code == 0
+    assert "goes down from epsilon 4 and delta 1e-06 to 3" in lowered.stderr
 
 
 def test_every_relation_can_be_given():

@@ -303,6 +303,14 @@ def test_bounds_that_cannot_be_paid_or_searched_leave_nothing(
     assert world.ledger.entries() == []
 
 
+def test_a_budget_that_is_asked_for_lowers_no_limit(world: World) -> None:
+    """Before anything is found with noise, as when the rounds are charged."""
+    world.budget(epsilon=4.0, delta=2.5e-4)
+    for settings in (noisy_bounds(world.folder), {"privacy__epsilon": 5.0}):
+        with pytest.raises(BudgetError, match=r"raise .* --epsilon 5 --delta 0\.00025 --unit"):
+            world.run(**settings)
+
+
 def test_trajectories_as_units(world: World) -> None:
     world.budget(epsilon=30.0, delta=1e-3, unit="trajectory")
     result = world.run(

@@ -1,6 +1,7 @@
 """Accounts inside a transaction: finding, locking, and refusing before anything is charged."""
 
 import math
+import warnings
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context, Decimal
 
@@ -137,7 +138,7 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
             )
         return as_entry(row), False
     check_pools(connection, account, request)  # first: no larger budget would help
-    _check_affordable(account, request)
+    check_affordable(account, epsilon=request.epsilon, delta=request.delta)
     check_delta_sum(account, delta=request.delta, units=request.units)
     connection.execute(
         insert(ENTRIES).values(
@@ -161,6 +162,9 @@ def check_change(account: Account, budget: PrivacyBudget) -> None:
     Raises:
         BudgetError: less than what is spent.
         UnsafeError: another unit or relation, and something was charged under the old one.
+
+    Warns:
+        UserWarning: a limit goes down.
     """
     charged = account.spent_epsilon > 0 or account.spent_delta > 0
     if charged and (account.unit, account.relation) != (budget.unit, budget.relation):
@@ -175,6 +179,12 @@ def check_change(account: Account, budget: PrivacyBudget) -> None:
         raise BudgetError(
             f"{account.dataset} has spent epsilon {account.spent_epsilon:.6g} and delta"
             f" {account.spent_delta:.6g}: its budget cannot go below that"
+        )
+    if budget.epsilon < account.epsilon or budget.delta < account.delta:
+        warnings.warn(
+            f"the budget of {account.dataset} goes down from epsilon {account.epsilon:.6g} and"
+            f" delta {account.delta:.6g} to {budget.epsilon:.6g} and {budget.delta:.6g}",
+            stacklevel=3,
         )
 
 
@@ -228,15 +238,24 @@ def stored_entry(connection: Connection, entry_id: str) -> RowMapping:
     return row
 
 
-def _check_affordable(account: Account, request: Charge) -> None:
-    epsilon = account.spent_epsilon + request.epsilon
-    delta = account.spent_delta + request.delta
-    if _within(epsilon, account.epsilon) and _within(delta, account.delta):
+def check_affordable(account: Account, *, epsilon: float, delta: float) -> None:
+    """Refuse a charge for which not enough of the budget is left.
+
+    Args:
+        account: what it may spend, and has spent.
+        epsilon: of the charge.
+        delta: of the charge.
+
+    Raises:
+        BudgetError: it does not fit; the line that it says lowers neither limit.
+    """
+    total = account.spent_epsilon + epsilon, account.spent_delta + delta
+    if _within(total[0], account.epsilon) and _within(total[1], account.delta):
         return
-    needed = max(epsilon, account.epsilon), max(delta, account.delta)
+    needed = max(total[0], account.epsilon), max(total[1], account.delta)
     raise BudgetError(
-        f"{account.dataset} has {account.left} left, this needs {request.epsilon:.6g} and"
-        f" {request.delta:.6g}: ask for less, or raise the budget with"
+        f"{account.dataset} has {account.left} left, this needs {epsilon:.6g} and"
+        f" {delta:.6g}: ask for less, or raise the budget with"
         f" `{budget_line(account.dataset, account.unit, account.relation, needed)}`"
     )
 

@@ -67,7 +67,7 @@ class Ledger:
                 data, or the data have an account under another id.
 
         Warns:
-            UserWarning: delta is above 1e-3.
+            UserWarning: delta is above 1e-3, or a limit goes down.
         """
         if budget.delta > _LARGE_DELTA:
             warnings.warn(
