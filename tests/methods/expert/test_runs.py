@@ -190,7 +190,7 @@ def test_a_budget_for_one_part_alone_is_refused_before_anything_is_drawn(
 
     monkeypatch.setattr(PrivateRound, "add_noise", drawn)
     monkeypatch.setattr(StablePrefixes, "stable_steps", drawn)
-    with pytest.raises(BudgetError, match="this run needs 20"):
+    with pytest.raises(BudgetError, match="this needs 20"):
         poor.run()
     assert poor.ledger.entries() == []
     assert not (poor.folder / "run").exists()

@@ -63,7 +63,7 @@ def test_pools_are_refused_before_a_budget_is_asked_for(
 def test_a_budget_that_is_short_is_asked_for_both_parts_at_once(
     tmp_path: Path, master: DatasetStore
 ) -> None:
-    with pytest.raises(BudgetError, match=r"this run needs 20 and 0\.008: ask for less"):
+    with pytest.raises(BudgetError, match=r"this needs 20 and 0\.008: ask for less"):
         World(tmp_path, master, epsilon=19.0).run("first", **SMALL)
 
 
