@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from numpy.typing import NDArray
 
 from distributed_privrl.privacy.atoms import Atoms
@@ -90,10 +91,46 @@ def _parts(atoms: Atoms, grid: float) -> Iterator[_Losses]:
 def _private_round(probability: float, multiplier: float, scale: float) -> _Losses:
     step_loss = probability * math.sqrt(math.expm1(min(multiplier**-2, _LARGEST_EXPONENT)))
     interval = _interval(step_loss, _gaussian_range(multiplier), scale)
-    distribution = pld.from_gaussian_mechanism(
-        multiplier, value_discretization_interval=interval, sampling_prob=probability
+    remove, add = (
+        _discretised(
+            GaussianPrivacyLoss(multiplier, sampling_prob=probability, adjacency_type=direction),
+            interval,
+        )
+        for direction in (AdjacencyType.REMOVE, AdjacencyType.ADD)
     )
-    return _Losses(distribution, interval)
+    return _Losses(pld.PrivacyLossDistribution(remove, add), interval)
+
+
+def _discretised(loss: GaussianPrivacyLoss, interval: float) -> pld_pmf.PLDPmf:
+    """Return a sampled Gaussian's losses on multiples of ``interval``, by connecting the dots.
+
+    dp_accounting does the same, but inverts the loss point by point in Python, which was most of
+    what a plan took.
+    """
+    bounds = loss.connect_dots_bounds()
+    lowest = math.floor(bounds.epsilon_lower / interval)
+    highest = math.ceil(bounds.epsilon_upper / interval)
+    deltas = _hockey_stick(loss, np.arange(lowest, highest + 1) * interval)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, lowest, highest, deltas)
+
+
+def _hockey_stick(loss: GaussianPrivacyLoss, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the divergence at each of ``epsilons``, ``(N,)``; q < 1 and sensitivity 1.
+
+    Removing a unit has loss x where ``exp(x) = 1 - q + q exp(l)``, l the unsampled Gaussian's;
+    adding one has -x where that has -l. No outcome has an x of log(1 - q) or less.
+    """
+    removes = loss.adjacency_type == AdjacencyType.REMOVE
+    sign, least = (1.0 if removes else -1.0), math.log1p(-loss.sampling_prob)
+    deltas = -np.expm1(epsilons) if removes else np.zeros_like(epsilons)
+    reached = sign * epsilons > least
+    losses = sign * epsilons[reached]
+    unsampled = losses + np.log1p(-np.exp(least - losses)) - math.log(loss.sampling_prob)
+    cutoffs = -sign * (0.5 + unsampled * loss.standard_deviation**2)
+    deltas[reached] = loss.mu_upper_cdf(cutoffs) - np.exp(
+        epsilons[reached] + loss.mu_lower_log_cdf(cutoffs)
+    )
+    return np.clip(deltas, 0.0, 1.0)
 
 
 def _interval(step_loss: float, loss_range: float, scale: float) -> float:

@@ -84,7 +84,7 @@ def test_too_many_cpus_are_refused_instead_of_waiting_for_ever(ray_executor: Exe
         RayExecutor(workers=1000, cpus_per_worker=1000)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_ray_gives_the_parameters_of_the_local_executor(
     ray_executor: Executor, tmp_path: Path, workers: int
 ) -> None:
