@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.data.layout import RowLayout
-from distributed_privrl.data.metadata import SEAM_KEY
+from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories
 from distributed_privrl.environments import maze_layout
@@ -76,18 +76,23 @@ def trajectory_sections(
     if maze is not None and is_maze(maze):
         image = trajectory_plots.maze_paths({"synthetic": synthetic}, maze_layout(maze))
         figures.append(source.figure(image, "Paths of synthetic trajectories"))
-    means = zip(_NUMBERS, numbers["synthetic"].mean(axis=0).tolist(), strict=True)
-    seams = info.metadata.get(SEAM_KEY, {})
+    means = {name: some.mean(axis=0).tolist() for name, some in numbers.items()}
+    seams, support = info.metadata.get(SEAM_KEY, {}), info.metadata.get(SUPPORT_KEY)
     return [
         Section(
             title="Whole trajectories",
             explanation="A trajectory is drawn in fragments (PrivORL-AR-j: steps), each after the"
             " last step of the one before it; two neighbouring steps then each hold the state"
-            " between them." + verdict(seams),
+            " between them." + verdict(seams) + support_verdict(support),
             metrics=[
                 Metric(name="trajectories shown", value=source.value(len(synthetic))),
-                *(Metric(name=f"mean {name}", value=source.value(mean)) for name, mean in means),
+                *(
+                    Metric(name=f"mean {column}, {name}", value=source.value(values[index]))
+                    for index, column in enumerate(_NUMBERS)
+                    for name, values in means.items()
+                ),
                 *_seam_metrics(seams, source),
+                *_support_metrics(support, source),
             ],
             figures=figures,
         )
@@ -108,6 +113,33 @@ def verdict(errors: Mapping[str, float | None]) -> str:
         " not learned to go on; take more public pre-training, a smaller network, more units or"
         " PrivORL-n before you use these trajectories."
     )
+
+
+def support_verdict(support: Mapping[str, int] | None) -> str:
+    """Return what is to be said of a support that keeps nothing in; else nothing."""
+    if support is None or support["visited"]:
+        return ""
+    return (
+        " NO CELL OF THE SUPPORT REACHED ITS THRESHOLD: it was paid and does nothing. Take fewer"
+        " cells, or more of epsilon for it."
+    )
+
+
+def _support_metrics(support: Mapping[str, int] | None, source: Source) -> list[Metric]:
+    if support is None:
+        return []
+    return [
+        Metric(
+            name="cells of the support",
+            value=source.value(support["visited"]),
+            explanation=f"of {support['cells']}; where enough units are, found with noise",
+        ),
+        Metric(
+            name="trajectories outside the support",
+            value=source.value(support["trajectories_outside"]),
+            explanation="kept after all attempts to draw them again",
+        ),
+    ]
 
 
 def _seam_metrics(errors: Mapping[str, float | None], source: Source) -> list[Metric]:

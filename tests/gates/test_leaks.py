@@ -16,7 +16,7 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fragments import FragmentEncoder
-from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import reports
@@ -41,7 +41,7 @@ from tests.gates.leaks import Secrets, scan, scan_metadata
 from tests.methods.walks import SPACES, wanderings
 
 SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
-METADATA = {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY}
+METADATA = {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY}
 """What a released dataset may say of itself, beside its spaces, sizes and environment."""
 ROUNDS, BATCH = 12, 64
 CONFIG: dict[str, Any] = {

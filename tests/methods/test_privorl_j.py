@@ -174,7 +174,7 @@ def test_reports_show_trajectories_and_keep_real_ones_private(world: World) -> N
             "Correlation of each column with itself, steps later",
         ]
         names = {metric["name"] for metric in section["metrics"]}
-        assert {"mean length", "seam error inside fragments"} <= names
+        assert {"mean length, synthetic", "seam error inside fragments"} <= names
     html = result.directory.report.read_text()
     assert SENSITIVE not in html.replace("sensitive", "").split("Whole trajectories")[1]
 

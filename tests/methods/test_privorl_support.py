@@ -15,11 +15,15 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
+from distributed_privrl.data.metadata import SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
+from distributed_privrl.evaluation.source import Source
 from distributed_privrl.experiments.registry import METHODS
+from distributed_privrl.experiments.trajectory_reports import support_verdict, trajectory_sections
 from distributed_privrl.methods.privorl import support as module
 from distributed_privrl.methods.privorl.run import plan_rounds
+from distributed_privrl.methods.privorl.sampling import chunk_path
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.support import (
@@ -30,7 +34,7 @@ from distributed_privrl.methods.privorl.support import (
     find_support,
     support_release,
 )
-from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
+from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer, support_facts
 from distributed_privrl.methods.privorl.trajectory_config import NoisySupport, StepRolloutConfig
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
@@ -480,6 +484,18 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     entry = context.ledger.reserved(f"{context.run_id}/support")
     assert entry is not None
     assert entry.epsilon == 2.0
+    said = store.info(settings.output.dataset).metadata[SUPPORT_KEY]
+    assert said["cells"] == 6
+    assert 0 < said["visited"] <= 6
+    assert said["trajectories_outside"] == 0
+    made_public = {"synthetic": settings.output.dataset, "public": PUBLIC}
+    (section,) = trajectory_sections(store, made_public, None, source=Source(kind="public"))
+    shown = {metric.name: metric.value.value for metric in section.metrics}
+    assert shown["cells of the support"] == said["visited"]
+    assert shown["trajectories outside the support"] == 0
+    assert shown["mean length, public"] == pytest.approx(
+        store.read_trajectories(PUBLIC).lengths.mean()
+    )
     encoder = public_encoder(settings, store)
     made = fragment_synthesizer(settings, store, encoder)
     assert isinstance(made, StepSynthesizer)
@@ -510,3 +526,28 @@ def test_without_privacy_no_support_is_found() -> None:
         plan_rounds(used_up)
     with pytest.raises(ConfigError, match=r"training\.sampling\.support"):
         plan_rounds(settings)
+
+
+def test_a_report_says_that_no_cell_of_a_support_counts() -> None:
+    said = {"cells": 6, "visited": 0, "trajectories_outside": 0}
+    assert "NO CELL OF THE SUPPORT" in support_verdict(said)
+    assert support_verdict(said | {"visited": 1}) == support_verdict(None) == ""
+
+
+def test_trajectories_that_stay_outside_are_counted(world: Walks, tmp_path: Path) -> None:
+    grid = world.release(NoisySupport(epsilon=2.0, columns=(0,), cells=4)).grid
+    middle = Support(grid=grid, visited=(1, 2))
+    steps = world.drawn(middle, attempts=0)
+    astray = sum(not middle.contains(one).all() for one in trajectories_of(steps))
+    np.save(chunk_path(tmp_path, 0), steps)
+    drawer = StepDrawer(
+        synthesizer=world.synthesizer,
+        trajectories=30,
+        config=StepRolloutConfig(),
+        max_length=6,
+        support=middle,
+    )
+    said = support_facts(tmp_path, drawer)[SUPPORT_KEY]
+    assert said == {"cells": 4, "visited": 2, "trajectories_outside": astray}
+    assert astray > 0
+    assert support_facts(tmp_path, replace(drawer, support=None)) == {}

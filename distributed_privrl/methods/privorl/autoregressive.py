@@ -150,6 +150,6 @@ def _parts(config: PrivorlArConfig, store: DatasetStore, encoder: TransitionEnco
         rows=TransitionRows(encoder=encoder.to_json()),
         synthesizer=row_synthesizer(config, store, encoder),
         drawer=drawer,
-        release=lambda folder: SyntheticTransitions(chunks=partial(decoded, folder)),
+        release=lambda folder, _: SyntheticTransitions(chunks=partial(decoded, folder)),
         curiosity_rate=config.training.curiosity_rate,
     )

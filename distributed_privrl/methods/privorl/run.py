@@ -83,7 +83,7 @@ class Parts:
         rows: reads and encodes the data.
         synthesizer: the model.
         drawer: draws the release, chunk by chunk.
-        release: what comes of the folder of chunks.
+        release: what comes of the folder of chunks, and of what drew them.
         all_rows: every row of a unit takes part in its vector, not one drawn for each copy.
         curiosity_rate: share of a private round that is the model's own samples.
         bounded: finds, with noise and charged, what the drawer keeps to; None: nothing.
@@ -92,7 +92,7 @@ class Parts:
     rows: Rows
     synthesizer: Synthesizer
     drawer: ChunkDrawer
-    release: Callable[[Path], Release]
+    release: Callable[[Path, ChunkDrawer], Release]
     all_rows: bool = False
     curiosity_rate: float = 0.0
     bounded: Bounded | None = None
@@ -181,7 +181,7 @@ def run_privorl(
         stages=tuple(stages),
         spare_rounds=spare_rounds,
         ledger_entries=tuple(entries),
-        release=parts.release(context.folder / SYNTHETIC),
+        release=parts.release(context.folder / SYNTHETIC, parts.drawer),
     )
 
 

@@ -171,6 +171,12 @@ def decode_trajectories(encoder: FragmentEncoder, steps: NDArray[np.float32]) ->
     )
 
 
+def trajectories_of(steps: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the number of the trajectory of each of the encoded ``steps`` ``(sum T, S)``."""
+    ends = _ends(steps)
+    return np.asarray(np.cumsum(ends) - ends, np.int64)
+
+
 def _ends(steps: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Say which steps ``(..., S)`` are their trajectory's last."""
     ends: NDArray[np.bool_] = np.any(steps[..., -END_BITS:] > 0, axis=-1)

@@ -16,7 +16,7 @@ from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import FragmentEncoder
-from distributed_privrl.data.metadata import SEAM_KEY
+from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
@@ -24,12 +24,13 @@ from distributed_privrl.methods.privorl.binning import public_bins
 from distributed_privrl.methods.privorl.config import END
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
-from distributed_privrl.methods.privorl.sampling import read_chunks
+from distributed_privrl.methods.privorl.sampling import ChunkDrawer, read_chunks
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
     SeamErrors,
     TrajectoryDrawer,
     decode_trajectories,
+    trajectories_of,
 )
 from distributed_privrl.methods.privorl.support import SupportRelease, find_support, support_release
 from distributed_privrl.methods.privorl.trajectory_config import (
@@ -178,11 +179,11 @@ def _parts(
     def decoded(folder: Path) -> Iterator[Trajectories]:
         return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))
 
-    def facts(folder: Path) -> dict[str, Any]:
+    def facts(folder: Path, drew: ChunkDrawer) -> dict[str, Any]:
         errors = SeamErrors.none()
         for steps in read_chunks(folder, drawer.count):
             errors.add(encoder, steps)
-        return {SEAM_KEY: errors.facts()}
+        return {SEAM_KEY: errors.facts(), **support_facts(folder, drew)}
 
     return Parts(
         rows=FragmentRows(
@@ -191,13 +192,29 @@ def _parts(
         ),
         synthesizer=synthesizer,
         drawer=drawer,
-        release=lambda folder: SyntheticTrajectories(
-            chunks=partial(decoded, folder), facts=partial(facts, folder)
+        release=lambda folder, drew: SyntheticTrajectories(
+            chunks=partial(decoded, folder), facts=partial(facts, folder, drew)
         ),
         all_rows=config.training.all_fragments,
         curiosity_rate=config.training.curiosity_rate,
         bounded=_bounded(config, drawer),
     )
+
+
+def support_facts(folder: Path, drawer: ChunkDrawer) -> dict[str, Any]:
+    """Return how many cells of the support count, and how many trajectories are not within them.
+
+    Privacy: post-processing of the noisy histogram and of what is released.
+    """
+    support = drawer.support if isinstance(drawer, StepDrawer) else None
+    if support is None:
+        return {}
+    astray = sum(
+        len(np.unique(trajectories_of(steps)[~support.contains(steps)]))
+        for steps in read_chunks(folder, drawer.count)
+    )
+    cells = {"cells": support.grid.size, "visited": len(support.visited)}
+    return {SUPPORT_KEY: {**cells, "trajectories_outside": astray}}
 
 
 @dataclass(frozen=True, kw_only=True)

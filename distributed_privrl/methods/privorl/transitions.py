@@ -70,6 +70,6 @@ def _parts(config: PrivorlNConfig, encoder: TransitionEncoder) -> Parts:
         rows=TransitionRows(encoder=encoder.to_json()),
         synthesizer=RowSynthesizer(model=config.model, row_width=encoder.width),
         drawer=drawer,
-        release=lambda folder: SyntheticTransitions(chunks=partial(decoded, folder)),
+        release=lambda folder, _: SyntheticTransitions(chunks=partial(decoded, folder)),
         curiosity_rate=config.training.curiosity_rate,
     )
