@@ -38,9 +38,12 @@ def plan(
 ) -> None:
     """Show noise, epsilon, rounds and cost of a run; opens no data."""
     from distributed_privrl.experiments.registry import load_config, plan_run
+    from distributed_privrl.experiments.release_evaluation import check_names
+    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     loaded = load_config(config, overrides or [])
     facts = plan_facts(loaded, plan_run(loaded))
+    check_names(loaded, more_trainers=RLLIB_TRAINERS)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return

@@ -44,6 +44,12 @@ def test_plan_in_words_has_noise_cost_and_the_budget_line(workplace, no_data, un
     assert "--epsilon 8 --delta 1e-05 --unit transition" in lines["budget"]
 
 
+def test_a_plan_refuses_agents_that_a_run_would_refuse(workplace, no_data):
+    result = workplace.privrl("plan", workplace.config, "-o", "evaluation.trainers=[iql]")
+    assert result.exit_code == 2
+    assert "evaluation.trainers needs data.environment" in result.output
+
+
 def test_a_plan_without_privacy_is_loud(workplace, no_data):
     result = workplace.privrl("plan", workplace.config, "-o", "privacy.epsilon=null")
     assert result.exit_code == 0
