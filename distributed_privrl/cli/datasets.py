@@ -46,7 +46,8 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         "export",
         epilog=examples(
-            "privrl export clinic/stays-private-v0 --format csv --out stays-private.csv",
+            "privrl export clinic/stays-private-v0 --format csv --out stays-private.csv"
+            " --schema stays.yaml",
             "privrl export maze/umaze-v0 --format parquet --out umaze.parquet",
             "privrl export maze/umaze-v0 --format npz --out umaze.npz",
             "privrl export clinic/stays-private-v0 --format rllib --out bridge",
@@ -186,6 +187,10 @@ def export_table(
     seed: Annotated[
         int, typer.Option(metavar="S", help="public seed of the order of the rows (rllib)")
     ] = 0,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="S.yaml", help="of an import: its names of columns (csv, parquet)"),
+    ] = None,
     ledger: LedgerUrl = None,
 ) -> None:
     """Write a dataset as one file, a row a transition; npz has D4RL's names of arrays.
@@ -194,6 +199,8 @@ def export_table(
     datasets that were released with a valid certificate, or declared public and without a budget.
     """
     if format == "rllib":
+        if schema is not None:
+            raise ConfigError("--schema names the columns of csv and parquet; rllib has its own")
         from distributed_privrl.data.store import DatasetStore
         from distributed_privrl.runtime.rllib.bridge import export_for_rllib
 
@@ -201,7 +208,9 @@ def export_table(
         typer.echo(str(out))
         return
     from distributed_privrl.data.exporting import export
+    from distributed_privrl.data.schema import load_schema
     from distributed_privrl.data.store import DatasetStore
 
-    export(DatasetStore(), dataset, format, out)
+    columns = None if schema is None else load_schema(schema).columns
+    export(DatasetStore(), dataset, format, out, columns=columns)
     typer.echo(str(out))

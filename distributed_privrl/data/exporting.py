@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import atomic_path
+from distributed_privrl.data.schema import ColumnsSchema
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
+from distributed_privrl.data.tabular import column_names
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def export(
     format: str,  # noqa: A002
     out: Path,
     *,
+    columns: ColumnsSchema | None = None,
     chunk_rows: int = CHUNK_ROWS,
 ) -> None:
     """Write a dataset as one file, a row a transition; its owner's alone unless it may leave.
@@ -54,20 +57,22 @@ def export(
     Columns of a table: ``trajectory`` and ``step`` (trajectories only), ``observation_0 ..``,
     ``action_0 ..``, ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and
     ``unit`` (the unit column's hashed values, if there is one). A Discrete part is one column,
-    ``observation`` or ``action``. NPZ holds arrays of N rows: ``observations``, ``actions``,
-    ``rewards``, ``next_observations``, ``terminals``, ``timeouts``, and ``trajectory``, ``step``,
-    ``unit``.
+    ``observation`` or ``action``. ``columns`` names them as an imported table did; next
+    observations without a name are the observations' with ``next_`` before. NPZ holds arrays of N
+    rows: ``observations``, ``actions``, ``rewards``, ``next_observations``, ``terminals``,
+    ``timeouts``, and ``trajectory``, ``step``, ``unit``.
 
     Args:
         store: where the dataset lies.
         dataset: its id.
         format: ``"csv"``, ``"parquet"`` or ``"npz"``.
         out: the file to write; it must not exist.
+        columns: names of a table's columns.
         chunk_rows: rows held at a time.
 
     Raises:
-        ConfigError: no such dataset, an unknown format, or ``out`` exists or has the suffix of
-            another format.
+        ConfigError: no such dataset, an unknown format, ``out`` exists or has the suffix of
+            another format, or ``columns`` has other parts than the rows, or one name twice.
         StorageError: the disk is full or cannot be written; nothing is left behind.
     """
     known = [member.value for member in ExportFormat]
@@ -75,7 +80,11 @@ def export(
         raise ConfigError(f"format must be one of {', '.join(known)}, got {format!r}")
     if out.suffix[1:] in known and out.suffix != f".{format}":
         raise ConfigError(f"format is {format}, and {out} ends in {out.suffix}: make them agree")
+    if columns is not None and format == ExportFormat.NPZ:
+        raise ConfigError("a schema names the columns of csv and parquet, not npz's arrays")
     chunks = _chunks(store, dataset, chunk_rows)
+    if columns is not None:
+        chunks = (_named(chunk, columns) for chunk in chunks)
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")
     write = {"csv": _write_csv, "parquet": _write_parquet, "npz": _write_npz}[format]
@@ -128,16 +137,41 @@ def _write_npz(chunks: Iterable[Chunk], path: Path) -> None:
 
 
 def _frame(chunk: Chunk) -> "pd.DataFrame":
-    """Return a chunk as a flat table: a part of several columns has them numbered."""
     import pandas as pd
 
-    columns: Chunk = {}
-    for name, values in chunk.items():
-        if values.ndim == 1:
-            columns[name] = values
-        else:
-            columns |= {f"{name}_{i}": values[:, i] for i in range(values.shape[1])}
-    return pd.DataFrame(columns)
+    return pd.DataFrame({name: column for part in chunk for name, column in _flat(chunk, part)})
+
+
+def _flat(chunk: Chunk, part: str) -> list[tuple[str, NDArray[Any]]]:
+    """Return the columns of a part with their names: several are numbered."""
+    values = chunk[part]
+    if values.ndim == 1:
+        return [(part, values)]
+    return [(f"{part}_{i}", values[:, i]) for i in range(values.shape[1])]
+
+
+def _named(chunk: Chunk, columns: ColumnsSchema) -> Chunk:
+    """Return the columns of a chunk under the names that a table has for them."""
+    following = columns.next_observation
+    names = {
+        "trajectory": columns.trajectory,
+        "step": columns.order,
+        **columns.model_dump(exclude={"trajectory", "order", "next_observation"}),
+        "next_observation": following or [f"next_{n}" for n in column_names(columns.observation)],
+    }
+    found: Chunk = {}
+    for part in chunk:
+        mine = _flat(chunk, part)
+        theirs = column_names(names[part]) or [part]
+        if len(theirs) != len(mine):
+            raise ConfigError(
+                f"the schema names {len(theirs)} columns of {part}, the dataset has {len(mine)}"
+            )
+        for name, (_, column) in zip(theirs, mine, strict=True):
+            if name in found:
+                raise ConfigError(f"two columns would be called {name}: name both in the schema")
+            found[name] = column
+    return found
 
 
 def _chunks(store: DatasetStore, dataset: str, chunk_rows: int) -> Iterator[Chunk]:

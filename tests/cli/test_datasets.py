@@ -25,6 +25,19 @@ def test_import_then_export(workplace):
         rows = list(csv.DictReader(file))
     assert [float(row["reward"]) for row in rows] == [0.5, 1.0, 0.0]
     assert workplace.privrl(*line).exit_code == 2  # never overwrites
+    named = workplace.folder / "named.csv"
+    line = ("export", "clinic/stays-v0", "--format", "csv", "--out", named, "--schema", schema)
+    assert workplace.privrl(*line).exit_code == 0
+    with named.open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:6] == ["stay", "step", "x", "y", "move", "r"]
+    assert [row["stay"] for row in rows] == ["0", "0", "1"]
+    line = ("import", named, "--schema", schema, "--dataset", "clinic/again-v0")
+    assert workplace.privrl(*line).exit_code == 0
+    line = ("export", "clinic/stays-v0", "--format", "rllib", "--schema", schema)
+    refused = workplace.privrl(*line, "--out", workplace.folder / "bridge")
+    assert refused.exit_code == 2
+    assert "--schema names the columns of csv and parquet" in refused.stderr
 
 
 D4RL = """

@@ -5,7 +5,7 @@ from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data import exporting
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.importing import import_file
-from distributed_privrl.data.schema import load_schema
+from distributed_privrl.data.schema import ColumnsSchema, load_schema
 from distributed_privrl.data.trajectories import hash_unit
 from tests.data.conftest import DISCRETE_SPACES, SPACES, assert_same, random_walk, walk
 
@@ -52,6 +52,43 @@ def test_transitions_survive_export_and_import_bit_by_bit(store, tmp_path, file_
     export(store, "a-v0", file_format, out)
     reimport(store, tmp_path, out, "")
     assert_same(store.read_transitions("again-v0", unit="transition"), rows)
+
+
+def test_a_table_has_the_names_of_the_schema_it_came_with(store, tmp_path):
+    store.write_trajectories("a-v0", walk((2, 1)), **SPACES)
+    columns = ColumnsSchema(
+        observation=("x", "y"),
+        action=("push",),
+        reward="r",
+        terminated="over",
+        trajectory="stay",
+        order="hour",
+    )
+    plain, named = tmp_path / "plain.csv", tmp_path / "named.csv"
+    export(store, "a-v0", "csv", plain)
+    export(store, "a-v0", "csv", named, columns=columns, chunk_rows=2)
+    left, right = pd.read_csv(plain), pd.read_csv(named)
+    expected = ["stay", "hour", "x", "y", "push", "r", "next_x", "next_y", "over", "truncated"]
+    assert list(right) == expected
+    assert right.to_numpy().tolist() == left.to_numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"observation": ("x",)}, "names 1 columns of observation, the dataset has 2"),
+        ({"reward": "step"}, "two columns would be called step"),
+    ],
+)
+def test_a_schema_of_other_columns_is_refused(store, tmp_path, changes, message):
+    store.write_trajectories("a-v0", walk((2, 1)), **SPACES)
+    names = {"observation": ("x", "y"), "action": "push", "reward": "r", "terminated": "over"}
+    columns = ColumnsSchema(**(names | changes))
+    with pytest.raises(ConfigError, match=message):
+        export(store, "a-v0", "csv", tmp_path / "out.csv", columns=columns)
+    assert list(tmp_path.glob("out*")) == []
+    with pytest.raises(ConfigError, match="not npz's arrays"):
+        export(store, "a-v0", "npz", tmp_path / "out.npz", columns=columns)
 
 
 def test_columns_of_a_table(store, tmp_path):
