@@ -43,7 +43,7 @@ def test_the_example_of_the_readme_works(
             assert "each patient_id" in done.stdout
     synthetic = pd.read_csv("stays-private.csv")
     assert len(synthetic) == 500
-    assert synthetic[["observation_0", "observation_1"]].stack().between(0, 300).all()
+    assert synthetic[["heart_rate", "pressure"]].stack().between(0, 300).all()
     verification = pr.verify_certificate(
         Path("runs/stays/certificate.json"),
         ledger=pr.Ledger(workplace.ledger),
