@@ -190,7 +190,8 @@ def _pld_epsilon(atoms: Atoms, delta: float, certified: bool) -> float:
         return renyi
     counts = (atoms.poisson, atoms.laplace, atoms.discrete_laplace, atoms.pure)
     # The Fourier transform's n-th power carries a relative rounding error of n machine epsilons,
-    # spread over the whole support: it is paid from delta.
+    # spread over the whole support, and each round's divergences less than one: both are paid
+    # from delta.
     rounding = _ROUNDING * (1000 + sum(sum(counter.values()) for counter in counts))
     if rounding >= delta / 2:
         return renyi
