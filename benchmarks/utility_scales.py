@@ -330,7 +330,7 @@ MAZE_TABLES: Mapping[str, Table] = {
         paper=PAPER_J,
         mazes=TABLE_MAZES[:2],
         epsilons=("10", "1"),
-        rows=("privorl_j_unet", "privorl_ar"),
+        rows=("privorl_j", "privorl_j_unet", "privorl_ar", "privorl_n"),
         rows_epsilon="10",
     ),
 }
