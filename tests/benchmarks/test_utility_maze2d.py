@@ -75,10 +75,10 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
     capsys.readouterr()
     saved = json.loads((tmp_path / "utility_maze2d_j.json").read_text())
     rows = {row["variant"]: row for row in saved["cells"]}
-    assert list(rows) == ["real", "ours", "privorl_j_unet", "privorl_ar"]
+    assert list(rows) == ["real", "ours", *MAZE_TABLES["privorl_j"].rows]
     assert set(saved["ratios"]) == {"eval-umaze_eps10_iql"}
     for name, row in rows.items():
-        whole = name not in ("real", "privorl_ar")
+        whole = name not in ("real", "privorl_ar", "privorl_n")
         assert row["unit"] == (None if name == "real" else "trajectory" if whole else "transition")
         assert (row["TrajScore (chance, real)"] is not None) == whole
         assert (row["seams inside, between (a step)"] is not None) == whole
