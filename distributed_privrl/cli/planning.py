@@ -82,7 +82,6 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     }
     if plan.budget is None or privacy.epsilon is None:
         return facts
-    before = privacy.epsilon - plan.budget.epsilon
     charged = {}
     if isinstance(config.data.bounds, NoisyBounds):
         facts["bounds"] = config.data.bounds.model_dump(mode="json")
@@ -94,8 +93,8 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         "accountant": plan.accountant,
         "delta": privacy.delta,
         "charged_before": charged,
-        "epsilon": before + plan.epsilon(plan.rounds, certified=True),
-        "epsilon_with_spare": before + plan.epsilon(plan.max_rounds, certified=True),
+        "epsilon": plan.epsilon(plan.rounds, certified=True),
+        "epsilon_with_spare": plan.epsilon(plan.max_rounds, certified=True),
         "epsilon_limit": privacy.epsilon,
         "budget_command": budget_line(
             config.data.sensitive,

@@ -12,6 +12,7 @@ from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.accounts import check_inputs
@@ -179,8 +180,8 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
     """Check that the inputs exist and the output does not, before anything is made.
 
     Raises:
-        ConfigError: an input is missing or does not know the unit, the output id exists, or a
-            dataset is named twice.
+        ConfigError: an input is missing or does not know the unit, public rows are of other spaces
+            than the sensitive ones, the output id exists, or a dataset is named twice.
     """
     named = (config.data.sensitive, *config.data.public)
     released = released_datasets(config)
@@ -189,9 +190,17 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             "data.sensitive, data.public and output.dataset must all be different datasets, got"
             f" {', '.join((*named, *released))}"
         )
-    for dataset in named:
-        store.info(dataset)
+    infos = [store.info(dataset) for dataset in named]
     store.check_unit(config.data.sensitive, config.data.unit)
+    for public in infos[1:]:
+        for name in ("observation_space", "action_space"):
+            mine, theirs = getattr(infos[0], name), getattr(public, name)
+            if not same_form(mine, theirs):
+                raise ConfigError(
+                    f"{public.id} has {name.replace('_', ' ')} {theirs}, {infos[0].id} has {mine}:"
+                    " public data must have the sensitive data's columns and categories; import"
+                    " both with the same spaces"
+                )
     if not may_exist and set(released) & set(store.ids()):
         raise ConfigError(
             f"output.dataset={released[0]} exists: choose another id or a higher version"

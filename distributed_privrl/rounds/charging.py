@@ -231,7 +231,7 @@ def _settle_reserved(context: RunContext, plan: Plan, delta: float) -> int:
     """Settle at the cost of the reserved rounds, priced again if more were reserved meanwhile."""
     reserved_rounds = _reserved_rounds(context)
     for _ in range(_SETTLE_ATTEMPTS):
-        cost = plan.epsilon(reserved_rounds, certified=True)
+        cost = plan.epsilon_of_rounds(reserved_rounds, certified=True)
         try:
             context.ledger.settle(
                 context.run_id, reserved_rounds=reserved_rounds, epsilon=cost, delta=delta

@@ -95,8 +95,8 @@ def public_encoder(
         found: bounds that were found with noise and charged, where ``data.bounds`` says so.
 
     Raises:
-        ConfigError: spaces differ between datasets, bounds are missing for a column, or public
-            data hold a value that is not finite.
+        ConfigError: bounds are missing for a column, or public data hold a value that is not
+            finite.
 
     Privacy: reads the sensitive dataset's spaces (declared, public), none of its rows; ``found``
     is post-processed.
@@ -110,12 +110,9 @@ def public_encoder(
 
 
 def _spaces(data: DataConfig, store: DatasetStore) -> tuple[Space, Space]:
-    """Return the sensitive dataset's spaces, which public ones must share."""
+    """Return the sensitive dataset's spaces, which public ones share."""
     info = store.info(data.sensitive)
-    spaces = info.observation_space, info.action_space
-    for dataset in data.public:
-        _check_spaces(data.sensitive, spaces, dataset, store)
-    return spaces
+    return info.observation_space, info.action_space
 
 
 def _public_chunks(data: DataConfig, store: DatasetStore) -> dict[str, Iterable[Transitions]]:
@@ -128,18 +125,3 @@ def _bounds(source: Path | str, data: DataConfig, spaces: tuple[Space, Space]) -
         return bounds_from_file(source, *spaces)
     check_bounds_named(data)
     return bounds_from_environment(str(data.environment))
-
-
-def _check_spaces(
-    sensitive: str, spaces: tuple[Space, Space], public: str, store: DatasetStore
-) -> None:
-    other = store.info(public)
-    for name, mine, theirs in (
-        ("observation space", spaces[0], other.observation_space),
-        ("action space", spaces[1], other.action_space),
-    ):
-        if type(mine) is not type(theirs) or mine.shape != theirs.shape:
-            raise ConfigError(
-                f"public dataset {public} has {name} {theirs}, {sensitive} has {mine}: public data"
-                " must have the same spaces"
-            )

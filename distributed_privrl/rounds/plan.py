@@ -67,16 +67,18 @@ class Plan(ABC):
 
     Args:
         units: number of units, declared or counted with noise.
-        budget: what the run may cost; None without privacy.
+        budget: what the rounds may cost; None without privacy.
         accountant: that calibrated it.
         trajectories: of each unit that the run may read: the first, and the one after the last
             (None: whatever follows); None: all, and nobody asks.
+        spent: epsilon of what is released before the rounds.
     """
 
     units: UnitCount
     budget: PrivacyBudget | None
     accountant: Literal["pld", "rdp"]
     trajectories: tuple[int, int | None] | None = None
+    spent: float = 0.0
 
     @property
     @abstractmethod
@@ -120,7 +122,14 @@ class Plan(ABC):
         """Return the plan's work in a few words, for one line."""
 
     def epsilon(self, rounds: int, *, certified: bool = False) -> float:
-        """Return the epsilon of ``rounds`` rounds at the plan's delta; infinite without privacy."""
+        """Return the epsilon of ``rounds`` rounds and of what is released before them.
+
+        It is at the plan's delta, and infinite without privacy.
+        """
+        return self.spent + self.epsilon_of_rounds(rounds, certified=certified)
+
+    def epsilon_of_rounds(self, rounds: int, *, certified: bool = False) -> float:
+        """Return the epsilon of ``rounds`` rounds alone."""
         if self.budget is None:
             return math.inf
         if rounds == 0:
@@ -313,4 +322,5 @@ def make_plan(
         accountant=privacy.accountant,
         curiosity_rate=curiosity_rate,
         float64_sums=float64_sums,
+        spent=spent,
     )

@@ -73,6 +73,11 @@ class RayWorkerGroup:
                 except ray.exceptions.RayTaskError as error:
                     raise _own_error(error) from None
                 except ray.exceptions.RayActorError as error:
+                    if error.actor_init_failed:  # it is not restarted, and would fail again
+                        raise WorkerLostError(
+                            f"worker {index} of {self.size} could not be built:"
+                            f" {str(error).strip().splitlines()[-1]}"
+                        ) from error
                     if self._closed or not self._repeat or time.monotonic() > deadline:
                         raise WorkerLostError(
                             f"worker {index} of {self.size} died during {method}: look at its"

@@ -12,6 +12,7 @@ from typing import Any
 import minari
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.core.errors import (
     BudgetError,
@@ -24,12 +25,14 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_datasets
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.run import RunResult, run
+from distributed_privrl.methods.privorl.network import RowSynthesizer
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.privacy.verification import verify_certificate
@@ -396,6 +399,52 @@ def test_overlap_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    ("spaces", "message"),
+    [
+        ((Box(-9.0, 9.0, (3,)), Box(-1.0, 1.0, (2,))), "has observation space Box"),
+        ((Box(-9.0, 9.0, (4,)), Discrete(5)), r"has action space Discrete\(5\), test/umaze-v0 has"),
+    ],
+)
+def test_public_rows_of_other_spaces_are_refused_before_anything_is_charged(
+    world: World, spaces: tuple[Any, Any], message: str
+) -> None:
+    world.budget()
+    seen, done = (np.stack([space.sample(), space.sample()]) for space in spaces)
+    rows = Transitions(
+        observations=seen,
+        actions=done,
+        rewards=np.zeros(2, np.float32),
+        next_observations=seen,
+        terminated=np.zeros(2, bool),
+        truncated=np.zeros(2, bool),
+        unit_ids=np.arange(2, dtype=np.uint64),
+    )
+    world.store.write_transitions(
+        "test/other-v0",
+        [rows],
+        layout="transitions",
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    )
+    with pytest.raises(ConfigError, match=message):
+        world.run(data__public=["test/other-v0"])
+    assert world.ledger.entries() == []
+
+
+def test_a_network_that_cannot_be_built_is_refused_before_anything_is_charged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object) -> None:
+        raise ConfigError("it cannot be built")
+
+    world.budget()
+    monkeypatch.setattr(RowSynthesizer, "build", build)
+    with pytest.raises(ConfigError, match="cannot be built"):
+        world.run(data__units={"epsilon": 0.5})
+    assert world.ledger.entries() == []
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"data__sensitive": "test/absent-v0"}, "absent"),
@@ -428,6 +477,7 @@ def test_bad_configurations_are_one_line_and_leave_nothing(
         ("data: {sensitive: 'no version'}", "dataset id"),
         ("output: {dataset: '../evil-v0'}", "dataset id"),
         ("surprise: 1", "unknown key 'surprise'"),
+        ("method: privorl_j\nmodel: {width: 30}", "must divide model.width=30"),
         ("model: {wdith: 3}", "unknown key 'model.wdith' \\(known: .*width"),
         ("method: magic", "method 'magic' is unknown"),
     ],

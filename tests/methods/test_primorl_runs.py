@@ -220,7 +220,8 @@ def test_a_plan_opens_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.budget is not None
     assert plan.budget.epsilon == pytest.approx(3.0)
     assert (plan.rounds, plan.max_rounds) == (6, 8)
-    assert 2.5 < plan.epsilon(plan.max_rounds) <= 3.0
+    assert 2.5 < plan.epsilon_of_rounds(plan.max_rounds) <= 3.0
+    assert plan.epsilon(6) == 2.0 + plan.epsilon_of_rounds(6)
     facts = plan_facts(config, plan)
     assert 4.5 < facts["epsilon_with_spare"] <= 5.0
     assert facts["charged_before"] == {"starts": 2.0}

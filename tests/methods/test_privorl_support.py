@@ -460,6 +460,8 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     assert method.charged_before is not None
     assert method.charged_before(settings) == {"support": 2.0}
     assert method.charged_before(plain) == {}
+    planned = plan_rounds(settings)
+    assert planned.epsilon(5) == 2.0 + planned.epsilon_of_rounds(5) < settings.privacy.epsilon
     plans = [plan_rounds(one).mechanism for one in (plain, settings)]
     assert plans[0] is not None
     assert plans[1] is not None

@@ -47,10 +47,10 @@ class Plan(RoundPlan):
 
     meanwhile = ()
 
-    def epsilon(self, rounds, *, certified):
+    def epsilon_of_rounds(self, rounds, *, certified):
         for reserve in self.meanwhile:
             reserve()
-        return super().epsilon(rounds, certified=certified)
+        return super().epsilon_of_rounds(rounds, certified=certified)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_rounds_reserved_while_the_cost_is_computed_are_charged(context, plan):
         15,
         25,
     )
-    assert entry.epsilon == plan.epsilon(15, certified=True) > plan.epsilon(10, certified=True)
+    assert entry.epsilon == plan.epsilon_of_rounds(15, certified=True) > plan.epsilon(10)
     assert settle_charge("fine-tune", DATA, context, plan) == (stage, spare)
 
 

@@ -46,6 +46,27 @@ def test_our_errors_arrive_as_they_are(ray_executor: Executor) -> None:
     group.close()
 
 
+class Unbuildable:
+    """A worker whose constructor refuses its shard."""
+
+    def __init__(self, shard: object) -> None:
+        raise ConfigError(f"heads={shard} must divide width=30")
+
+    def work(self) -> None:
+        """Never reached."""
+
+
+@pytest.mark.parametrize("repeat", [True, False])
+def test_a_worker_that_cannot_be_built_ends_the_call_with_its_reason(
+    ray_executor: Executor, repeat: bool
+) -> None:
+    group = ray_executor.start(Unbuildable, [4], repeat_lost_calls=repeat, service=True)
+    for _ in range(2):
+        with pytest.raises(WorkerLostError, match=r"not be built: .*heads=4 must divide width=30"):
+            group.call("work")
+    group.close()
+
+
 def test_shared_arrays_are_read_only(ray_executor: Executor) -> None:
     group = ray_executor.start(Probe, [0], service=True)
     with pytest.raises(ValueError, match="read-only"):

@@ -138,7 +138,8 @@ def plan_parts(config: ExpertConfig) -> RunPlan:
         float64_sums=training.local == "federated",
     )
     used = training.skip_trajectories if filter_plan is None else _stop(filter_plan)
-    rounds = replace(rounds, trajectories=(used, None))
+    spent = 0.0 if filter_plan is None or filter_plan.budget is None else filter_plan.budget.epsilon
+    rounds = replace(rounds, trajectories=(used, None), spent=spent)
     return RunPlan(filter=filter_plan, rounds=_with_filter(rounds, filter_plan))
 
 

@@ -152,6 +152,7 @@ def run_privorl(
     check_device(config.runtime, context.executor)
     ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
     parts = parts_of(public_encoder(config, context.store, ranges))
+    parts.synthesizer.build(config.seed)  # what cannot be built is refused before any charge
     check_budget(config.data, config.privacy, context, also=config.charged_before)
     relation = Relation(config.privacy.relation)
     units, count_stage = count_units(config.data, context, relation=relation)

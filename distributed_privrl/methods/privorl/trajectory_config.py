@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from distributed_privrl.core.config import (
     OutputConfig,
@@ -60,7 +60,17 @@ class TransformerConfig(FragmentModelConfig):
     """The transformer of PrivORL-j (paper: width 256, six blocks, four heads)."""
 
     depth: PositiveInt = Field(default=4, description="number of blocks")
-    heads: PositiveInt = Field(default=4, description="attention heads; must divide the width")
+    heads: PositiveInt = Field(
+        default=4, validate_default=True, description="attention heads; must divide the width"
+    )
+
+    @field_validator("heads")
+    @classmethod
+    def _divides(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width")
+        if width is not None and width % heads:
+            raise ValueError(f"must divide model.width={width}")
+        return heads
 
 
 class UNetConfig(FragmentModelConfig):

@@ -148,6 +148,7 @@ def _plan(
     return ReleasePlan(
         units=units,
         budget=budget,
+        spent=spent,
         accountant="pld",
         steps=steps,
         spare=spare,
