@@ -97,6 +97,7 @@ def run(
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
     if result.certificate.status == "valid":  # else their errors are as private as the rows
         warn_of_failures(reasons(result.trials))
+        _warn_of_release(loaded, result)
     show_values(_outcome(result))
 
 
@@ -129,6 +130,16 @@ def _run(
             sign_key=sign,
             more_trainers=RLLIB_TRAINERS,
         )
+
+
+def _warn_of_release(config: "RunConfig", result: "RunResult") -> None:
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.publishing import released_datasets
+    from distributed_privrl.experiments.trajectory_reports import release_warnings
+
+    if result.released in released_datasets(config):
+        for warning in release_warnings(DatasetStore().info(result.released).metadata):
+            typer.echo(f"warning: {warning}", err=True)
 
 
 def _announce(config: "RunConfig") -> None:

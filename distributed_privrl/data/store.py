@@ -68,6 +68,10 @@ class DatasetStore:
         folder = self._data_folder(dataset)
         return sorted(path for path in folder.iterdir() if path.name != METADATA)
 
+    def metadata_file(self, dataset: str) -> Path:
+        """Return the file that says what the rows are."""
+        return self._data_folder(dataset) / METADATA
+
     def update_metadata(self, dataset: str, values: Mapping[str, Any]) -> None:
         """Add or replace metadata keys, e.g. ``privacy_certificate``, atomically.
 

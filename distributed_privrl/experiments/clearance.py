@@ -129,8 +129,8 @@ def proof_of(transitions: Transitions, *, reader: str) -> Release:
 
 
 def dataset_outputs(store: DatasetStore, dataset: str) -> tuple[Output, ...]:
-    """Return the hash of each data file; the metadata hold the certificate, unhashed."""
+    """Return the hash of each data file, and of the metadata but for their certificate."""
     return tuple(
         Output(id=path.relative_to(store.root).as_posix(), sha256=hash_output(path))
-        for path in store.files(dataset)
+        for path in (*store.files(dataset), store.metadata_file(dataset))
     )

@@ -139,7 +139,7 @@ class DatasetPublisher:
         self.store.write_trajectories(self.name, release.chunks(), **about)
 
     def outputs(self) -> tuple[Output, ...]:
-        """Return the hash of each data file; the metadata hold the certificate, unhashed."""
+        """Return the hash of each data file, and of the metadata but for their certificate."""
         return dataset_outputs(self.store, self.name)
 
     def attach(self, certificate: Certificate) -> None:

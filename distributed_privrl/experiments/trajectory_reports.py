@@ -1,6 +1,7 @@
 """The section of a report that shows whole trajectories, for either audience."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,22 @@ def returns_and_lengths(trajectories: Trajectories) -> NDArray[np.float64]:
     return np.stack([returns, trajectories.lengths], axis=1)
 
 
+def share_terminated(trajectories: Trajectories) -> float:
+    """Return the share of trajectories whose last step terminates, not truncates, them."""
+    ends = trajectories.offsets[1:][trajectories.lengths > 0] - 1
+    return float(trajectories.terminated[ends].mean()) if len(ends) else 0.0
+
+
+def release_warnings(metadata: Mapping[str, Any]) -> list[str]:
+    """Return what a user must know of synthetic trajectories before using them, if anything.
+
+    Args:
+        metadata: of the released dataset; its figures are post-processing.
+    """
+    said = (verdict(metadata.get(SEAM_KEY, {})), support_verdict(metadata.get(SUPPORT_KEY)))
+    return [text.strip() for text in said if text]
+
+
 def trajectory_sections(
     store: DatasetStore, datasets: Mapping[str, str], maze: str | None, *, source: Source
 ) -> list[Section]:
@@ -81,8 +98,8 @@ def trajectory_sections(
     return [
         Section(
             title="Whole trajectories",
-            explanation="A trajectory is drawn in fragments (PrivORL-AR-j: steps), each after the"
-            " last step of the one before it; two neighbouring steps then each hold the state"
+            explanation="A trajectory is drawn in fragments, or steps, each after the last step of"
+            " the one before it; two neighbouring steps then each hold the state"
             " between them." + verdict(seams) + support_verdict(support),
             metrics=[
                 Metric(name="trajectories shown", value=source.value(len(synthetic))),
@@ -90,6 +107,14 @@ def trajectory_sections(
                     Metric(name=f"mean {column}, {name}", value=source.value(values[index]))
                     for index, column in enumerate(_NUMBERS)
                     for name, values in means.items()
+                ),
+                *(
+                    Metric(
+                        name=f"share that terminates, {name}",
+                        value=source.value(share_terminated(some)),
+                        explanation="the others were cut by a time limit",
+                    )
+                    for name, some in shown.items()
                 ),
                 *_seam_metrics(seams, source),
                 *_support_metrics(support, source),
@@ -110,8 +135,8 @@ def verdict(errors: Mapping[str, float | None]) -> str:
         return ""
     return (
         " STEPS DO NOT JOIN: between two of them lies nearly as much as in one. The network has"
-        " not learned to go on; take more public pre-training, a smaller network, more units or"
-        " PrivORL-n before you use these trajectories."
+        " not learned to go on; take more public pre-training, a smaller network, more units, or"
+        " method privorl_ar_j, whose steps join exactly, before you use these trajectories."
     )
 
 

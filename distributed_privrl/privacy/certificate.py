@@ -22,6 +22,10 @@ from distributed_privrl.privacy.accounting import Accountant, RdpFigure, cross_c
 from distributed_privrl.privacy.events import Event, check_failures_charged
 from distributed_privrl.privacy.units import Relation, UnitCount, check_delta_for_units
 
+METADATA = "metadata.json"
+"""What a dataset says of itself, beside its rows."""
+LATER_KEYS = frozenset({"privacy_certificate", "split_into"})
+"""Keys of it that are no part of a release: its certificate, and the sides it was split into."""
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -270,6 +274,9 @@ def _sealed(certificate: Certificate) -> Certificate:
 def hash_output(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and hashes of all files in a folder.
 
+    Of a dataset's ``metadata.json`` it is that of its values, but for the keys that are written
+    after the certificate (`LATER_KEYS`): the certificate itself is one of them.
+
     Raises:
         StorageError: something cannot be read.
     """
@@ -278,5 +285,19 @@ def hash_output(path: Path) -> str:
             files = sorted(inner for inner in path.rglob("*") if inner.is_file())
             lines = [f"{hash_output(file)}  {file.relative_to(path).as_posix()}" for file in files]
             return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        if path.name == METADATA:
+            return hashlib.sha256(_told(path.read_bytes())).hexdigest()
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _told(content: bytes) -> bytes:
+    """Return what a dataset's metadata say, with keys sorted; what is no such file, as it is."""
+    try:
+        values = json.loads(content)
+    except ValueError:
+        return content
+    if not isinstance(values, dict):
+        return content
+    told = {key: value for key, value in values.items() if key not in LATER_KEYS}
+    return json.dumps(told, sort_keys=True).encode()

@@ -13,7 +13,7 @@ def test_a_certificate_of_a_run_holds(finished):
     plain = verify(finished, file)
     assert plain.exit_code == 0, plain.output
     assert plain.stderr == ""
-    assert "2 of 2 unchanged" in plain.stdout
+    assert "3 of 3 unchanged" in plain.stdout
     assert "each transition of clinic/stays-v0 (replace_with_null)" in plain.stdout
     assert "not compared" in plain.stdout
     with_ledger = verify(finished, file, "--ledger", finished.workplace.ledger)
@@ -49,7 +49,7 @@ def test_changed_and_absent_outputs(finished, tmp_path):
     assert "--data" in absent.stderr
     allowed = verify(finished, file, "--data", tmp_path, "--allow-missing-outputs")
     assert allowed.exit_code == 0
-    assert "0 of 2 unchanged" in allowed.stdout
+    assert "0 of 3 unchanged" in allowed.stdout
     assert "transitions.parquet" in allowed.stderr
     shutil.copytree(finished.workplace.datasets, data)
     with (data / "clinic/private-v0/data/transitions.parquet").open("ab") as table:

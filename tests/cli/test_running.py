@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from distributed_privrl.cli.running import resume_line
+from distributed_privrl.cli.running import _warn_of_release, resume_line
+from distributed_privrl.data.store import DatasetStore
 
 
 def test_no_budget_exits_3_with_a_line_that_sets_it(finished):
@@ -20,6 +21,17 @@ def test_no_budget_exits_3_with_a_line_that_sets_it(finished):
         " clinic/stays-v0 --epsilon 8 --delta 1e-05 --unit transition`"
     )
     assert finished.with_budget.exit_code == 0
+
+
+def test_a_run_warns_of_steps_that_do_not_join(monkeypatch, capsys):
+    config = types.SimpleNamespace(output=types.SimpleNamespace(dataset="a/b-v0"))
+    seams = {"inside": 1.0, "at_seams": 1.0, "of_a_step": 1.0}
+    info = types.SimpleNamespace(metadata={"seam_error": seams})
+    monkeypatch.setattr(DatasetStore, "info", lambda *_: info)
+    _warn_of_release(config, types.SimpleNamespace(released="runs/a/policy.safetensors"))
+    assert capsys.readouterr().err == ""
+    _warn_of_release(config, types.SimpleNamespace(released="a/b-v0"))
+    assert capsys.readouterr().err.startswith("warning: STEPS DO NOT JOIN: ")
 
 
 def test_run_says_its_plan_first_and_what_it_made_last(finished):

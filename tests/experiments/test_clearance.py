@@ -9,10 +9,11 @@ import pytest
 from gymnasium.spaces import Box
 
 from distributed_privrl.core.errors import UnsafeError, VerificationError
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, SIDES_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.clearance import cleared, proof_of, proven, release_of
-from distributed_privrl.privacy.certificate import digest_of
+from distributed_privrl.privacy.certificate import LATER_KEYS, digest_of
 from tests.experiments.certified import certify
 
 NAME = "a/b-v0"
@@ -99,11 +100,23 @@ def _fewer_files(store: DatasetStore, values: dict[str, Any]) -> None:
     (store.root / NAME / "data" / "main_data.hdf5").unlink()
 
 
+def _other_spaces(store: DatasetStore, values: dict[str, Any]) -> None:
+    path = store.metadata_file(NAME)
+    told = json.loads(path.read_text())
+    other = told["observation_space"].replace("1.0", "9.0")
+    assert other != told["observation_space"]
+    path.write_text(json.dumps({**told, "observation_space": other}))
+
+
+def _other_seams(store: DatasetStore, values: dict[str, Any]) -> None:
+    store.update_metadata(NAME, {"seam_error": {"inside": 0.0}})
+
+
 @pytest.mark.parametrize(
     "harm",
     [
         *(_epsilon, _no_outputs, _test_noise, _nothing_paid, _little),
-        *(_other_rows, _more_files, _fewer_files),
+        *(_other_rows, _more_files, _fewer_files, _other_spaces, _other_seams),
     ],
 )
 def test_a_certificate_that_does_not_fit_is_refused(store: DatasetStore, harm: Any) -> None:
@@ -112,6 +125,22 @@ def test_a_certificate_that_does_not_fit_is_refused(store: DatasetStore, harm: A
     store.update_metadata(NAME, {"privacy_certificate": json.loads(json.dumps(values))})
     with pytest.raises(VerificationError, match=r"^a/b-v0: "):
         release_of(store, NAME)
+
+
+def test_a_certificate_of_rows_alone_still_counts_and_a_split_changes_nothing(
+    store: DatasetStore,
+) -> None:
+    assert {CERTIFICATE_KEY, SIDES_KEY} == LATER_KEYS
+    certify(store, NAME)
+    store.update_metadata(NAME, {SIDES_KEY: ["a/b-training-v0"]})
+    assert release_of(store, NAME) is not None
+    values = certify(store, NAME).to_dict()
+    rows = [one for one in values["outputs"] if not one["id"].endswith("metadata.json")]
+    assert len(rows) == len(values["outputs"]) - 1
+    values["outputs"] = rows
+    values["digest"] = digest_of(values)
+    store.update_metadata(NAME, {CERTIFICATE_KEY: values})
+    assert release_of(store, NAME) is not None
 
 
 def test_the_certificate_of_another_dataset_is_refused(store: DatasetStore) -> None:

@@ -123,7 +123,7 @@ def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(wo
     assert certificate.status == "valid"
     assert certificate.epsilon is not None
     assert certificate.epsilon <= 5.0
-    assert len(certificate.outputs) == 2
+    assert len(certificate.outputs) == 3
     (stage,) = certificate.stages
     assert stage.events[0].count == 6  # what was reserved, not the spare rounds
     assert certificate.spare_rounds == 2

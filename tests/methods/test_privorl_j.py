@@ -16,7 +16,7 @@ from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.reports import rebuild_report
-from distributed_privrl.experiments.trajectory_reports import verdict
+from distributed_privrl.experiments.trajectory_reports import release_warnings, verdict
 from distributed_privrl.methods.privorl.sampling import chunk_path
 from distributed_privrl.methods.privorl.trajectories import FragmentRows, plan_trajectories
 from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
@@ -175,6 +175,16 @@ def test_reports_show_trajectories_and_keep_real_ones_private(world: World) -> N
         ]
         names = {metric["name"] for metric in section["metrics"]}
         assert {"mean length, synthetic", "seam error inside fragments"} <= names
+        ended = {
+            metric["name"].split(", ")[1]: metric["value"]
+            for metric in section["metrics"]
+            if metric["name"].startswith("share that terminates")
+        }
+        made = world.store.read_trajectories("test/private-walks-v0")
+        other = world.store.read_trajectories(PUBLIC if section is public else SENSITIVE)
+        shares = [one.terminated[one.offsets[1:] - 1].mean() for one in (made, other)]
+        assert sorted(ended.values()) == sorted(shares)
+        assert max(shares) > 0
     html = result.directory.report.read_text()
     assert SENSITIVE not in html.replace("sensitive", "").split("Whole trajectories")[1]
 
@@ -230,3 +240,4 @@ def test_an_episode_less_changes_no_others_fragments(tmp_path: Path) -> None:
 )
 def test_a_report_says_that_steps_do_not_join(errors: dict[str, Any], joined: bool) -> None:
     assert ("STEPS DO NOT JOIN" in verdict(errors)) is not joined
+    assert bool(release_warnings({"seam_error": errors})) is not joined
