@@ -154,8 +154,9 @@ def cells_of(options: argparse.Namespace, table: Table) -> Iterator[Cell]:
         if variant not in table.variants:
             known = ", ".join(table.variants)
             raise SystemExit(f"{variant!r} is no row of this table: choose from {known}")
-        for text in options.ablation_epsilons or [table.rows_epsilon]:
-            yield Cell(maze=mazes[0], variant=variant, epsilon=_epsilon(text))
+        for maze in options.ablation_mazes or mazes[:1]:
+            for text in options.ablation_epsilons or [table.rows_epsilon]:
+                yield Cell(maze=maze, variant=variant, epsilon=_epsilon(text))
 
 
 def _epsilon(text: str) -> float | None:
@@ -179,6 +180,12 @@ def run(command: str, tables: Mapping[str, Table], arguments: Sequence[str] | No
     parser.add_argument("--horizons", nargs="*", default=[], type=int, choices=HORIZONS)
     parser.add_argument(
         "--ablation-epsilons", nargs="+", metavar="EPSILON", help="of the further rows"
+    )
+    parser.add_argument(
+        "--ablation-mazes",
+        nargs="+",
+        metavar="MAZE",
+        help="of the further rows; default: the first",
     )
     parser.add_argument("--releases", action="store_true", help="make releases, train no agents")
     parser.add_argument("--no-real", action="store_true", help="leave out agents on real rows")

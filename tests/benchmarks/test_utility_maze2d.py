@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,8 +116,9 @@ def test_rows_of_41_numbers_have_a_table_of_their_own(
 
 
 def test_horizons_are_rows_of_their_own_at_the_epsilons_that_are_asked_for() -> None:
-    asked = {"mazes": ["eval-umaze"], "epsilons": [], "ablations": [], "no_real": True}
-    options = argparse.Namespace(horizons=[8, 64], ablation_epsilons=["none", "1"], **asked)
+    asked: dict[str, Any] = {"mazes": ["eval-umaze"], "epsilons": [], "ablations": []}
+    asked |= {"no_real": True, "ablation_epsilons": ["none", "1"], "ablation_mazes": None}
+    options = argparse.Namespace(horizons=[8, 64], **asked)
     cells = list(utility_table.cells_of(options, J))
     assert [cell.name for cell in cells] == [
         "eval-umaze-horizon_8-none",
@@ -124,6 +126,10 @@ def test_horizons_are_rows_of_their_own_at_the_epsilons_that_are_asked_for() -> 
         "eval-umaze-horizon_64-none",
         "eval-umaze-horizon_64-1",
     ]
+    options = argparse.Namespace(horizons=[8], **{**asked, "ablation_mazes": ["umaze", "large"]})
+    assert [cell.maze for cell in utility_table.cells_of(options, J)] == ["umaze"] * 2 + [
+        "large"
+    ] * 2
     assert cells[0].public == ("eval-medium", "eval-large")
     config = run_config(cells[2], J, J.scales["cpu"], keep=Path("kept"))
     assert (config["model"]["horizon"], config["privacy"]["epsilon"]) == (64, None)
