@@ -613,6 +613,8 @@ def test_nothing_of_a_private_round_is_logged(world: World) -> None:
             assert total == 6
             assert 0 <= done <= 6
             assert note.startswith("epsilon reserved ")
+    assert any(note.startswith("loss on public rows ") for _, _, _, note in told)
+    assert {stage for stage, _, _, note in told if "loss" in note} == {"public pre-training"}
     text = (result.directory.path / "metrics.jsonl").read_text()
     for word in ("loss", "norm", "clip_fraction", "batch", "seconds", "fingerprint"):
         assert word not in text

@@ -110,6 +110,7 @@ class Pretrainer:
         self._streams = Streams(spec.seed).child("pretraining")
         self._network = spec.synthesizer.build(spec.seed).to(spec.device)
         self._row_loss = spec.synthesizer.row_loss
+        self._losses: list[float] = []
         self._optimiser = ServerOptimiser(
             FlatParameters(self._network).vector,
             spec.config.optimiser,
@@ -150,8 +151,13 @@ class Pretrainer:
         """Return the steps done."""
         return self._optimiser.steps
 
+    def loss(self) -> float | None:
+        """Return the mean loss on public rows of the last call's steps; None before any."""
+        return float(np.mean(self._losses)) if self._losses else None
+
     def advance(self, steps: int) -> int:
         """Take up to ``steps`` steps and return how many are done in all."""
+        self._losses = []
         for _ in range(min(steps, self._left())):
             self._step()
             if self._left() == 0 or self._optimiser.steps % CHECKPOINT_EVERY == 0:
@@ -176,6 +182,7 @@ class Pretrainer:
             parameter.grad = None
         loss = self._row_loss(self._network, batch, torch.cat((first, rest), dim=1)).mean()
         torch.autograd.backward(loss)
+        self._losses.append(loss.item())
         gradient = torch.cat(
             [p.grad.reshape(-1) for p in self._network.parameters() if p.grad is not None]
         )

@@ -255,7 +255,9 @@ def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
     done = group.call("progress")[0]
     while done < total:
         done = group.call("advance", {"steps": STEPS_A_CALL})[0]
-        context.progress("public pre-training", done, total)
+        loss = group.call("loss")[0]
+        note = "" if loss is None else f"loss on public rows {loss:.4g}"
+        context.progress("public pre-training", done, total, note)
     group.close()
 
 
