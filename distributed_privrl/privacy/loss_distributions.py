@@ -122,10 +122,13 @@ def _hockey_stick(loss: GaussianPrivacyLoss, epsilons: NDArray[np.float64]) -> N
     """
     removes = loss.adjacency_type == AdjacencyType.REMOVE
     sign, least = (1.0 if removes else -1.0), math.log1p(-loss.sampling_prob)
-    deltas = -np.expm1(epsilons) if removes else np.zeros_like(epsilons)
+    deltas = np.zeros_like(epsilons)
     reached = sign * epsilons > least
+    if removes:
+        deltas[~reached] = -np.expm1(epsilons[~reached])
     losses = sign * epsilons[reached]
-    unsampled = losses + np.log1p(-np.exp(least - losses)) - math.log(loss.sampling_prob)
+    with np.errstate(divide="ignore"):  # the least loss's neighbour may be the least one, rounded
+        unsampled = losses + np.log1p(-np.exp(least - losses)) - math.log(loss.sampling_prob)
     cutoffs = -sign * (0.5 + unsampled * loss.standard_deviation**2)
     deltas[reached] = loss.mu_upper_cdf(cutoffs) - np.exp(
         epsilons[reached] + loss.mu_lower_log_cdf(cutoffs)

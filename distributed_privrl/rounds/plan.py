@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from distributed_privrl.core.config import PositiveFloat, PositiveInt, PrivacyConfig, StrictModel
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound, calibrate_private_round
 from distributed_privrl.privacy.events import Event
@@ -239,6 +239,19 @@ class RoundPlan(Plan):
         noise = "" if mechanism is None else f", noise multiplier {mechanism.noise_multiplier:.4g}"
         units = round((1 - self.curiosity_rate) * self.config.expected_batch_size)
         return f"on average {units} units a round{noise}"
+
+
+def check_relation(privacy: PrivacyConfig) -> None:
+    """Check that private rounds are accounted for under the run's relation.
+
+    Raises:
+        UnsafeError: the relation is ``replace_one``.
+    """
+    if privacy.epsilon is not None and Relation(privacy.relation) is Relation.REPLACE_ONE:
+        raise UnsafeError(
+            "privacy.relation=replace_one is not accounted for by private rounds: choose"
+            " replace_with_null or add_or_remove"
+        )
 
 
 def left_for_rounds(epsilon: float, spent: float) -> float:

@@ -54,6 +54,12 @@ def test_no_real_row_ends_a_run_or_shows_outside_private(tmp_path: Path) -> None
         failed = "failed: ValueError: " in str(whole["metrics"])
         assert failed == (not np.isfinite(first))
     assert seen[0] == seen[1] == seen[2]
+    others = walks(150, 7)
+    assert others.lengths.mean() != real.lengths.mean()
+    shutil.rmtree(store.root / SENSITIVE)
+    store.write_trajectories(SENSITIVE, others, **SPACES)
+    write_reports(config(), store, directory, certificate, trials=[])
+    assert [(directory.path / name).read_bytes() for name in names] == seen[0]
 
 
 def test_a_report_shows_no_public_dataset_that_got_a_budget(tmp_path: Path) -> None:

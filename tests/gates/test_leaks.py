@@ -37,7 +37,7 @@ from distributed_privrl.privacy.sampling import SecurePoissonSampler
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
-from tests.gates.leaks import Secrets, scan, scan_metadata
+from tests.gates.leaks import Secrets, logged, scan, scan_metadata
 from tests.methods.walks import SPACES, wanderings
 
 SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
@@ -144,7 +144,7 @@ def watched_run(folder: Path, values: dict[str, Any], store: DatasetStore) -> Fi
         figures=figures_of(store.read_trajectories(SENSITIVE)),
     )
     seen: dict[str, list[Any]] = {"deviations": [], "workers": [], "servers": [], "said": []}
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, logged() as lines:
         watch(patch, secrets, seen)
         run(
             config,
@@ -154,6 +154,7 @@ def watched_run(folder: Path, values: dict[str, Any], store: DatasetStore) -> Fi
             store=store,
             progress=lambda *facts: seen["said"].append(" ".join(map(str, facts))),
         )
+    assert lines == [], "a run logs nothing: no scan would know what a line may say"
     return Finished(
         folder=folder / "run",
         config=config,
@@ -379,8 +380,25 @@ def test_the_scan_sees_a_planted_leak_of_fragments(
         scan(folder, trajectories.secrets)
 
 
+@pytest.mark.parametrize("figure", range(4))
+def test_the_scan_sees_a_figure_of_whole_trajectories(
+    figure: int, trajectories: Finished, tmp_path: Path
+) -> None:
+    value = trajectories.secrets.figures[figure]
+    assert value % 1, "a whole number would be no secret"
+    shutil.copytree(trajectories.folder, tmp_path / "run")
+    add_metric(tmp_path / "run", "progress", value)
+    with pytest.raises(AssertionError, match="figure of sensitive trajectories"):
+        scan(tmp_path / "run", trajectories.secrets)
+
+
 def test_the_scan_sees_a_leak_in_what_was_said(finished: Finished) -> None:
-    for said in ("private rounds 3 12 loss 0.5", f"batch {finished.secrets.positions[0].tolist()}"):
+    scan(finished.folder, finished.secrets, said="public pre-training 5 5 loss on public rows 1.2")
+    for said in (
+        "private rounds 3 12 loss 0.5",
+        "private rounds 3 12 loss on public rows 0.5",
+        f"batch {finished.secrets.positions[0].tolist()}",
+    ):
         with pytest.raises(AssertionError):
             scan(finished.folder, finished.secrets, said=said)
 

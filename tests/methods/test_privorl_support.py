@@ -36,12 +36,14 @@ from distributed_privrl.methods.privorl.support import (
 )
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer, support_facts
 from distributed_privrl.methods.privorl.trajectory_config import NoisySupport, StepRolloutConfig
+from distributed_privrl.privacy import quantiles
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
+from tests.gates.leaks import logged
 from tests.methods.finished import finished_run, ledger_of
 from tests.methods.walks import (
     PUBLIC,
@@ -252,6 +254,19 @@ def test_chunks_change_nothing(world: Walks, monkeypatch: pytest.MonkeyPatch) ->
     assert len(sizes) > 100
 
 
+def test_a_relation_without_private_rounds_is_refused_before_units_are_counted(
+    tmp_path: Path,
+) -> None:
+    world = Walks(tmp_path, relation=REPLACE_ONE)
+    settings = ar_config(
+        data=config_values()["data"] | {"units": {"epsilon": 1.0}},
+        privacy={"epsilon": 8.0, "delta": 1e-4, "relation": "replace_one"},
+    )
+    with pytest.raises(UnsafeError, match="replace_one is not accounted for by private rounds"):
+        METHODS["privorl_ar_j"]().run(settings, world.context())
+    assert world.ledger.entries() == []
+
+
 def test_a_noisy_count_of_too_few_units_is_all_that_is_spent(tmp_path: Path) -> None:
     world = Walks(tmp_path)
     sampling = {"support": {"epsilon": 0.1, "columns": [0, 1]}}
@@ -292,7 +307,7 @@ def test_deltas_that_add_up_are_refused_before_the_support_is_drawn(
 
 
 def stored(world: Walks, relation: Relation, run_id: str) -> NDArray[np.float64]:
-    """What the ledger keeps of a release of 10 cells at epsilon 2."""
+    """What the ledger keeps of a release of 10 cells at epsilon 2, and all that is made of it."""
     kept: list[Any] = []
     context = replace(world.context(), run_id=run_id)
     original = world.ledger.release_once
@@ -304,8 +319,12 @@ def stored(world: Walks, relation: Relation, run_id: str) -> NDArray[np.float64]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context.ledger, "release_once", release_once)
-        world.find(relation=relation, context=context)
-    return np.array(kept[0]["answer"])
+        support, stage = world.find(relation=relation, context=context)
+    answer = np.array(kept[0]["answer"])
+    threshold = world.release(relation=relation).threshold
+    assert support.visited == tuple(np.flatnonzero(answer >= threshold).tolist())
+    assert stage.relation is relation
+    return answer
 
 
 @pytest.mark.parametrize(("relation", "scale"), [(NULL, 0.5), (REPLACE_ONE, 1.0)])
@@ -331,6 +350,17 @@ def test_all_trajectories_of_a_unit_weigh_one_together(tmp_path: Path) -> None:
     )
     assert np.abs(whole - without).sum() == pytest.approx(1.0, abs=1e-4)
     assert whole.sum() == pytest.approx(20.0, abs=1e-3)
+
+
+def test_a_unit_of_more_rows_than_it_has_weight_weighs_less_than_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everyone = walks(30, 1)
+    assert everyone.lengths.max() > 8 > everyone.lengths.min()
+    world = Walks(tmp_path, everyone)
+    for owner in (module, quantiles):
+        monkeypatch.setattr(owner, "UNIT_WEIGHT", 8)
+    assert world.totals().sum() == sum(8 // n * n for n in everyone.lengths.tolist()) / 8
 
 
 def test_a_budget_for_the_support_alone_is_refused_before_anything_is_drawn(
@@ -471,7 +501,9 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     monkeypatch.setattr(
         module, "cell_totals", lambda *asked: exact.append(cell_totals(*asked)) or exact[0]
     )
-    result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    with logged() as lines:
+        result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    assert lines == []
     assert holding(exact[0], tmp_path) == []
     np.save(tmp_path / "a.npy", exact[0])
     (tmp_path / "b.json").write_text(json.dumps(exact[0].tolist()))
@@ -511,6 +543,7 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     )
     assert np.count_nonzero(exact[0] == 0) >= 4  # each of which noise makes visited once in twelve
     assert 0 < len(support.visited) < 12
+    assert said["visited"] == len(support.visited), "what noise found, not what is there"
     released = store.read_trajectories(settings.output.dataset).transitions("trajectory")
     assert support.contains(encoder.encode(released).rows).all()
 

@@ -1,12 +1,15 @@
 """Privacy loss distributions beside dp_accounting's own, which invert the loss point by point."""
 
+import warnings
+
 import mpmath
 import numpy as np
 import pytest
+from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as library
 
 from distributed_privrl.privacy.accounting import _ROUNDING
-from distributed_privrl.privacy.loss_distributions import _private_round
+from distributed_privrl.privacy.loss_distributions import _Losses, _private_round
 
 SAMPLED = [(1e-5, 0.5), (4e-3, 1.0), (0.05, 0.6), (0.2, 4.8), (0.9, 20.0), (1 - 1e-9, 2.0)]
 
@@ -30,6 +33,23 @@ def test_a_sampled_gaussian_is_the_library_s(
     mine, other = (one.self_compose(100) for one in (ours.distribution, theirs))
     figures = [one.get_epsilon_for_delta(1e-6) for one in (mine, other)]
     assert figures[0] == pytest.approx(figures[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(("probability", "multiplier"), [(0.5, 0.033), (1e-3, 0.033), (1e-17, 1.0)])
+def test_nothing_overflows_far_from_what_can_happen(probability: float, multiplier: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        losses = _private_round(probability, multiplier, 10.0)
+    for pmf in (losses.distribution._pmf_remove, losses.distribution._pmf_add):
+        assert np.isfinite(pmf.to_dense_pmf()._probs).all()
+
+
+def test_losses_on_another_grid_keep_their_infinite_one() -> None:
+    pmf = pld_pmf.DensePLDPmf(0.1, -1, np.array([0.2, 0.3, 0.4]), 0.1, True)
+    losses = _Losses(library.PrivacyLossDistribution(pmf), 0.1)
+    coarse = losses.on_grid(0.15)._pmf_remove.to_dense_pmf()
+    assert coarse._infinity_mass == 0.1
+    assert (coarse._lower_loss, coarse._probs.tolist()) == (0, [0.5, 0.4])
 
 
 @pytest.mark.parametrize(("probability", "multiplier"), [*SAMPLED[:5], (0.028, 7.0), (1e-3, 1.14)])

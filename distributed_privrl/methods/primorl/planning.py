@@ -1,6 +1,6 @@
 """What a run of PriMORL would do and cost, and what is refused before anything is drawn."""
 
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import environment_spaces, same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRANSITION
@@ -9,10 +9,10 @@ from distributed_privrl.methods.primorl.ensemble import local_settings
 from distributed_privrl.methods.primorl.mopo import check_mopo, plan_minibatches
 from distributed_privrl.methods.primorl.policy_training import policy_settings
 from distributed_privrl.methods.primorl.start_states import NoisyStarts
-from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.charging import declared_units
 from distributed_privrl.rounds.encoders import check_bounds_named
-from distributed_privrl.rounds.plan import RoundPlan, make_plan
+from distributed_privrl.rounds.plan import RoundPlan, check_relation, make_plan
 
 
 def charged_before(config: PrimorlConfig) -> dict[str, float]:
@@ -81,12 +81,8 @@ def check_config(config: PrimorlConfig) -> None:
 def _check_privacy(config: PrimorlConfig) -> None:
     training, epsilon = config.training, config.privacy.epsilon
     charged = config.data.charged_epsilon + sum(charged_before(config).values())
+    check_relation(config.privacy)
     if epsilon is not None:
-        if Relation(config.privacy.relation) is Relation.REPLACE_ONE:
-            raise UnsafeError(
-                "privacy.relation=replace_one is not accounted for by private rounds: choose"
-                " replace_with_null or add_or_remove"
-            )
         if not training.clip:
             raise ConfigError(
                 "training.clip=false bounds no unit's change: it is for runs without privacy"

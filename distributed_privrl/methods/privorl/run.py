@@ -43,7 +43,7 @@ from distributed_privrl.rounds.context import MethodResult, Release, RunContext
 from distributed_privrl.rounds.devices import check_device, device_of
 from distributed_privrl.rounds.encoders import check_bounds_named, search_ranges
 from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.plan import RoundPlan, left_for_rounds, make_plan
+from distributed_privrl.rounds.plan import RoundPlan, check_relation, left_for_rounds, make_plan
 from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
 from distributed_privrl.rounds.worker import ShardSource
 
@@ -191,7 +191,9 @@ def check_config(config: PrivorlConfig) -> None:
 
     Raises:
         ConfigError: settings do not fit together.
+        UnsafeError: the relation is ``replace_one``.
     """
+    check_relation(config.privacy)
     if config.training.pretraining.steps and not config.data.public:
         raise ConfigError(
             "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
