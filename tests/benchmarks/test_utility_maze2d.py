@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import cells, utility_maze2d, utility_mujoco, utility_table
+from benchmarks.cells import CONFIGURATIONS
 from benchmarks.utility_cells import Cell, Scale, Table, run_config
 from benchmarks.utility_rows import release_figures, share_in_walls, shares
 from benchmarks.utility_scales import CPU, MAZE_TABLES, MUJOCO_TABLES, QUICK, QUICK_J
@@ -20,7 +21,7 @@ from benchmarks.utility_tasks import TABLE_MAZES, TASKS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
-from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.registry import load_config, parse_config, plan_run
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
 
 N, J = MAZE_TABLES["privorl_n"], MAZE_TABLES["privorl_j"]
@@ -134,6 +135,22 @@ def test_horizons_are_rows_of_their_own_at_the_epsilons_that_are_asked_for() -> 
     config = run_config(cells[2], J, J.scales["cpu"], keep=Path("kept"))
     assert (config["model"]["horizon"], config["privacy"]["epsilon"]) == (64, None)
     assert config["training"]["pretraining"]["batch_size"] * 64 == 1024
+
+
+def test_the_example_of_whole_trajectories_has_the_table_s_settings() -> None:
+    example = load_config(CONFIGURATIONS / "privorl_ar_j_maze2d.yaml", [])
+    cell = Cell(maze="umaze", variant="ours", epsilon=1.0)
+    values = run_config(cell, J, J.scales["cpu"], keep=Path("kept"))
+    table = parse_config(values, source="the table")
+    assert isinstance(example, PrivorlArJConfig)
+    assert isinstance(table, PrivorlArJConfig)
+    unkept = table.training.pretraining.model_copy(update={"keep": None})
+    training = table.training.model_copy(update={"pretraining": unkept})
+    assert (training.spare, training.block_rounds) == (10, 10)
+    assert example.training.spare_rounds == 10
+    plain = training.model_copy(update={"spare": None, "block_rounds": None})
+    assert example.training == plain
+    assert (example.model, example.privacy) == (table.model, table.privacy)
 
 
 def test_states_in_walls_are_counted_by_the_public_map() -> None:
