@@ -80,7 +80,9 @@ class Table:
         series = self.frame[column]
         if not is_numeric_dtype(series.dtype):
             raise ConfigError(
-                f"{self.path}: column {column!r} must hold numbers, it has type {series.dtype}"
+                f"{self.path}: column {column!r} must hold numbers, it has type {series.dtype}:"
+                " give categories as whole numbers (a discrete space), or, among numbers, as a"
+                " column of 0 and 1 each"
             )
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
