@@ -134,7 +134,10 @@ def test_horizons_are_rows_of_their_own_at_the_epsilons_that_are_asked_for() -> 
     assert cells[0].public == ("eval-medium", "eval-large")
     config = run_config(cells[2], J, J.scales["cpu"], keep=Path("kept"))
     assert (config["model"]["horizon"], config["privacy"]["epsilon"]) == (64, None)
-    assert config["training"]["pretraining"]["batch_size"] * 64 == 1024
+    training = config["training"]
+    assert training["pretraining"]["batch_size"] * 64 == 1024
+    own = (training["expected_batch_size"], training["all_fragments"])
+    assert own == (512, True), "those of the published table, not the row's of the transformer"
 
 
 def test_the_example_of_whole_trajectories_has_the_table_s_settings() -> None:

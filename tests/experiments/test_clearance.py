@@ -9,11 +9,11 @@ import pytest
 from gymnasium.spaces import Box
 
 from distributed_privrl.core.errors import UnsafeError, VerificationError
-from distributed_privrl.data.metadata import CERTIFICATE_KEY, SIDES_KEY
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, FILE_NAME, SIDES_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.clearance import cleared, proof_of, proven, release_of
-from distributed_privrl.privacy.certificate import LATER_KEYS, digest_of
+from distributed_privrl.privacy.certificate import LATER_KEYS, METADATA, digest_of
 from tests.experiments.certified import certify
 
 NAME = "a/b-v0"
@@ -131,6 +131,7 @@ def test_a_certificate_of_rows_alone_still_counts_and_a_split_changes_nothing(
     store: DatasetStore,
 ) -> None:
     assert {CERTIFICATE_KEY, SIDES_KEY} == LATER_KEYS
+    assert FILE_NAME == METADATA
     certify(store, NAME)
     store.update_metadata(NAME, {SIDES_KEY: ["a/b-training-v0"]})
     assert release_of(store, NAME) is not None
