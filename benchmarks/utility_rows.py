@@ -75,7 +75,8 @@ def shares(row: Mapping[str, Any], real: Mapping[str, Any], trainer: str) -> dic
     draws = [generator.integers(len(part), size=(10_000, len(part))) for part in (ours, theirs)]
     below = theirs[draws[1]].mean(axis=1)
     ratios = ours[draws[0]].mean(axis=1) / np.where(below > 0, below, np.nan)
-    low, high = np.nanquantile(ratios, [0.025, 0.975])
+    known = (below > 0).any()  # where real rows earn nothing, a share of it has no interval
+    low, high = np.nanquantile(ratios, [0.025, 0.975]) if known else (np.nan, np.nan)
     return {"share": float(ours.mean() / theirs.mean()), "low": float(low), "high": float(high)}
 
 
@@ -86,14 +87,13 @@ def lines_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale) -> l
     for row in rows:
         line = _figures(row)
         for trainer in scale.agents:
-            mean = float(np.mean(row[trainer])) if row[trainer] else None
-            low, high = (
-                bootstrap_interval(row[trainer], generator=Streams(0).numpy("bootstrap"))
-                if row[trainer]
-                else (np.nan, np.nan)
-            )
-            line[trainer] = mean
-            line[f"{trainer} 95 %"] = f"{low:.0f} .. {high:.0f}"
+            line[trainer] = line[f"{trainer} 95 %"] = None
+            if row[trainer]:
+                low, high = bootstrap_interval(
+                    row[trainer], generator=Streams(0).numpy("bootstrap")
+                )
+                line[trainer] = float(np.mean(row[trainer]))
+                line[f"{trainer} 95 %"] = f"{low:.0f} .. {high:.0f}"
             share = None
             if row["maze"] in real and row["variant"] != "real" and row[trainer]:
                 share = shares(row, real[row["maze"]], trainer)

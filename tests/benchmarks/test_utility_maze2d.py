@@ -3,6 +3,7 @@
 import argparse
 import functools
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,7 @@ def test_rows_of_41_numbers_have_a_table_of_their_own(
     (ours,) = json.loads((tmp_path / "utility_mujoco.json").read_text())["cells"]
     assert 0 < ours["marginal"] < 1
     assert ours["in walls"] is None
+    assert (ours["iql"], ours["iql 95 %"]) == (None, None), "no agent was trained"
     assert ours["paper, iql share"] == 0.76
     store, task = DatasetStore(tmp_path / "work" / "datasets"), TASKS["halfcheetah"]
     returns = store.info(task.dataset).metadata["reference_returns"]
@@ -170,6 +172,9 @@ def test_shares_are_of_the_mean_and_their_interval_holds_both_sides() -> None:
     found = shares(row, real, "iql")
     assert found["share"] == 0.5
     assert (found["low"], found["high"]) == (0.4, 0.6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(shares(row, {"iql": [-1.0, -2.0]}, "iql")["low"])
 
 
 @pytest.mark.parametrize(
