@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
-BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting ray_round offline_trainers value_iteration utility_value_iteration
+BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round offline_trainers value_iteration utility_value_iteration
 
-.PHONY: help env dev check test test-slow smoke demo bench lock clean
+POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
+
+.PHONY: help env dev postgres check test test-slow chaos smoke demo bench lock clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -20,11 +22,18 @@ $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -q -c requirements.lock -e '.[envs,test,dev,parity]'
+	$(PIP) install -q -c requirements.lock -e '.[envs,test,dev,parity,postgres]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs
 dev: $(VENV)/.dev  ## install what a developer needs
+
+postgres:  ## as root: a PostgreSQL server for the ledger's tests; without one they are skipped
+ifeq ($(POSTGRES),)
+	@{ test "$$(id -u)" = 0 && export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+	  && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } \
+	  || echo "PostgreSQL was not installed: the tests that need it will be skipped" >&2
+endif
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -32,11 +41,14 @@ check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-test: $(VENV)/.dev  ## the tests, on two processes (under 9 minutes on 2 cores)
+test: $(VENV)/.dev  ## the tests, on two processes (about 20 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: $(VENV)/.dev  ## soak, chaos and statistical tests in full length
+test-slow: $(VENV)/.dev  ## soak and statistical tests in full length
 	$(BIN)/python -m pytest -m slow
+
+chaos: $(VENV)/.dev  ## kill runs at every file operation and random times (two hours; goes on where it was)
+	$(BIN)/python -m tests.chaos
 
 smoke: $(VENV)/.user  ## the demo, its certificate verified, a tampered copy refused
 	$(BIN)/python -m tests.smoke

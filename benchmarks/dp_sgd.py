@@ -8,7 +8,7 @@ and noise are the defaults of a run.
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,9 @@ from distributed_privrl.methods.privorl.network import (
     RowSynthesizer,
     build_denoiser,
 )
-from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SecureNoise, lattice_granularity
+from distributed_privrl.rounds.exact_sums import float32_slack
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
 from distributed_privrl.rounds.plan import RoundsConfig
@@ -37,12 +38,14 @@ ROW_WIDTH = 11
 PAPER_MODEL = DenoiserConfig(width=1024, depth=6, normalise=False, activation="relu")
 QUICK_MODEL = DenoiserConfig(width=64, depth=2, normalise=False, activation="relu")
 BATCHES = (128, 1024)
+MICRO_BATCHES = (16, 32, 64, 128, 256)
 MECHANISM = PrivateRound(clip_norm=1.0, noise_multiplier=0.8, sampling_probability=1e-3)
 OPTIMISER = OptimiserConfig()
 
 NON_PRIVATE = "non-private, fused Adam"
 WITHOUT_NOISE = "clipped, without noise"
 PRIVATE = "private"
+IN_BLOCKS = "private, in 4 blocks"
 DRAWN_AHEAD = "private, noise drawn ahead"
 GHOST = "Opacus ghost clipping, same noise"
 BOUND = "bound: its matrix products alone"
@@ -61,13 +64,22 @@ def batch_of(rows: int) -> UnitBatch:
 class PrivateStep:
     """A round's work on one worker and the server, without the messages between them."""
 
-    def __init__(self, model: DenoiserConfig, batch: UnitBatch, source: SecureNoise | None) -> None:
-        self._batch, self._source = batch, source
+    def __init__(
+        self,
+        model: DenoiserConfig,
+        batch: UnitBatch,
+        source: SecureNoise | None,
+        *,
+        blocks: int = 1,
+        micro_batch_rows: int = RoundsConfig().micro_batch_rows,
+    ) -> None:
+        sizes = tuple(len(batch) // blocks for _ in range(blocks))
+        self._batch, self._source = replace(batch, blocks=sizes), source
         self._update = DiffusionUpdate(
             synthesizer=RowSynthesizer(model=model, row_width=ROW_WIDTH),
             seed=SEED,
             clip_norm=MECHANISM.clip_norm,
-            micro_batch_rows=RoundsConfig().micro_batch_rows,
+            micro_batch_rows=micro_batch_rows,
         )()
         self.network = build_denoiser(model, row_width=ROW_WIDTH, seed=SEED)
         vector = torch.cat([p.detach().reshape(-1) for p in self.network.parameters()])
@@ -233,6 +245,7 @@ def _alternatives(model: DenoiserConfig, rows: int, ahead: SecureNoise) -> dict[
         NON_PRIVATE: NonPrivateStep(model, batch),
         WITHOUT_NOISE: PrivateStep(model, batch, None),
         PRIVATE: PrivateStep(model, batch, SecureNoise()),
+        IN_BLOCKS: PrivateStep(model, batch, SecureNoise(), blocks=4),
         DRAWN_AHEAD: PrivateStep(model, batch, ahead),
         GHOST: GhostStep(model, batch, SecureNoise()),
         BOUND: MatrixProducts(model, rows),
@@ -260,9 +273,31 @@ def run(quick: bool) -> Result:
         ahead.close()
         cells += _cells(rows, timings)
         ratios |= _ratios(rows, timings)
+        cells += _frontier(rows, size, timings[NON_PRIVATE])
     return Result(
         cells=cells, ratios=ratios, notes=_notes(dimension), facts={"parameters": dimension}
     )
+
+
+def _frontier(rows: int, size: Size, base: Timing) -> list[dict[str, Any]]:
+    """Return what smaller micro-batches, whose float32 sums need less noise, would cost."""
+    batch = batch_of(rows)
+    steps = {
+        count: PrivateStep(size.model, batch, SecureNoise(), micro_batch_rows=count)
+        for count in MICRO_BATCHES
+        if count <= rows
+    }
+    timings = harness.interleave(
+        {f"micro-batches of {count}": Alternative(run=step) for count, step in steps.items()},
+        turns=max(3, size.turns[rows] // 3),
+        runs_a_turn=size.runs_a_turn[rows],
+    )
+    slack = {f"micro-batches of {count}": float32_slack(count, 1, 1.0) for count in steps}
+    return [
+        {**cell, "extra noise": f"{slack[cell['step']]:.3%}"}
+        for cell in _cells(rows, {NON_PRIVATE: base, **timings})
+        if cell["step"] in slack
+    ]
 
 
 def _cells(rows: int, timings: dict[str, Timing]) -> list[dict[str, Any]]:
@@ -288,6 +323,7 @@ def _ratios(rows: int, timings: dict[str, Timing]) -> dict[str, float | None]:
     return {
         f"vs_non_private_{rows}_without_noise": faster(WITHOUT_NOISE, NON_PRIVATE),
         f"vs_non_private_{rows}": faster(PRIVATE, NON_PRIVATE),
+        f"vs_non_private_{rows}_in_4_blocks": faster(IN_BLOCKS, NON_PRIVATE),
         f"vs_opacus_ghost_{rows}": faster(PRIVATE, GHOST),
         f"wall_gain_drawn_ahead_{rows}": wall_gain,
     }
@@ -297,6 +333,8 @@ def _notes(dimension: int) -> tuple[str, ...]:
     return (
         f"{dimension:,} parameters; micro-batches of {RoundsConfig().micro_batch_rows} rows;"
         " all steps keep a moving average of the parameters.",
+        f"Extra noise: what float32 sums of a micro-batch need; {SUM_SLACK:.1%} is paid whatever"
+        " their size. A run has 4 blocks or more unless runtime.blocks says otherwise.",
         "CPU time counts all threads; noise drawn ahead costs as much and is waited for less,"
         " where another core is idle.",
     )

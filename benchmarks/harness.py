@@ -158,8 +158,8 @@ def publish(name: str, result: Result, about: Mapping[str, Any], *, folder: Path
 
 
 def table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return ``cells`` as a Markdown table."""
-    header = list(cells[0])
+    """Return ``cells`` as a Markdown table, without what is stored beside (mappings: the runs)."""
+    header = [name for name, value in cells[0].items() if not isinstance(value, Mapping)]
     rows = [header, *([_shown(cell[key]) for key in header] for cell in cells)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
@@ -244,6 +244,8 @@ def _shown(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(f"{one:.4g}" for one in value) or "-"
     return str(value)
 
 

@@ -274,6 +274,7 @@ def curves(
                 )
             row: dict[str, Any] = {"instance": instance, "constants": constants}
             row |= {"method": method.name, "rho": budget}
+            kept: dict[str, list[float]] = {}
             for count in scale.episodes:
                 found = gaps(
                     method,
@@ -285,7 +286,8 @@ def curves(
                     pessimism=pessimism,
                 )
                 row[f"K={count}"] = float(np.mean(found))
-            rows.append(row)
+                kept[f"K={count}"] = found
+            rows.append({**row, "runs": kept})
     about = f"{method.name}: C or c = {pessimism.constant:g}, {_shown(ridge)}"
     return rows, about
 

@@ -31,8 +31,9 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoin
 from distributed_privrl.rounds.dynamics_update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.rounds.federated import FederatedConfig
 from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.plan import FEWEST_BLOCKS
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, StoredShard, WorkerSpec
 from distributed_privrl.runtime.executor import RayExecutor
 
 DATASET = "benchmark/trajectories-v0"
@@ -93,16 +94,21 @@ def write_trajectories(folder: Path, size: Size) -> None:
 
 
 def worker_specs(store: Path, size: Size, workers: int) -> list[WorkerSpec]:
-    """Return references to the workers' shards."""
-    refs = shard_refs(DatasetStore(store), DATASET, count=workers, unit="trajectory")
+    """Return what each worker is built from."""
+    (ref,) = shard_refs(DatasetStore(store), DATASET, count=1, unit="trajectory")
     return [
         WorkerSpec(
             source=StoredShard(ref=ref, encoder=ENCODER.to_json()),
             local_update=UPDATE,
             sampling_probability=size.batch / size.trajectories,
+            secret=SecretOfRun(run_id=ray_round.RUN_ID, insecure_key=SEED),
+            index=index,
+            workers=workers,
+            blocks=max(workers, FEWEST_BLOCKS),
             all_rows=True,
+            most_rows=size.steps,
         )
-        for ref in refs
+        for index in range(workers)
     ]
 
 

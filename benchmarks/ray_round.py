@@ -37,8 +37,9 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
+from distributed_privrl.rounds.plan import FEWEST_BLOCKS
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredShard, WorkerSpec
+from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, StoredShard, WorkerSpec
 from distributed_privrl.runtime.executor import RayExecutor
 
 WORKERS = 2
@@ -135,7 +136,7 @@ class GradientsAlone:
         """Compute as many clipped sums as `Rounds` does."""
         for index in range(ROUNDS_A_CALL):
             for worker in self._workers:
-                worker.clipped_sum(self._parameters, index)
+                worker.clipped_sum(self._parameters, str(index))
 
 
 class GradientsAtOnce:
@@ -175,7 +176,7 @@ def _serve(pipe: Connection, store: Path, probability: float, index: int) -> Non
     parameters = initial_vector().numpy()
     while rounds := pipe.recv():
         for round_index in range(rounds):
-            worker.clipped_sum(parameters, round_index)
+            worker.clipped_sum(parameters, str(round_index))
         pipe.send(rounds)
 
 
@@ -193,14 +194,18 @@ def worker_specs(store: Path, probability: float) -> list[WorkerSpec]:
         clip_norm=CONFIG.training.clip_norm,
         micro_batch_rows=CONFIG.training.micro_batch_rows,
     )
-    refs = shard_refs(DatasetStore(store), DATASET, count=WORKERS, unit="transition")
+    (ref,) = shard_refs(DatasetStore(store), DATASET, count=1, unit="transition")
     return [
         WorkerSpec(
             source=StoredShard(ref=ref, encoder=ENCODER.to_json()),
             local_update=update,
             sampling_probability=probability,
+            secret=SecretOfRun(run_id=RUN_ID, insecure_key=SEED),
+            index=index,
+            workers=WORKERS,
+            blocks=FEWEST_BLOCKS,
         )
-        for ref in refs
+        for index in range(WORKERS)
     ]
 
 

@@ -26,6 +26,7 @@ from distributed_privrl.environments.problems import icu_sepsis
 from distributed_privrl.environments.tabular import TabularMdp
 from distributed_privrl.methods.value_iteration.counts import CountLayout, CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.pessimism import Pessimism
+from distributed_privrl.methods.value_iteration.step_noise import StepNoise, exact_noise
 from distributed_privrl.methods.value_iteration.study import (
     exact_value,
     reference_values,
@@ -33,7 +34,6 @@ from distributed_privrl.methods.value_iteration.study import (
 )
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
 from distributed_privrl.privacy.calibration import calibrate_gaussian
-from distributed_privrl.privacy.mechanisms import GaussianRelease
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
@@ -146,10 +146,9 @@ class _Bench:
             self._last = (*what, layout, LocalExecutor().start(CountWorker, [spec]))
         layout, workers = self._last[3:]
         z = _noise_multiplier(cell["epsilon"], self._patients, layout.releases)
-        release = None
+        added = None
         if z is not None:
-            sensitivity = layout.sensitivities(RELATION).l2
-            release = GaussianRelease(sensitivity=sensitivity, noise_multiplier=z)
+            added = StepNoise(noise_multiplier=z, exact=exact_noise(layout.dimension))
         mdp = problem()
         program = TabularProgram(
             TabularSettings(
@@ -157,7 +156,7 @@ class _Bench:
                 rewards=mdp.rewards[0],
                 arrival_rewards=mdp.arrival_rewards,
                 pessimism=Pessimism.preset(cell["pessimism"]),
-                release=release,
+                noise=added,
                 relation=RELATION,
             )
         )
@@ -233,15 +232,17 @@ def table(found: Sequence[dict[str, Any]], rule: str = "survival") -> list[dict[
             "pessimism": pessimism,
             "horizon": horizon,
             "patients": patients,
-            **{
-                "no privacy" if e is None else f"eps {e:g}": _mean(runs.get(e, []))
-                for e in epsilons
-            },
+            **{_column(e): _mean(runs.get(e, [])) for e in epsilons},
             "deviation": max(float(np.std(values)) for values in runs.values()),
             "seeds": min(len(values) for values in runs.values()),
+            "runs": {_column(e): values for e, values in runs.items()},
         }
         for (counts, groups, pessimism, horizon, patients), runs in rows.items()
     ]
+
+
+def _column(epsilon: float | None) -> str:
+    return "no privacy" if epsilon is None else f"eps {epsilon:g}"
 
 
 def _mean(values: Sequence[float]) -> float | None:

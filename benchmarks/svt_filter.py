@@ -7,12 +7,14 @@ work, as stated; their rate does not depend on how much. The job is scored by ac
 itself, whose own share of the time is what is not spent in the hosts.
 """
 
+import os
 import resource
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -300,17 +302,22 @@ class Clocked:
         self._group.close()
 
 
+def filter_settings(prefixes: StablePrefixes, folder: Path) -> FilterSettings:
+    """Settings of a filter whose order of draws no ledger keeps."""
+    return FilterSettings(prefixes=prefixes, private=folder, secret=partial(os.urandom, 32))
+
+
 def own_share(job: Job) -> float:
     """Return the filter's part of the CPU time of its draws, hosts' calls left out."""
     scale = job.scale
     prefixes = draws_of(scale, scale.draws + 1)
     hosts, noise = Clocked([job.some]), SecureNoise()
     with tempfile.TemporaryDirectory() as folder:
-        filtered = SvtFilter(FilterSettings(prefixes=prefixes, private=Path(folder)))
-        filtered.step(0, hosts, noise)
+        filtered = SvtFilter(filter_settings(prefixes, Path(folder)))
+        filtered.step(0, hosts, noise, reserved=0)
         hosts.seconds, begun = 0.0, time.process_time()
         for index in range(1, scale.draws + 1):
-            filtered.step(index, hosts, noise)
+            filtered.step(index, hosts, noise, reserved=index)
         whole = time.process_time() - begun
     return 1 - hosts.seconds / whole
 

@@ -12,9 +12,17 @@ from typing import Any
 
 from benchmarks import processes
 from benchmarks.harness import Result
-from benchmarks.svt_filter import FULL, QUICK, RandomExperts, Scale, draws_of, host_spec
+from benchmarks.svt_filter import (
+    FULL,
+    QUICK,
+    RandomExperts,
+    Scale,
+    draws_of,
+    filter_settings,
+    host_spec,
+)
 from distributed_privrl.core.executor import WorkerGroup
-from distributed_privrl.methods.expert.filter import FilterSettings, SvtFilter
+from distributed_privrl.methods.expert.filter import SvtFilter
 from distributed_privrl.methods.expert.hosting import ExpertHost
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.runtime.executor import RayExecutor
@@ -61,12 +69,12 @@ def _measure(scale: Scale, hosts: int) -> dict[str, Any]:
 
 
 def _draws(group: WorkerGroup, scale: Scale, folder: Path) -> dict[str, Any]:
-    filtered = SvtFilter(FilterSettings(prefixes=draws_of(scale, scale.draws + 1), private=folder))
+    filtered = SvtFilter(filter_settings(draws_of(scale, scale.draws + 1), folder))
     noise = SecureNoise()
-    filtered.step(0, group, noise)
+    filtered.step(0, group, noise, reserved=0)
     own, hosts, begun = time.process_time(), _hosts_cpu(), time.perf_counter()
     for index in range(1, scale.draws + 1):
-        filtered.step(index, group, noise)
+        filtered.step(index, group, noise, reserved=index)
     wall = (time.perf_counter() - begun) / scale.draws
     mine = (time.process_time() - own) / scale.draws
     theirs = (_hosts_cpu() - hosts) / scale.draws

@@ -94,8 +94,9 @@ def batch_of(fragments: int) -> UnitBatch:
 
 def tensors(batch: UnitBatch) -> tuple[Tensor, Tensor]:
     """Return rows and draws of all trajectories."""
-    rows, draws = torch.from_numpy(batch.own(batch.rows)), torch.from_numpy(batch.own(batch.draws))
-    return rows, draws.float()
+    size = batch.valid.size
+    rows, draws = batch.rows.reshape(size, -1), batch.draws.reshape(size, -1)
+    return torch.from_numpy(rows), torch.from_numpy(draws).float()
 
 
 class ClippedSum(Protocol):

@@ -24,6 +24,7 @@ from benchmarks import cells, harness
 from benchmarks.cells import CONFIGURATIONS
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import read_yaml, with_overrides
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.methods.primorl.policy_training import CURVE
 
 NAME = "utility_primorl"
@@ -154,7 +155,7 @@ def _figures(cell: Cell, setting: Setting) -> dict[str, Any]:
     run = cells.run_product(cell, _values(cell, setting, trajectories), setting.work)
     curve = json.loads((run.folder / "checkpoint" / CURVE).read_text())
     means = [float(np.mean(np.array(point["returns"], float))) for point in curve]
-    about = setting.store.info(str(run.config.data.sensitive)).metadata
+    about = setting.store.info(str(run.config.data.sensitive)).metadata.open(Purpose.OWNER)
     return {
         **dataclasses.asdict(cell),
         "return": float(np.mean(means[-LAST:])),
@@ -237,7 +238,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
                 "certified": first["certified_epsilon"],
                 "noise": first["noise_multiplier"],
                 "return": float(np.mean(returns)),
-                "seeds": ", ".join(f"{value:.0f}" for value in returns),
+                "seeds": returns,
                 "share of MOPO": share,
                 "data": first["data"],
                 "expert": first["expert"],

@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Result
 from benchmarks.utility_cells import Scale, Table
-from distributed_privrl.core.random import Streams
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import Maze
 from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.evaluation.returns import bootstrap_interval
+from distributed_privrl.evaluation.intervals import (
+    FEWEST_RESAMPLED,
+    Interval,
+    mean_interval,
+    ratio_interval,
+)
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments.comparison import score_trajectories
 from distributed_privrl.experiments.reports import sampled_rows
@@ -54,7 +59,7 @@ def release_figures(
         "correlation": scores.correlation,
         "in_walls": None if maze is None else share_in_walls(ours[:, :2], maze),
         "trajectory_score": None if isinstance(score, str) else dataclasses.asdict(score),
-        "seams": info.metadata.get(SEAM_KEY),
+        "seams": info.metadata.open(Purpose.RELEASED).get(SEAM_KEY),
     }
 
 
@@ -68,16 +73,30 @@ def share_in_walls(positions: NDArray[np.floating[Any]], maze: Maze) -> float:
     return float(np.mean([maze.cells[maze.cell(x, y)] for x, y in positions.tolist()]))
 
 
-def shares(row: Mapping[str, Any], real: Mapping[str, Any], trainer: str) -> dict[str, float]:
-    """Return the share of the real-data figure, and its bootstrap interval over both seeds."""
-    ours, theirs = np.asarray(row[trainer]), np.asarray(real[trainer])
-    generator = Streams(0).numpy(f"bootstrap/{row['cell']}/{trainer}")
-    draws = [generator.integers(len(part), size=(10_000, len(part))) for part in (ours, theirs)]
-    below = theirs[draws[1]].mean(axis=1)
-    ratios = ours[draws[0]].mean(axis=1) / np.where(below > 0, below, np.nan)
-    known = (below > 0).any()  # where real rows earn nothing, a share of it has no interval
-    low, high = np.nanquantile(ratios, [0.025, 0.975]) if known else (np.nan, np.nan)
-    return {"share": float(ours.mean() / theirs.mean()), "low": float(low), "high": float(high)}
+def agent_columns(
+    trainer: str, row: Mapping[str, Any], real: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what a line says of one agent: seeds' figures, their mean, its share of real rows'.
+
+    Args:
+        trainer: the agent.
+        row: finished cell.
+        real: cell of the same agents on the real rows; None: there is none.
+    """
+    ours = row[trainer]
+    theirs = real[trainer] if real is not None and ours else []
+    share = float(np.mean(ours)) / float(np.mean(theirs)) if theirs else None
+    return {
+        trainer: float(np.mean(ours)) if ours else None,
+        f"{trainer} seeds": ours,
+        f"{trainer} 95 %": _shown(mean_interval(ours), ".0f") if ours else None,
+        f"{trainer} share": share,
+        f"{trainer} share 95 %": _shown(ratio_interval(ours, theirs), ".2f") if theirs else None,
+    }
+
+
+def _shown(interval: Interval | None, numbers: str) -> str:
+    return "unknown" if interval is None else format(interval, numbers)
 
 
 def lines_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale) -> list[dict[str, Any]]:
@@ -86,21 +105,9 @@ def lines_of(rows: Sequence[Mapping[str, Any]], table: Table, scale: Scale) -> l
     shown = []
     for row in rows:
         line = _figures(row)
+        compared = None if row["variant"] == "real" else real.get(row["maze"])
         for trainer in scale.agents:
-            line[trainer] = line[f"{trainer} 95 %"] = None
-            if row[trainer]:
-                low, high = bootstrap_interval(
-                    row[trainer], generator=Streams(0).numpy("bootstrap")
-                )
-                line[trainer] = float(np.mean(row[trainer]))
-                line[f"{trainer} 95 %"] = f"{low:.0f} .. {high:.0f}"
-            share = None
-            if row["maze"] in real and row["variant"] != "real" and row[trainer]:
-                share = shares(row, real[row["maze"]], trainer)
-            line[f"{trainer} share"] = None if share is None else share["share"]
-            line[f"{trainer} share 95 %"] = (
-                None if share is None else f"{share['low']:.2f} .. {share['high']:.2f}"
-            )
+            line |= agent_columns(trainer, row, compared)
         line["paper, iql share"] = (
             table.paper.get((row["maze"], row["epsilon"])) if row["variant"] == "ours" else None
         )
@@ -151,7 +158,9 @@ def result_of(
         " synthetic states inside a wall, where no real one is.",
         "Figures are normalised returns (0 the random policy, 100 the planner, or a recording's"
         " last policy where there is none), the mean of the last evaluations; shares are of the"
-        " same agents on the real rows, with bootstrap intervals over agent seeds of both sides.",
+        " same agents on the real rows. 95 %: of the mean over agent seeds, by Student's t below"
+        f" {FEWEST_RESAMPLED} of them; of a share by Fieller's theorem, unknown where that is"
+        " unbounded. It is the agents' spread: one generator a cell says nothing of another's.",
         f"Agents: {json.dumps(dict(scale.agents))}, {scale.agent_steps:,} steps.",
         f"Generator: {json.dumps(scale.overrides)}; changes: {', '.join(scale.changes) or 'none'}.",
         f"One cell again: `python -m {command} --scale cpu"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import environment_id, reference_returns
 from distributed_privrl.environments.mazes import MAZES, Maze
@@ -37,7 +38,7 @@ class Task:
         """Return what the random policy earns, and the planner or the recording's last policy."""
         if self.maze is not None:
             return reference_returns(self.environment)
-        found = store.info(self.dataset).metadata["reference_returns"]
+        found = store.info(self.dataset).metadata.open(Purpose.OWNER)["reference_returns"]
         return ReferenceReturns(
             random=found["random"], planner=found["expert"], episodes=found["episodes"]
         )

@@ -134,7 +134,7 @@ class Step:
             reward_width=1.0,
             random_reward=True,
         )
-        self._error = settings.pessimism.count_error(self._release, self._size, layout.dimension)
+        self._error = settings.pessimism.count_error(self._release, self._size)
         self.count()
         self.add_noise()
         self.project()
@@ -143,9 +143,9 @@ class Step:
         """Ask the workers, and sum into one dense vector."""
         layout = self._settings.layout
         cells = layout.pairs * layout.successors
-        vector = np.zeros(layout.dimension)
+        vector, one = np.zeros(layout.dimension, np.int64), round(1 / self._settings.unit)
         for answer in self._workers.call("counts", {"step": 0}):
-            vector[answer.cells] += answer.counts
+            vector[answer.cells] += answer.counts * one
         table = vector[:cells].reshape(layout.pairs, layout.successors)
         vector[cells:] = table.sum(axis=1)
         self._counts = vector

@@ -3,22 +3,22 @@
 import io
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
-from distributed_privrl.agents.policy import Acting, ActionScale, decide
+from distributed_privrl.agents.policy import Acting, ActionScale, Policy, decide
 from distributed_privrl.core.files import atomic_path
 from distributed_privrl.data.spaces import part_width
 
-if TYPE_CHECKING:
-    from distributed_privrl.agents.policy import Policy
 
+def export_torchscript(policy: Policy, path: Path) -> None:
+    """Write ``policy`` to ``path`` as TorchScript, which ``torch.jit.load`` alone can use.
 
-def export_torchscript(policy: "Policy", path: Path) -> None:
-    """Write ``policy`` to ``path``; see `Policy.export_torchscript`.
+    The module maps raw observations ``(N, O)``, or ``(N,)`` integers if Discrete, to what
+    `Policy.act` returns for them.
 
     Raises:
         StorageError: the file cannot be written.
@@ -48,7 +48,7 @@ class _Deployed(nn.Module):
     high: Tensor
     table: Tensor
 
-    def __init__(self, policy: "Policy") -> None:
+    def __init__(self, policy: Policy) -> None:
         super().__init__()
         self._acting = Acting(policy.network, policy.behaviour, policy.threshold)
         self.network, self.behaviour = policy.network, policy.behaviour

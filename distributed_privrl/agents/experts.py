@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from distributed_privrl.agents.expert_policies import ExpertPolicies, ExpertPolicy
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import hash_unit
 
 __all__ = [
     "EXPERTS_KEY",
+    "FOLDER",
     "LOG_PROBABILITIES",
     "SHARD_EXPERTS",
     "UNIT_COLUMN",
@@ -43,6 +45,8 @@ UNIT_COLUMN = "expert"
 """What the recipes call the unit of a dataset of experts."""
 SHARD_EXPERTS = 500
 """Experts in a file at most."""
+FOLDER = "experts"
+"""Where they lie in a dataset's folder, beside its data."""
 LOG_PROBABILITIES = "log_probabilities.safetensors"
 
 
@@ -73,7 +77,7 @@ class ExpertFacts:
         Raises:
             ConfigError: the dataset was not collected from experts, or its metadata are not whole.
         """
-        found = info.metadata.get(EXPERTS_KEY)
+        found = info.metadata.open(Purpose.CHECK).get(EXPERTS_KEY)
         names = set(cls.__dataclass_fields__)
         if not isinstance(found, Mapping) or not names.issubset(found):
             raise ConfigError(
@@ -97,7 +101,7 @@ def unit_of_expert(number: int) -> int:
 def experts_folder(store: DatasetStore, dataset: str) -> Path:
     """Return where a dataset's experts lie, beside its data."""
     store.info(dataset)
-    return store.root / dataset / "experts"
+    return store.root / dataset / FOLDER
 
 
 def expert_files(store: DatasetStore, dataset: str) -> list[Path]:
@@ -176,7 +180,7 @@ def read_log_probabilities(store: DatasetStore, dataset: str) -> NDArray[np.floa
         StorageError: they are not there, or are not one a row.
     """
     path = experts_folder(store, dataset) / LOG_PROBABILITIES
-    rows = store.info(dataset).total_steps
+    rows = store.info(dataset).total_steps.open(Purpose.COMPUTING)
     try:
         with storage_errors(f"read {path}"), safetensors.safe_open(path, "pt") as file:
             values: NDArray[np.float32] = file.get_tensor("log_probabilities").numpy()

@@ -1,6 +1,5 @@
 """Experts of one's own: their networks and what they did, made ready for `method: expert`."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from distributed_privrl.agents.experts import (
     EXPERTS_KEY,
+    FOLDER,
     ExpertFacts,
     ExpertPolicies,
     experts_folder,
@@ -18,6 +18,7 @@ from distributed_privrl.agents.experts import (
     write_log_probabilities,
 )
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.files import remove_folder, storage_errors, unfinished_folder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import hash_unit
 
@@ -95,9 +96,11 @@ def attach_experts(
     _check_dataset(store, dataset, policies)
     values = _log_probabilities(store, dataset, policies)
     folder = experts_folder(store, dataset)
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier call, perhaps of more experts
-    write_experts(folder, policies)
-    write_log_probabilities(folder, values)
+    with storage_errors(f"write {folder}"), unfinished_folder(store.root) as unfinished:
+        write_experts(unfinished / FOLDER, policies)
+        write_log_probabilities(unfinished / FOLDER, values)
+        remove_folder(folder, beside=store.root)  # of an earlier call, perhaps of more experts
+        (unfinished / FOLDER).rename(folder)
     facts = ExpertFacts(
         count=len(policies),
         trajectories=trajectories,

@@ -199,19 +199,6 @@ class Policy:
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
 
-    def export_torchscript(self, path: Path) -> None:
-        """Write the policy to ``path`` as TorchScript, which ``torch.jit.load`` alone can use.
-
-        The module maps raw observations ``(N, O)``, or ``(N,)`` integers if Discrete, to what
-        `act` returns for them.
-
-        Raises:
-            StorageError: the file cannot be written.
-        """
-        from distributed_privrl.agents.deployment import export_torchscript
-
-        export_torchscript(self, path)
-
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Return the policy that `save` wrote to ``path``.

@@ -3,12 +3,16 @@
 import contextlib
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from distributed_privrl.cli.helptext import LedgerUrl, examples
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.sensitive import Purpose
+
+if TYPE_CHECKING:
+    from distributed_privrl.data.metadata import DatasetInfo
 
 LAST_ROWS = (
     "note: the schema names no next_observation, so the last row of a trajectory, if it is not"
@@ -114,7 +118,7 @@ def collect(
             progress=partial(progress, f"collecting {recipe}"),
             training_progress=partial(progress, f"collecting {recipe}: training policies"),
         )
-    typer.echo(f"{info.id}: {info.total_steps} steps in {info.total_trajectories} trajectories")
+    typer.echo(f"{info.id}: {info.total_steps.open(Purpose.OWNER)} steps in {_trajectories(info)}")
 
 
 def import_table(
@@ -142,8 +146,12 @@ def import_table(
     if meaning.may_drop_last_rows:
         typer.echo(LAST_ROWS, err=True)
     info = store.info(dataset)
-    kind = f"{info.total_trajectories} trajectories" if info.total_trajectories else "single rows"
-    typer.echo(f"{info.id}: {info.total_steps} transitions in {kind}")
+    kind = _trajectories(info) if info.kind == "trajectories" else "single rows"
+    typer.echo(f"{info.id}: {info.total_steps.open(Purpose.OWNER)} transitions in {kind}")
+
+
+def _trajectories(info: "DatasetInfo") -> str:
+    return f"{info.total_trajectories.open(Purpose.OWNER)} trajectories"
 
 
 def split(

@@ -1,4 +1,4 @@
-"""``ledger budget`` and ``ledger show``: what datasets may spend, and have spent."""
+"""``ledger budget``, ``show`` and ``settle``: what datasets may spend, and have spent."""
 
 import contextlib
 import json
@@ -12,7 +12,9 @@ from distributed_privrl.cli.text import show_table
 from distributed_privrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from distributed_privrl.privacy.ledger import Account, LedgerEntry
+    from distributed_privrl.privacy.ledger import Account, Declaration, Hold, LedgerEntry
+
+_INTERNAL = ("id", "fingerprint", "partition")
 
 app = command_group(
     "ledger",
@@ -27,6 +29,8 @@ app = command_group(
     epilog=examples(
         "privrl ledger budget clinic/stays-v0 --epsilon 8 --delta 1e-6 --unit trajectory",
         "privrl ledger budget maze/umaze-v0 --epsilon 10 --delta 1e-6 --unit transition",
+        "privrl ledger budget clinic/2024-v0 --epsilon 8 --delta 1e-6 --unit trajectory"
+        " --unrelated-to clinic/stays-v0 --why 'another clinic'",
     ),
 )
 def set_budget(
@@ -43,9 +47,21 @@ def set_budget(
         Literal["replace_with_null", "add_or_remove", "replace_one", "policy_level"],
         typer.Option(help="what neighbouring datasets are"),
     ] = "replace_with_null",
+    unrelated_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="a dataset with equal rows that shares nobody with it, by your word; needs --why",
+        ),
+    ] = None,
+    why: Annotated[
+        str, typer.Option(metavar="TEXT", help="they share nobody; shown on certificates")
+    ] = "",
     ledger: LedgerUrl = None,
 ) -> None:
     """Set or raise the budget of a dataset, for one unit and relation."""
+    if why and not unrelated_to:
+        raise ConfigError("--why says why datasets are unrelated: give --unrelated-to, too")
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.accounts import give_budget
     from distributed_privrl.privacy.ledger import Ledger
@@ -55,7 +71,14 @@ def set_budget(
     store = DatasetStore()
     store.check_unit(dataset, unit)
     with contextlib.closing(Ledger(ledger)) as opened:
-        account = give_budget(store, opened, dataset=dataset, budget=budget)
+        account = give_budget(
+            store,
+            opened,
+            dataset=dataset,
+            budget=budget,
+            unrelated_to=unrelated_to or (),
+            why=why,
+        )
     typer.echo(
         f"{dataset}: epsilon {account.epsilon:g} and delta {account.delta:g} for each"
         f" {account.unit} ({account.relation}); {account.remaining_epsilon:.6g} and"
@@ -74,12 +97,18 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="write JSON")] = False,
     ledger: LedgerUrl = None,
 ) -> None:
-    """Show budgets, what is spent of them, and every charge."""
+    """Show budgets, what is spent of them, every charge, and what runs hold before they charge."""
     from distributed_privrl.privacy.ledger import Ledger
 
     with contextlib.closing(Ledger(ledger)) as opened:
         accounts = opened.accounts()
         entries = opened.entries(dataset)
+        holds = opened.holds(dataset)
+        declared = [
+            one
+            for one in opened.register.declarations()
+            if dataset in (None, one.dataset, one.other)
+        ]
     if dataset is not None:
         known = [account.dataset for account in accounts]
         accounts = [account for account in accounts if account.dataset == dataset]
@@ -87,21 +116,43 @@ def show(
             others = f" (set: {', '.join(known)})" if known else ""
             raise ConfigError(f"no budget is set for {dataset}{others}: see `privrl ledger budget`")
     if as_json:
-        typer.echo(json.dumps(_as_json(accounts, entries), indent=2))
+        typer.echo(json.dumps(_as_json(accounts, entries, holds, declared), indent=2))
     elif not accounts:
         typer.echo("no budget is set: see `privrl ledger budget --help`")
     else:
         _show_accounts(accounts)
-        _show_entries(entries)
+        _show_entries(entries, holds)
+        _show_declarations(declared)
 
 
-def _as_json(accounts: "list[Account]", entries: "list[LedgerEntry]") -> dict[str, Any]:
-    """Return accounts and entries without fingerprints and digests, which stay in the ledger."""
+@app.command("settle", epilog=examples("privrl ledger settle stays-3f2a9c"))
+def settle(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="id of the run (`ledger show`)")],
+    ledger: LedgerUrl = None,
+) -> None:
+    """Free what a run that was given up holds and never drew of.
+
+    What it drew or reserved stays charged. The run draws no more of what is freed.
+    """
+    from distributed_privrl.privacy.ledger import Ledger
+
+    with contextlib.closing(Ledger(ledger)) as opened:
+        epsilon, delta = opened.give_up(run)
+    typer.echo(f"{run}: epsilon {epsilon:.6g} and delta {delta:.6g} are free again")
+
+
+def _as_json(
+    accounts: "list[Account]",
+    entries: "list[LedgerEntry]",
+    holds: "list[Hold]",
+    declared: "list[Declaration]",
+) -> dict[str, Any]:
+    """Return all without fingerprints and digests, which stay in the ledger."""
     from distributed_privrl.privacy.events import POLICIES
 
     shown, charges = [], []
     for account in accounts:
-        values = {k: v for k, v in asdict(account).items() if k not in ("id", "fingerprint")}
+        values = {k: v for k, v in asdict(account).items() if k not in _INTERNAL}
         remaining = {
             "remaining_epsilon": account.remaining_epsilon,
             "remaining_delta": account.remaining_delta,
@@ -110,7 +161,16 @@ def _as_json(accounts: "list[Account]", entries: "list[LedgerEntry]") -> dict[st
     for entry in entries:
         event = {k: v for k, v in entry.event.items() if k != POLICIES}
         charges.append(asdict(entry) | {"event": event})
-    return {"accounts": shown, "entries": charges}
+    declarations = [
+        {"dataset": one.dataset, "unrelated_to": one.other, "why": one.why, "made": one.created}
+        for one in declared
+    ]
+    return {
+        "accounts": shown,
+        "entries": charges,
+        "holds": [asdict(hold) for hold in holds],
+        "declarations": declarations,
+    }
 
 
 def _show_accounts(accounts: "list[Account]") -> None:
@@ -129,8 +189,8 @@ def _show_accounts(accounts: "list[Account]") -> None:
     )
 
 
-def _show_entries(entries: "list[LedgerEntry]") -> None:
-    if not entries:
+def _show_entries(entries: "list[LedgerEntry]", holds: "list[Hold]") -> None:
+    if not entries and not holds:
         return
     typer.echo()
     show_table(
@@ -146,5 +206,27 @@ def _show_entries(entries: "list[LedgerEntry]") -> None:
                 entry.created,
             )
             for entry in entries
+        ]
+        + [
+            (
+                hold.run_id,
+                hold.dataset,
+                "held",
+                f"{hold.epsilon:.6g}",
+                f"{hold.delta:g}",
+                "not charged yet",
+                hold.created,
+            )
+            for hold in holds
         ],
+    )
+
+
+def _show_declarations(declared: "list[Declaration]") -> None:
+    if not declared:
+        return
+    typer.echo()
+    show_table(
+        ("declared of", "unrelated to", "because", "made"),
+        [(one.dataset, one.other, one.why, one.created) for one in declared],
     )

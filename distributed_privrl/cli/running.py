@@ -108,6 +108,7 @@ def _run(
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.directory import RunDirectory
+    from distributed_privrl.experiments.registry import check_gpus
     from distributed_privrl.experiments.run import check_datasets
     from distributed_privrl.experiments.run import run as run_experiment
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
@@ -115,6 +116,7 @@ def _run(
     store, directory = DatasetStore(), RunDirectory(out)
     if resume and directory.config_path.exists():
         config = directory.resumed(config)
+    check_gpus(config)
     check_datasets(config, store, may_exist=resume)
     _announce(config)
     executor = start_executor(config.runtime)
@@ -133,12 +135,14 @@ def _run(
 
 
 def _warn_of_release(config: "RunConfig", result: "RunResult") -> None:
+    from distributed_privrl.core.sensitive import Purpose
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.publishing import released_datasets
     from distributed_privrl.experiments.trajectory_reports import release_warnings
 
     if result.released in released_datasets(config):
-        for warning in release_warnings(DatasetStore().info(result.released).metadata):
+        metadata = DatasetStore().info(result.released).metadata.open(Purpose.RELEASED)
+        for warning in release_warnings(metadata):
             typer.echo(f"warning: {warning}", err=True)
 
 

@@ -1,6 +1,5 @@
 """Experts that were trained and have acted, as the source of a dataset."""
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from distributed_privrl.agents.experts import ExpertPolicies
-    from distributed_privrl.collection.experts import ExpertOptions
+    from distributed_privrl.collection.experts_options import ExpertOptions
     from distributed_privrl.collection.experts_training import ExpertPlan
 
 _BINS = 20
@@ -100,32 +98,26 @@ class TrainedExperts:
         found["reference_returns"]["behaviour"] = float(np.mean(self._returns))
         return {"experts": self._described(), **found}
 
-    def complete(self, store: DatasetStore, dataset: str, options: "ExpertOptions") -> None:
-        """Add the policies, the log-probabilities of their actions and what they earn.
-
-        If that fails the dataset is taken away again.
+    def complete(
+        self, folder: Path, options: "ExpertOptions", *, public: bool
+    ) -> Mapping[str, Any]:
+        """Write the policies and the log-probabilities of their actions; return what they earn.
 
         Args:
-            store: where the dataset was written.
-            dataset: its id.
+            folder: of the new dataset, not yet there for others.
             options: those of the plan.
+            public: others may read the files.
 
         Raises:
             StorageError: the disk is full or cannot be written.
         """
         from distributed_privrl.agents import experts
 
-        folder = experts.experts_folder(store, dataset)
-        mode = 0o644 if store.info(dataset).may_leave else 0o600
-        try:
-            experts.write_experts(folder, self._policies(), mode=mode)
-            experts.write_log_probabilities(
-                folder, np.concatenate(self._log_probabilities), mode=mode
-            )
-            store.update_metadata(dataset, self.references(options))
-        except BaseException:
-            shutil.rmtree(store.root / dataset)
-            raise
+        mode = 0o644 if public else 0o600
+        beside = folder / experts.FOLDER
+        experts.write_experts(beside, self._policies(), mode=mode)
+        experts.write_log_probabilities(beside, np.concatenate(self._log_probabilities), mode=mode)
+        return self.references(options)
 
     def _policies(self) -> "ExpertPolicies":
         from distributed_privrl.agents.experts import ExpertPolicies

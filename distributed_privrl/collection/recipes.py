@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
@@ -171,11 +172,10 @@ def collect(
                 **source.references(settings),
                 **({PUBLIC_KEY: True} if public else {}),
             },
+            complete=partial(source.complete, options=settings, public=public)
+            if isinstance(source, TrainedReplay | TrainedExperts)
+            else None,
         )
-        if isinstance(source, TrainedExperts):
-            source.complete(store, dataset, settings)
-        elif source is not chosen:
-            store.update_metadata(dataset, source.references(settings))
     return store.info(dataset)
 
 

@@ -24,7 +24,8 @@ from distributed_privrl.data.metadata import Layout
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.cartpole import BALANCE, SWINGUP
 from distributed_privrl.environments.pendulum import PENDULUM
-from distributed_privrl.environments.simulators import Simulator, simulator_of
+from distributed_privrl.environments.registered_simulators import simulator_of
+from distributed_privrl.environments.simulators import Simulator
 
 if TYPE_CHECKING:
     from distributed_privrl.collection.replay_episodes import Actor
@@ -184,6 +185,10 @@ class TrainedReplay:
         """Return ``reference_returns``: random, expert, snapshots, and the data's once made."""
         behaviour = {"behaviour": float(np.mean(self._returns))} if self._returns else {}
         return {"reference_returns": {**self.reference_returns, **behaviour}}
+
+    def complete(self, folder: Path, options: ReplayOptions, *, public: bool) -> Mapping[str, Any]:
+        """Return the references with what the data earn, now that they are made."""
+        return self.references(options)
 
     def trajectories(
         self, *, steps: int, options: ReplayOptions, streams: Streams

@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import importlib.metadata
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from torch import Tensor
 from distributed_privrl.agents.policy import ActionScale, Policy
 from distributed_privrl.agents.sac import SacConfig, SacTrainer
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.files import remove_folder, storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.environments.simulators import Simulator
 
@@ -160,7 +159,7 @@ def policies_folder(root: Path, plan: Plan, *, keep: bool) -> Iterator[Path]:
             ) from None
         yield folder
         if not keep:
-            shutil.rmtree(folder)
+            remove_folder(folder)
 
 
 def train_snapshots(

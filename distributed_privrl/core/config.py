@@ -162,12 +162,22 @@ class RuntimeConfig(StrictModel):
     """Where the run happens; nothing here changes its result's distribution."""
 
     workers: PositiveInt = Field(default=2, description="local update workers")
+    blocks: PositiveInt | None = Field(
+        default=None,
+        description="parts that units are divided into, whoever computes them; as many as workers"
+        " at least (default: by the batch, 4 to 64)",
+    )
     executor: Literal["ray", "local"] = Field(
         default="ray", description="local: no Ray, one process"
     )
     cpus_per_worker: PositiveFloat = Field(default=1.0, description="logical CPUs a worker")
     gpus_per_worker: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="GPUs a worker computes gradients on"
+    )
+    recovery_seconds: PositiveFloat = Field(
+        default=120.0,
+        description="how long a process that died may take to be built again, from when it is"
+        " missed; a new node of a cloud takes minutes",
     )
 
 

@@ -52,7 +52,17 @@ class StorageError(PrivRLError):
 
 
 class WorkerLostError(PrivRLError):
-    """A worker's process died and its call may or may not have run."""
+    """A worker's process died and its call may or may not have run.
+
+    Args:
+        message: one line.
+        may_return: the worker is being built again: `WorkerGroup.wait_for_lost` waits for it. False
+            where the executor has given it up.
+    """
+
+    def __init__(self, message: str, *, may_return: bool = False) -> None:
+        super().__init__(message)
+        self.may_return = may_return
 
 
 INTERRUPTED_EXIT_CODE = 130

@@ -32,7 +32,15 @@ class WorkerGroup(Protocol):
 
         Raises:
             WorkerLostError: a worker died and the group was started with
-                ``repeat_lost_calls=False``.
+                ``repeat_lost_calls=False`` (``may_return`` is then true); or it did not come back.
+        """
+        ...
+
+    def wait_for_lost(self) -> None:
+        """Wait until every worker that died has been built again.
+
+        Raises:
+            WorkerLostError: one did not come back.
         """
         ...
 
@@ -93,6 +101,9 @@ class LocalWorkerGroup:
             getattr(worker, method)(**shared, **own)
             for worker, own in zip(self._workers, per_worker, strict=True)
         ]
+
+    def wait_for_lost(self) -> None:
+        """Return at once: workers in this process do not die alone."""
 
     def close(self) -> None:
         """Close the workers that have something to close."""

@@ -1,13 +1,24 @@
-"""Atomic writes, and operating-system errors turned into one clear line."""
+"""Whole files and folders or none, and operating-system errors turned into one clear line."""
 
 import contextlib
 import errno
+import fcntl
 import os
+import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from distributed_privrl.core.errors import StorageError
+
+UNFINISHED = ".privrl-unfinished-"
+"""How the names of folders begin that hold what is being written."""
+
+_LOCK = ".lock"
+_ATTEMPTS = 100
+_OWN: set[str] = set()
+"""Names of the folders in which this process writes now."""
 
 
 @contextlib.contextmanager
@@ -29,41 +40,110 @@ def storage_errors(action: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def atomic_path(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success it is fsynced and renamed over ``path``.
+def unfinished_folder(root: Path) -> Iterator[Path]:
+    """Yield a new folder in ``root``, its owner's alone, for what is not finished yet.
 
-    On any error nothing is left behind and an earlier ``path`` stays as it was. The file is never
-    more open than ``mode``, nor than the umask allows.
+    It is removed at the end; what is to stay is renamed out of it. A writer that is killed leaves
+    it, and the next one in ``root`` removes it, as `clear_unfinished` does.
+
+    Args:
+        root: an existing folder of the file system on which the result will lie.
+
+    Raises:
+        OSError: ``root`` cannot be written to.
+    """
+    clear_unfinished(root)
+    folder, lock = _begun(root)
+    _OWN.add(folder.name)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _OWN.discard(folder.name)
+        os.close(lock)
+
+
+def clear_unfinished(root: Path, *, deep: bool = False) -> None:
+    """Remove what killed writers left in ``root``; what belongs to live ones or others stays.
+
+    A writer holds a lock on its folder for as long as it lives, on whichever machine; where the
+    file system has no locks nothing is removed.
+
+    Args:
+        root: the folder; it need not exist.
+        deep: look into the folders below it, too.
+    """
+    for parent, folders, _ in os.walk(root):
+        for name in [name for name in folders if name.startswith(UNFINISHED)]:
+            folders.remove(name)
+            if name not in _OWN:
+                _remove_if_dead(Path(parent) / name)
+        if not deep:
+            return
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path, *, mode: int = 0o644, beside: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path for ``path``; on success it is fsynced and renamed over ``path``.
+
+    On any error nothing is left behind and an earlier ``path`` stays as it was. Until then nobody
+    but its owner can read the file; afterwards it is never more open than ``mode``, nor than the
+    umask allows.
+
+    Args:
+        path: where the file goes; its folder is made.
+        mode: of the finished file.
+        beside: folder in which the unfinished file lies, in an `unfinished_folder`; by default the
+            one of ``path``. Another one is for folders whose files are counted.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
-    try:
-        with storage_errors(f"write {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    with storage_errors(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished_folder(beside or path.parent) as folder:
+            temporary = folder / path.name
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             yield temporary
             os.chmod(temporary, mode & ~current_umask())
-            descriptor = os.open(temporary, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(temporary)
             os.replace(temporary, path)
-            _sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+            sync(path.parent)
 
 
-def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+def write_atomically(
+    path: Path, content: str | bytes, *, mode: int = 0o644, beside: Path | None = None
+) -> None:
     """Write ``content`` to ``path`` so that a reader sees the old file or the new one, whole.
+
+    Args:
+        path: see `atomic_path`.
+        content: of the file.
+        mode: see `atomic_path`.
+        beside: see `atomic_path`.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
     """
-    with atomic_path(path, mode=mode) as temporary:
+    with atomic_path(path, mode=mode, beside=beside) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def remove_folder(path: Path, *, beside: Path | None = None) -> None:
+    """Remove a folder so that a reader sees it whole or not at all; no folder is fine, too.
+
+    Args:
+        path: the folder.
+        beside: folder to whose `unfinished_folder` it is moved first; by default the one it is in.
+
+    Raises:
+        StorageError: it cannot be moved.
+    """
+    if not path.exists():
+        return
+    with storage_errors(f"remove {path}"), unfinished_folder(beside or path.parent) as folder:
+        os.rename(path, folder / path.name)
+        sync(path.parent)
 
 
 def current_umask() -> int:
@@ -73,9 +153,58 @@ def current_umask() -> int:
     return mask
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _begun(root: Path) -> tuple[Path, int]:
+    """Return a new folder of this writer and the descriptor that locks it."""
+    for _ in range(_ATTEMPTS):
+        folder = root / f"{UNFINISHED}{uuid.uuid4().hex[:8]}"
+        folder.mkdir(mode=0o700)
+        with contextlib.suppress(FileNotFoundError):  # another writer found it before its lock
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            if _held(lock) and _is_there(folder, lock):
+                return folder, lock
+            os.close(lock)
+    raise OSError(errno.EBUSY, f"cannot keep a folder in {root}")
+
+
+def _held(lock: int) -> bool:
+    """Take the lock unless another has it; a file system without locks has none to lose."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_there(folder: Path, lock: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(folder / _LOCK), os.fstat(lock))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_dead(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            return
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)

@@ -1,85 +1,108 @@
-"""One pass over a sensitive dataset: what names it in the ledger, and overlap with public sets."""
+"""One pass over a dataset: what names its rows and its units in the ledger, and what it shares.
 
+Nothing here depends on a dataset's id, its declared spaces, its layout, chunks or the order of its
+rows. A row is its observation, action, reward, next observation and whether it terminates, as
+float32 numbers; categories are numbers, too (above 2^24 neighbouring ones count as one). Whether
+the recording stopped is not looked at: it says where trajectories end, which units say better, and
+one-step episodes cannot do without it.
+"""
+
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.data.hashing import canonical, hash_rows
+from distributed_privrl.data import row_kernels
 from distributed_privrl.data.layout import RowLayout, public_rows
 from distributed_privrl.data.metadata import DatasetInfo
-from distributed_privrl.data.spaces import part_width
+from distributed_privrl.data.sketch import RowSketch, SketchBuilder
+from distributed_privrl.data.splitting import unit_of
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
-from distributed_privrl.data.trajectories import TRANSITION, Transitions
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
+from distributed_privrl.data.units import UnitsAnywhere, UnitsInOrder, UnitSums
 
-_FIELDS = (
-    "observations",
-    "actions",
-    "rewards",
-    "next_observations",
-    "terminated",
-    "truncated",
-)
+_EACH_ROW = hashlib.sha256(b"distributed_privrl units 2: each row").hexdigest()
+"""The partition of rows in which each is a unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What a pass over a sensitive dataset found.
+    """What a pass over a dataset found.
 
     Args:
-        fingerprint: SHA-256 (hexadecimal) of its rows in order.
+        fingerprint: 256 bits (hexadecimal) of its rows, in whatever order.
+        partition: 256 bits (hexadecimal) of which rows belong together as units, whatever those
+            are called; empty if no unit was asked for.
         overlap: whether a public dataset holds one of its rows.
+        sketch: by which parts of it are found in others; None without a key.
 
     Privacy:
-        Both depend on single records: the fingerprint stays in the ledger, the overlap leads to a
-        refusal that the operator alone sees. Neither belongs in an artefact.
+        All depend on single records: fingerprint, partition and sketch stay in the ledger, the
+        overlap leads to a refusal that the operator alone sees. None belongs in an artefact.
     """
 
     fingerprint: str
+    partition: str
     overlap: bool
+    sketch: RowSketch | None
+
+    @property
+    def identity(self) -> str:
+        """What an account is compared with: rows, and whose they are."""
+        return f"{self.fingerprint}:{self.partition}"
 
 
 def inspect(
     store: DatasetStore,
     dataset: str,
     *,
+    unit: str | None = None,
+    key: bytes | None = None,
     public_ids: Sequence[str] = (),
     chunk_rows: int = CHUNK_ROWS,
 ) -> Inspection:
-    """Return a dataset's fingerprint, and whether public datasets hold rows of it.
+    """Return what names a dataset in the ledger, and whether public datasets hold rows of it.
 
-    The fingerprint is over the rows (observation, action, reward, next observation, terminated,
-    truncated) in order, as float32 or int64: it does not depend on chunks, on the layout, on the
-    dataset's id or units, or on whether trajectories are stored as such. Rows overlap if their
-    observation, action and next observation are equal as float32; rewards are left out, so that a
-    public copy with other rewards is found too.
+    Rows overlap if their observation, action and next observation are equal; rewards are left out,
+    so that a public copy with other rewards is found too.
 
     Args:
         store: where all datasets lie.
         dataset: the sensitive id.
+        unit: whose partition of the rows is wanted: transition, trajectory or a column.
+        key: of the ledger, for a sketch.
         public_ids: ids of the public datasets.
         chunk_rows: rows held at a time.
 
     Raises:
-        ConfigError: no such dataset, public spaces that differ from the sensitive ones, or public
-            values that are not finite.
+        ConfigError: no such dataset, it does not know the unit, public spaces that differ from the
+            sensitive ones, or public values that are not finite.
     """
     info = store.info(dataset)
+    if unit is not None:
+        store.check_unit(dataset, unit)
     public = _public_hashes(store, info, public_ids, chunk_rows)
-    digests = {name: hashlib.sha256() for name in _FIELDS}
+    rows, partition = _Items("rows"), _Partition(unit)
+    builder = None if key is None else SketchBuilder(key)
     overlap = False
-    for chunk in store.iter_transitions(dataset, unit=TRANSITION, chunk_rows=chunk_rows):
-        for name, digest in digests.items():
-            digest.update(np.ascontiguousarray(canonical(getattr(chunk, name))).tobytes())
-        overlap = overlap or _shares_row(_hashes(chunk), public)
-    total = hashlib.sha256(b"distributed_privrl rows 1\n")
-    for space in (info.observation_space, info.action_space):
-        total.update(f"{type(space).__name__} {part_width(space)}\n".encode())
-    for digest in digests.values():
-        total.update(digest.digest())
-    return Inspection(fingerprint=total.hexdigest(), overlap=overlap)
+    named = unit_of(info) if unit in (None, TRANSITION) else unit
+    for chunk in store.iter_transitions(dataset, unit=named, chunk_rows=chunk_rows):
+        hashes = _Hashes(chunk)
+        rows.add(hashes.rows)
+        partition.add(chunk.unit_ids, hashes.rows)
+        overlap = overlap or _shares_row(hashes.steps, public)
+        if builder is not None:
+            builder.add(hashes.steps[0], chunk.unit_ids, hashes.parts)
+    return Inspection(
+        fingerprint=rows.digest(),
+        partition=partition.digest(),
+        overlap=overlap,
+        sketch=None if builder is None else builder.sketch(),
+    )
 
 
 def share_rows(store: DatasetStore, one: str, other: str) -> bool:
@@ -97,37 +120,112 @@ def share_rows(store: DatasetStore, one: str, other: str) -> bool:
 
     Privacy: depends on single records of both: for a refusal that the operator alone sees.
     """
-    held = _sorted([_hashes(chunk) for chunk in store.iter_transitions(other, unit=TRANSITION)])
+    chunks = store.iter_transitions(other, unit=TRANSITION)
+    held = _sorted([_Hashes(chunk).steps for chunk in chunks])
     chunks = store.iter_transitions(one, unit=TRANSITION)
-    return any(_shares_row(_hashes(chunk), held) for chunk in chunks)
+    return any(_shares_row(_Hashes(chunk).steps, held) for chunk in chunks)
 
 
-def _hashes(chunk: Transitions) -> NDArray[np.uint64]:
-    return hash_rows([chunk.observations, chunk.actions, chunk.next_observations])
+class _Hashes:
+    """Hashes of a chunk's rows: with rewards and ends, (2, N), and without, (2, N)."""
+
+    def __init__(self, chunk: Transitions) -> None:
+        self.parts = tuple(
+            np.ascontiguousarray(part, dtype=np.float32).reshape(len(chunk), -1)
+            for part in (chunk.observations, chunk.actions, chunk.next_observations)
+        )
+        observations, actions, successors = (part.reshape(-1).view("u4") for part in self.parts)
+        widths = np.array([part.shape[1] for part in self.parts[:2]], dtype=np.int64)
+        self.steps = np.empty((2, len(chunk)), dtype=np.uint64)
+        self.rows = np.empty((2, len(chunk)), dtype=np.uint64)
+        row_kernels.hash_blocks(
+            observations,
+            actions,
+            successors,
+            np.ascontiguousarray(chunk.rewards, dtype=np.float32).view("u4"),
+            np.ascontiguousarray(chunk.terminated),
+            widths,
+            _constants("rows", int(2 * -(-widths[0] // 4) - (-widths[1] // 4) + 2)),
+            self.steps,
+            self.rows,
+        )
+
+
+class _Items:
+    """A multiset of 128-bit numbers, as the sum of what stands for each."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._count = name, 0
+        self._lanes = np.zeros(4, dtype=np.uint64)
+
+    def add(self, items: NDArray[np.uint64]) -> None:
+        """Add ``items`` (2, N)."""
+        row_kernels.add_items(items, _constants(self._name, 1)[0], self._lanes)
+        self._count += items.shape[1]
+
+    def digest(self) -> str:
+        """Return 256 bits of all that was added, in whatever order."""
+        about = f"distributed_privrl {self._name} 2: {self._count}\n".encode()
+        return hashlib.sha256(about + self._lanes.astype("<u8").tobytes()).hexdigest()
+
+
+class _Partition:
+    """Which rows belong together, as the multiset of units, each the multiset of its rows."""
+
+    def __init__(self, unit: str | None) -> None:
+        self._unit = unit
+        self._items = _Items("units")
+        self._sums: UnitSums = UnitsInOrder() if unit == TRAJECTORY else UnitsAnywhere()
+
+    def add(self, ids: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
+        """Add rows with hashes (2, N) to their units (N,)."""
+        if self._unit not in (None, TRANSITION):
+            self._items.add(_twice(self._sums.add(ids, rows[0])))
+
+    def digest(self) -> str:
+        """Return 256 bits of it, once; nothing where no unit was asked for."""
+        if self._unit is None:
+            return ""
+        if self._unit == TRANSITION:
+            return _EACH_ROW
+        for sums in self._sums.rest():
+            self._items.add(_twice(sums))
+        return self._items.digest()
+
+
+def _twice(sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.stack([sums, sums])
+
+
+@functools.lru_cache(maxsize=32)
+def _constants(name: str, count: int) -> NDArray[Any]:
+    """Return public random constants, (count, 4) uint64: the same ones for ever."""
+    stream = hashlib.shake_256(f"distributed_privrl {name} 2".encode()).digest(32 * count)
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64).reshape(count, 4)
 
 
 def _public_hashes(
     store: DatasetStore, info: DatasetInfo, public_ids: Sequence[str], chunk_rows: int
 ) -> NDArray[np.uint64]:
-    """Return the two hashes of every public row, (M, 2), sorted by the first."""
+    """Return the hashes of every public row, (2, M), sorted by the first half."""
     layout = RowLayout(info.observation_space, info.action_space)
     hashes = []
     for public in public_ids:
         for chunk in store.iter_transitions(public, unit=TRANSITION, chunk_rows=chunk_rows):
             for _ in public_rows(layout, {public: [chunk]}):
                 pass
-            hashes.append(_hashes(chunk))
+            hashes.append(_Hashes(chunk).steps)
     return _sorted(hashes)
 
 
 def _sorted(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    joined = np.concatenate([np.empty((0, 2), dtype=np.uint64), *hashes])
-    return joined[np.argsort(joined[:, 0])]
+    joined = np.concatenate([np.empty((2, 0), dtype=np.uint64), *hashes], axis=1)
+    return joined[:, np.argsort(joined[0])]
 
 
 def _shares_row(hashes: NDArray[np.uint64], public: NDArray[np.uint64]) -> bool:
-    """Say whether a pair of ``hashes`` (N, 2) is among ``public`` (M, 2), sorted by the first."""
-    if len(public) == 0:
+    """Say whether a pair of ``hashes`` (2, N) is among ``public`` (2, M), sorted by the first."""
+    if public.shape[1] == 0:
         return False
-    nearest = np.searchsorted(public[:, 0], hashes[:, 0]).clip(max=len(public) - 1)
-    return bool((public[nearest] == hashes).all(axis=1).any())
+    nearest = np.searchsorted(public[0], hashes[0]).clip(max=public.shape[1] - 1)
+    return bool((public[:, nearest] == hashes).all(axis=0).any())

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.shards import EncodedShard, ShardRef, group_by_unit, load_trajectories
 from distributed_privrl.data.store import CHUNK_ROWS
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, Transitions, offsets_of
@@ -242,6 +243,7 @@ def load_fragments(
     max_fragments_per_unit: int,
     *,
     chunk_rows: int = CHUNK_ROWS,
+    keep: Keep | None = None,
 ) -> EncodedShard:
     """Read a shard's trajectories, cut and encode them; rows are fragments, unit after unit.
 
@@ -251,6 +253,7 @@ def load_fragments(
         encoder: of the dataset's spaces, with a public scaling.
         max_fragments_per_unit: public cap; of each unit's fragments, the first ones are kept.
         chunk_rows: rows read at a time.
+        keep: chooses units of the shard by their ids; None: all of them.
 
     Raises:
         ConfigError: the cap is not above zero, or as in `load_trajectories`.
@@ -268,7 +271,10 @@ def load_fragments(
         )
     # A trajectory with steps makes a fragment: later trajectories than these are beyond the cap.
     trajectories = load_trajectories(
-        ref, max_trajectories_per_unit=max_fragments_per_unit, chunk_rows=chunk_rows
+        ref,
+        max_trajectories_per_unit=max_fragments_per_unit,
+        chunk_rows=chunk_rows,
+        keep=keep,
     )
     encoded = encoder.encode(trajectories)
     return group_by_unit(

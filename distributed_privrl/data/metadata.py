@@ -11,6 +11,7 @@ import gymnasium
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.sensitive import Purpose, Sensitive
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
 FILE_NAME = "metadata.json"
@@ -53,6 +54,16 @@ _DESCRIPTIONS = {
 class DatasetInfo:
     """What is known of a stored dataset without reading its rows.
 
+    Public by declaration, and plain: what whoever imports, collects or configures a dataset states
+    beforehand and no row decides, namely its id, kind and layout, the two spaces, the environment's
+    id and the unit column's name. A run's release has the same spaces; its encoders and networks
+    are built from them.
+
+    All else is `Sensitive`, of every dataset: how many rows and trajectories there are, and what a
+    recipe, an importer or a stranger wrote into the metadata (returns, lengths, ranges, texts).
+    Marks that decide who may use a dataset (`declared_public`, `certificate`, sides of a split) are
+    read here for that alone.
+
     Args:
         id: ``[namespace/]name-vN``.
         kind: trajectories, or independent transitions.
@@ -72,11 +83,11 @@ class DatasetInfo:
     layout: Layout
     observation_space: Space
     action_space: Space
-    total_steps: int
-    total_trajectories: int
+    total_steps: Sensitive[int]
+    total_trajectories: Sensitive[int]
     environment: str | None
     unit_column: str | None
-    metadata: Mapping[str, Any]
+    metadata: Sensitive[Mapping[str, Any]]
 
     @property
     def has_table(self) -> bool:
@@ -86,13 +97,13 @@ class DatasetInfo:
     @property
     def certificate(self) -> Mapping[str, Any]:
         """The certificate that the dataset was released with; empty if there is none."""
-        found = self.metadata.get(CERTIFICATE_KEY)
+        found = self._mark(CERTIFICATE_KEY)
         return found if isinstance(found, Mapping) else {}
 
     @property
     def declared_public(self) -> bool:
         """Whether who made it said that its rows are nobody's secret."""
-        return self.metadata.get(PUBLIC_KEY) is True
+        return self._mark(PUBLIC_KEY) is True
 
     @property
     def split_of(self) -> tuple[str, ...]:
@@ -105,13 +116,16 @@ class DatasetInfo:
         return self._ids(SIDES_KEY)
 
     def _ids(self, key: str) -> tuple[str, ...]:
-        found = self.metadata.get(key)
+        found = self._mark(key)
         return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    def _mark(self, key: str) -> Any:
+        return self.metadata.open(Purpose.CHECK).get(key)
 
     @property
     def split_by_position(self) -> bool:
         """Whether the position of a unit decided on which side of a split it came."""
-        return self.metadata.get(NUMBERED_KEY) is True
+        return self._mark(NUMBERED_KEY) is True
 
     @property
     def may_leave(self) -> bool:
@@ -141,23 +155,24 @@ def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def build_metadata(info: DatasetInfo, *, episodes: int, size_megabytes: float) -> dict[str, Any]:
     """Return the content of metadata.json for a new dataset."""
     packed = info.layout in _DESCRIPTIONS
-    description = [str(info.metadata.get("description", "")), _DESCRIPTIONS.get(info.layout, "")]
+    given = info.metadata.open(Purpose.STORAGE)
+    description = [str(given.get("description", "")), _DESCRIPTIONS.get(info.layout, "")]
     values = {
-        **info.metadata,
+        **given,
         "dataset_id": info.id,
         "data_format": "hdf5",
         "jpeg_encoding": False,
         "minari_version": importlib.metadata.version("minari"),
         "observation_space": space_to_json(info.observation_space),
         "action_space": space_to_json(info.action_space),
-        "total_steps": info.total_steps,
+        "total_steps": info.total_steps.open(Purpose.STORAGE),
         "total_episodes": episodes,
         "dataset_size": round(size_megabytes, 1),
         "description": " ".join(part for part in description if part),
         _OURS: {
             "kind": info.kind,
             "layout": info.layout,
-            "total_trajectories": info.total_trajectories,
+            "total_trajectories": info.total_trajectories.open(Purpose.STORAGE),
             "unit_column": info.unit_column,
             "environment": info.environment,
             "next_observation": "infos/next_observation" if packed else "observations",
@@ -229,11 +244,13 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
             layout=ours.get("layout", "episodes"),
             observation_space=supported_space(f"{dataset} observations", observation_space),
             action_space=supported_space(f"{dataset} actions", action_space),
-            total_steps=int(values["total_steps"]),
-            total_trajectories=int(ours.get("total_trajectories", trajectories)),
+            total_steps=Sensitive(int(values["total_steps"])),
+            total_trajectories=Sensitive(int(ours.get("total_trajectories", trajectories))),
             environment=ours.get("environment") or _environment_id(values.get("env_spec")),
             unit_column=ours.get("unit_column"),
-            metadata={key: value for key, value in values.items() if key not in _RESERVED},
+            metadata=Sensitive(
+                {key: value for key, value in values.items() if key not in _RESERVED}
+            ),
         )
     except KeyError as error:
         raise StorageError(f"{folder / FILE_NAME} lacks {error}: write the dataset again") from None

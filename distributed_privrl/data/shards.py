@@ -114,7 +114,11 @@ def shard_refs(
 
 
 def load_shard(
-    ref: ShardRef, encoder: TransitionEncoder, *, chunk_rows: int = CHUNK_ROWS
+    ref: ShardRef,
+    encoder: TransitionEncoder,
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    keep: Keep | None = None,
 ) -> EncodedShard:
     """Read and encode a shard as a stream: memory is that of its own rows and one chunk.
 
@@ -122,6 +126,7 @@ def load_shard(
         ref: which shard.
         encoder: of the dataset's spaces, with a public scaling.
         chunk_rows: rows read at a time.
+        keep: chooses units of the shard by their ids; None: all of them.
 
     Raises:
         ConfigError: no such dataset, or it does not know the unit; or ``skip_trajectories`` is
@@ -133,7 +138,7 @@ def load_shard(
         Nothing is released: the result stays in the process that reads it.
     """
     rows, valid, units = [], [], []
-    for chunk in _transitions(ref, chunk_rows):
+    for chunk in _transitions(ref, chunk_rows, _keep(ref, keep)):
         encoded = encoder.encode(chunk)
         rows.append(encoded.rows)
         valid.append(encoded.valid)
@@ -146,10 +151,10 @@ def load_shard(
     )
 
 
-def _transitions(ref: ShardRef, chunk_rows: int) -> Iterator[Transitions]:
+def _transitions(ref: ShardRef, chunk_rows: int, keep: Keep) -> Iterator[Transitions]:
     """Yield the shard's transitions, without those of each unit's first trajectories."""
     store = DatasetStore(Path(ref.root))
-    about = {"unit": ref.unit, "chunk_rows": chunk_rows, "keep": _keep(ref)}
+    about = {"unit": ref.unit, "chunk_rows": chunk_rows, "keep": keep}
     if not ref.skip_trajectories:
         yield from store.iter_transitions(ref.dataset, **about)  # type: ignore[arg-type]
         return
@@ -185,7 +190,11 @@ def group_by_unit(
 
 
 def load_trajectories(
-    ref: ShardRef, *, max_trajectories_per_unit: int = 1, chunk_rows: int = CHUNK_ROWS
+    ref: ShardRef,
+    *,
+    max_trajectories_per_unit: int = 1,
+    chunk_rows: int = CHUNK_ROWS,
+    keep: Keep | None = None,
 ) -> Trajectories:
     """Read a shard's trajectories as a stream: memory is that of its own rows and one chunk.
 
@@ -195,6 +204,7 @@ def load_trajectories(
             out.
         max_trajectories_per_unit: public cap; of each unit's trajectories, the first ones are kept.
         chunk_rows: rows read at a time.
+        keep: chooses units of the shard by their ids; None: all of them.
 
     Returns:
         the trajectories in dataset order; their ``unit_ids`` name the units.
@@ -218,14 +228,18 @@ def load_trajectories(
     info = store.info(ref.dataset)
     none = no_trajectories(info.observation_space, info.action_space)
     chunks = store.iter_trajectories(
-        ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=_keep(ref)
+        ref.dataset, unit=ref.unit, chunk_rows=chunk_rows, keep=_keep(ref, keep)
     )
     caps = max_trajectories_per_unit, ref.max_rows_per_unit
     return _first(Trajectories.concatenate([none, *(_first(c, *caps) for c in chunks)]), *caps)
 
 
-def _keep(ref: ShardRef) -> Keep:
-    return lambda ids: shard_of(ids, ref.count) == ref.index
+def _keep(ref: ShardRef, also: Keep | None) -> Keep:
+    def keep(ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        kept: NDArray[np.bool_] = shard_of(ids, ref.count) == ref.index
+        return kept if also is None else np.logical_and(kept, also(ids))
+
+    return keep
 
 
 def _first(trajectories: Trajectories, most: int, most_rows: int | None) -> Trajectories:

@@ -1,10 +1,11 @@
 """Reads the columns of a file to import: CSV and Parquet tables, NPZ and HDF5 arrays."""
 
+import csv
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,9 +94,54 @@ def _read_csv(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", Colum
     """Read a CSV file; ids stay text, so that 7 and 007 differ."""
     import pandas as pd
 
+    header = _checked_header(path)
     wanted = _wanted(path, columns, pd.read_csv(path, nrows=0).columns)
+    if twice := [name for name in wanted if header.count(name) > 1]:
+        raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
     ids = dict.fromkeys((n for n in (columns.trajectory, columns.unit) if n is not None), str)
     return pd.read_csv(path, usecols=wanted, dtype=ids), columns
+
+
+def _checked_header(path: Path) -> list[str]:
+    """Return a CSV file's column names, if each of its lines has as many fields.
+
+    Blank lines are none; pandas would shift or fill up the others without a word.
+
+    Raises:
+        ConfigError: a line has more fields or fewer.
+        ValueError: a quote is not closed, or something follows it within a field.
+    """
+    header: list[str] = []
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file, strict=True)
+        try:
+            header = next(filter(_not_blank, lines), header)
+            for fields in lines:
+                if len(fields) != len(header) and _not_blank(fields):
+                    _refuse_line(path, lines.line_num, fields, header)
+        except csv.Error as error:
+            raise ValueError(f"line {lines.line_num}: {error}") from error
+    return header
+
+
+def _not_blank(fields: list[str]) -> bool:
+    return len(fields) > 1 or bool("".join(fields).strip())
+
+
+def _refuse_line(path: Path, number: int, fields: list[str], header: list[str]) -> NoReturn:
+    if len(fields) == len(header) + 1 and not fields[-1].strip():
+        advice = "a comma stands at its end: remove it, or give the header one, too"
+    elif len(fields) > len(header):
+        advice = (
+            "write decimals with a point (3.5, not 3,5), put texts with commas in quotes, and"
+            " separate fields by commas alone"
+        )
+    else:
+        advice = "complete it (a field without a value keeps its comma), or remove it"
+    raise ConfigError(
+        f"{path}: line {number} has {len(fields)} {'fields' if len(fields) > 1 else 'field'}, the"
+        f" header {len(header)}: {advice}"
+    )
 
 
 def _read_parquet(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:

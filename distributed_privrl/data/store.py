@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.files import remove_folder, storage_errors, write_atomically
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data import episode_reader, table, writing
 from distributed_privrl.data.episode_reader import EpisodeReader, Keep
 from distributed_privrl.data.metadata import FILE_NAME as METADATA
@@ -32,6 +33,9 @@ from distributed_privrl.data.transaction import new_dataset, open_files
 from distributed_privrl.data.writing import new_info
 
 CHUNK_ROWS = 65_536
+
+Complete = Callable[[Path], Mapping[str, Any]]
+"""Puts files beside the data, into a new dataset's folder, and returns further metadata."""
 
 FOLDER_VARIABLE = "MINARI_DATASETS_PATH"
 """Names the folder of the datasets, to Minari and to us."""
@@ -83,9 +87,18 @@ class DatasetStore:
         added = check_metadata(values)
         folder = self._data_folder(dataset)
         merged = {**read_values(folder), **added}
-        write_atomically(folder / METADATA, json.dumps(merged), mode=0o600)
+        write_atomically(folder / METADATA, json.dumps(merged), mode=0o600, beside=self.root)
         if info_of(dataset, merged, folder).may_leave:
             open_files(folder)
+
+    def remove(self, dataset: str) -> None:
+        """Remove a dataset, whole and at once, if it is there.
+
+        Raises:
+            ConfigError: the id is malformed.
+            StorageError: it cannot be removed.
+        """
+        remove_folder(self.root / check_dataset_id("dataset", dataset), beside=self.root)
 
     def write_trajectories(
         self,
@@ -98,6 +111,7 @@ class DatasetStore:
         environment: str | None = None,
         unit_column: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        complete: Complete | None = None,
     ) -> None:
         """Write a new dataset of trajectories, for its owner alone unless it is public.
 
@@ -114,6 +128,7 @@ class DatasetStore:
             unit_column: name of the column that ``unit_ids`` come from; without it the unit ids
                 are not kept, and a trajectory is named by its position.
             metadata: further keys, JSON values.
+            complete: writes more once the rows are there, before the dataset is.
 
         Raises:
             ConfigError: the id is malformed or taken, the rows do not fit the spaces or the layout,
@@ -131,10 +146,11 @@ class DatasetStore:
             unit_column=unit_column,
             metadata=metadata,
         )
-        with new_dataset(self.root, dataset) as folder:
+        with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
             writing.write_trajectories(folder, info, chunks)
-        if info.may_leave:
-            open_files(self._data_folder(dataset))
+            if complete is not None:
+                values = {**read_values(folder), **check_metadata(complete(folder.parent))}
+                (folder / METADATA).write_text(json.dumps(values))
 
     def write_transitions(
         self,
@@ -181,10 +197,8 @@ class DatasetStore:
             unit_column=unit_column,
             metadata=metadata,
         )
-        with new_dataset(self.root, dataset) as folder:
+        with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
             writing.write_transitions(folder, info, chunks)
-        if info.may_leave:
-            open_files(self._data_folder(dataset))
 
     def check_unit(self, dataset: str, unit: str) -> None:
         """Check that a dataset knows ``unit``.
@@ -290,7 +304,7 @@ class DatasetStore:
             yield from unpack_rows(self._chunks(info, unit, chunk_rows, keep), info.id)
             return
         with _reading(info.id), self._episodes(info) as reader:
-            ids = _unit_ids(reader, info.total_trajectories, unit)
+            ids = _unit_ids(reader, info.total_trajectories.open(Purpose.STORAGE), unit)
             yield from reader.trajectories(
                 reader.lengths(len(ids)), ids, chunk_rows=chunk_rows, keep=keep
             )

@@ -2,23 +2,28 @@
 
 import contextlib
 import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.files import current_umask, storage_errors
+from distributed_privrl.core.files import (
+    clear_unfinished,
+    current_umask,
+    storage_errors,
+    sync,
+    unfinished_folder,
+)
 
 
 def check_new(root: Path, dataset: str) -> Path:
-    """Return where a new dataset will lie.
+    """Return where a new dataset will lie; what killed writers left in ``root`` goes.
 
     Raises:
         ConfigError: the id is malformed, taken, or lies inside another dataset.
     """
     target = root / check_dataset_id("dataset", dataset)
+    clear_unfinished(root)
     with storage_errors(f"read {target}"):
         exists = target.exists()
     if exists:
@@ -33,34 +38,38 @@ def check_new(root: Path, dataset: str) -> Path:
 
 
 @contextlib.contextmanager
-def new_dataset(root: Path, dataset: str) -> Iterator[Path]:
-    """Yield a hidden temporary data folder; on success it is fsynced and renamed to the id's.
+def new_dataset(root: Path, dataset: str, *, may_leave: bool) -> Iterator[Path]:
+    """Yield an unfinished data folder; on success it is fsynced and renamed to the id's.
 
-    Its files are their owner's alone, until `open_files` says otherwise.
+    Until then its files are their owner's alone, and afterwards unless ``may_leave``.
+
+    Args:
+        root: of the store.
+        dataset: the new id.
+        may_leave: let others read the finished files, as far as the umask does.
 
     Raises:
         ConfigError: see `check_new`; raised before anything is written.
         StorageError: the disk is full or cannot be written; nothing is left behind.
     """
     target = check_new(root, dataset)
-    temporary = root / f".{target.name}.{uuid.uuid4().hex[:8]}.part"
-    try:
-        with storage_errors(f"write dataset {dataset} in {root}"):
-            folder = temporary / "data"
-            root.mkdir(parents=True, exist_ok=True)
-            temporary.mkdir(mode=0o700)
+    with storage_errors(f"write dataset {dataset} in {root}"):
+        root.mkdir(parents=True, exist_ok=True)
+        with unfinished_folder(root) as unfinished:
+            folder = unfinished / target.name / "data"
+            folder.parent.mkdir(mode=0o700)
             folder.mkdir(mode=0o700)
             yield folder
-            for path in (*folder.iterdir(), folder):
-                if path != folder:
-                    os.chmod(path, 0o600)
-                _sync(path)
+            for path in folder.iterdir():
+                os.chmod(path, 0o600)
+                sync(path)
+            if may_leave:
+                open_files(folder)
+            sync(folder)
             check_new(root, dataset)
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(temporary, target)
-            _sync(target.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            os.rename(folder.parent, target)
+            sync(target.parent)
 
 
 def open_files(folder: Path) -> None:
@@ -75,11 +84,3 @@ def open_files(folder: Path) -> None:
             os.chmod(path, 0o644 & ~mask)
         for path in (folder, folder.parent):
             os.chmod(path, 0o755 & ~mask)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

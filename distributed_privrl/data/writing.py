@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.data import episode_reader, table
 from distributed_privrl.data.episode_writer import EpisodeWriter, PackedWriter
 from distributed_privrl.data.metadata import FILE_NAME as METADATA
@@ -63,11 +64,11 @@ def new_info(
         layout=layout,
         observation_space=supported_space("observation_space", observation_space),
         action_space=supported_space("action_space", action_space),
-        total_steps=0,
-        total_trajectories=0,
+        total_steps=Sensitive(0),
+        total_trajectories=Sensitive(0),
         environment=environment,
         unit_column=unit_column,
-        metadata=check_metadata(metadata or {}),
+        metadata=Sensitive(check_metadata(metadata or {})),
     )
 
 
@@ -82,7 +83,7 @@ def write_trajectories(folder: Path, info: DatasetInfo, chunks: Iterable[Traject
         with _episode_writer(folder, info) as writer:
             for chunk in chunks:
                 writer.write(_fitting(chunk, info))
-        _finish(folder, replace(info, total_trajectories=writer.episodes), writer)
+        _finish(folder, replace(info, total_trajectories=Sensitive(writer.episodes)), writer)
         return
     count = 0
 
@@ -93,7 +94,7 @@ def write_trajectories(folder: Path, info: DatasetInfo, chunks: Iterable[Traject
             yield pack_rows(chunk)
 
     rows_writer = _write_rows(folder, info, packed())
-    _finish(folder, replace(info, total_trajectories=count), rows_writer)
+    _finish(folder, replace(info, total_trajectories=Sensitive(count)), rows_writer)
 
 
 def write_transitions(folder: Path, info: DatasetInfo, chunks: Iterable[Transitions]) -> None:
@@ -155,6 +156,8 @@ def _finish(folder: Path, info: DatasetInfo, writer: EpisodeWriter | PackedWrite
         raise ConfigError(f"dataset {info.id!r} would hold no steps: nothing was written")
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     values = build_metadata(
-        replace(info, total_steps=writer.steps), episodes=writer.episodes, size_megabytes=size
+        replace(info, total_steps=Sensitive(writer.steps)),
+        episodes=writer.episodes,
+        size_megabytes=size,
     )
     (folder / METADATA).write_text(json.dumps(values))

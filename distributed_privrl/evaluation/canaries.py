@@ -5,6 +5,7 @@ and no account is charged.
 """
 
 import math
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,18 +20,29 @@ from scipy import stats
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
-from distributed_privrl.evaluation.canary_rows import WORKERS, CanaryShard, CanaryUpdate
+from distributed_privrl.evaluation.canary_rows import (
+    BLOCKS,
+    WORKERS,
+    CanaryShard,
+    CanaryUpdate,
+)
 from distributed_privrl.evaluation.membership import Estimate, exact_interval
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.sampling import SECRET_BYTES, RoundSecret
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from distributed_privrl.rounds.worker import (
+    LocalUpdateWorker,
+    SecretOfRun,
+    SecretSource,
+    WorkerSpec,
+)
 
 CANARIES = 20_000
 ROWS_OF_A_UNIT = 3
@@ -162,17 +174,21 @@ def measured_mu(
 
 
 def _worker_specs(
-    mechanism: PrivateRound, canaries: int, insecure_key: int | None, rows: int
+    mechanism: PrivateRound, canaries: int, secret: SecretSource, rows: int
 ) -> list[WorkerSpec]:
     return [
         WorkerSpec(
             source=CanaryShard(
-                canaries=canaries, size=_LARGE * mechanism.clip_norm, index=index, most=rows
+                canaries=canaries, size=_LARGE * mechanism.clip_norm, most=rows
             ),
             local_update=CanaryUpdate(canaries=canaries, clip_norm=mechanism.clip_norm),
             sampling_probability=mechanism.sampling_probability,
+            secret=secret,
+            index=index,
+            workers=WORKERS,
+            blocks=BLOCKS,
             all_rows=rows > 1,
-            insecure_key=insecure_key,
+            most_rows=rows,
         )
         for index in range(WORKERS)
     ]  # fmt: skip
@@ -182,9 +198,15 @@ def _participants(
     mechanism: PrivateRound, canaries: int, insecure_key: int | None, rows: int
 ) -> NDArray[np.bool_]:
     """Return which canaries took part in a round at the mechanism's own sampling probability."""
-    specs = _worker_specs(mechanism, canaries, insecure_key, rows)
+    random = os.urandom(SECRET_BYTES)  # of a round that is charged to nobody
+    secret = (
+        (lambda: RoundSecret(random))
+        if insecure_key is None
+        else SecretOfRun(run_id=_RUN, insecure_key=insecure_key)
+    )
+    specs = _worker_specs(mechanism, canaries, secret, rows)
     workers = LocalExecutor().start(LocalUpdateWorker, specs)
-    call = {"parameters": np.zeros(canaries, np.float32), "round_index": 0}
+    call = {"parameters": np.zeros(canaries, np.float32), "nonce": "participants"}
     total = _total(workers.call("clipped_sum", call))
     workers.close()
     return total > mechanism.clip_norm / 2
@@ -216,6 +238,9 @@ class _Listening:
         self.sums = [answer.copy() for answer in answers]
         return answers
 
+    def wait_for_lost(self) -> None:
+        self._group.wait_for_lost()
+
     def close(self) -> None:
         self._group.close()
 
@@ -232,10 +257,11 @@ class _Round:
 
     def run(self) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
         """Return who took part, the noisy sum, and mu as the ledger has it."""
-        specs = _worker_specs(self.mechanism, self.canaries, self.insecure_key, self.rows)
+        ledger = self._open_ledger()
+        secret = SecretOfRun(run_id=_RUN, ledger=ledger, insecure_key=self.insecure_key)
+        specs = _worker_specs(self.mechanism, self.canaries, secret, self.rows)
         executor = LocalExecutor()
         workers = _Listening(executor.start(LocalUpdateWorker, specs))
-        ledger = self._open_ledger()
         server = executor.start(ParameterServer, [self._server_spec(workers, ledger)])
         server.call("advance", {"rounds": 1})
         entry = ledger.reserved(_RUN)

@@ -6,25 +6,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.shards import EncodedShard
 from distributed_privrl.data.trajectories import offsets_of
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 
 WORKERS = 2
+BLOCKS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryShard:
-    """A worker's canaries: canary i is 1 + i mod ``most`` times the row (i, gradient's size)."""
+    """All canaries: canary i is 1 + i mod ``most`` times the row (i, gradient's size)."""
 
     canaries: int
     size: float
-    index: int
     most: int = 1
 
-    def __call__(self) -> EncodedShard:
-        """Make the shard."""
-        ids = np.arange(self.index, self.canaries, WORKERS, dtype=np.uint64)
+    def __call__(self, keep: Keep | None = None) -> EncodedShard:
+        """Make those that ``keep`` chooses."""
+        ids = np.arange(self.canaries, dtype=np.uint64)
+        ids = ids if keep is None else ids[keep(ids)]
         rows = np.stack([ids.astype(np.float32), np.full(len(ids), self.size, np.float32)], axis=1)
         counts = 1 + ids.astype(np.int64) % self.most
         return EncodedShard(

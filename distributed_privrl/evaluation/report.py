@@ -18,8 +18,12 @@ import jinja2
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import write_atomically
-from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.core.sensitive import Sensitive
+from distributed_privrl.evaluation.figures import AnyFigure, PublicFigure, ReleasedFigure
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, Scalar
 
+ReportValue = PublicValue | ReleasedValue | Scalar
+"""What a report takes; a public one refuses bare scalars."""
 Audience = Literal["public", "private"]
 
 DECLARED_PUBLIC = "declared public"
@@ -47,55 +51,8 @@ class Metric:
     """
 
     name: str
-    value: Any
+    value: ReportValue
     explanation: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublicFigure:
-    """A figure that depends on no private data.
-
-    Args:
-        image: the bytes of an SVG or PNG file.
-        caption: what it shows.
-    """
-
-    image: bytes
-    caption: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleasedFigure:
-    """A figure drawn from releases that the ledger was charged for, and public data alone.
-
-    Args:
-        image: the bytes of an SVG or PNG file.
-        caption: what it shows.
-        ledger_entry: id of the entry that paid.
-
-    Privacy:
-        Post-processing of the release named by ``ledger_entry``.
-    """
-
-    image: bytes
-    caption: str
-    ledger_entry: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivateFigure:
-    """A figure drawn from sensitive data: for private reports only.
-
-    Args:
-        image: the bytes of an SVG or PNG file.
-        caption: what it shows.
-    """
-
-    image: bytes
-    caption: str
-
-
-AnyFigure = PublicFigure | ReleasedFigure | PrivateFigure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +124,9 @@ def _check_paid(certificate: Mapping[str, Any], sections: Sequence[Section]) -> 
     """Check that a valid certificate names every entry that is said to have paid."""
     valid = certificate.get("status") == "valid"
     paid = (certificate.get("ledger_entries") or ()) if valid else ()
-    shown = [(one.name, one.value) for section in sections for one in section.metrics]
+    shown: list[tuple[str, object]] = [
+        (one.name, one.value) for section in sections for one in section.metrics
+    ]
     shown += [(one.caption, one) for section in sections for one in section.figures]
     for name, value in shown:
         if (entry := getattr(value, "ledger_entry", None)) is not None and entry not in paid:
@@ -290,7 +249,7 @@ def _checked(figure: AnyFigure, audience: Audience) -> AnyFigure:
 
 def _unwrap(metric: Metric, audience: Audience) -> Any:
     """Return the bare value; numbers that are not finite become None."""
-    value = metric.value
+    value: Any = metric.value
     if type(value) in (PublicValue, ReleasedValue):
         value = value.value
     elif audience != "private":
@@ -298,6 +257,8 @@ def _unwrap(metric: Metric, audience: Audience) -> Any:
             f"{metric.name!r} is a bare {type(value).__name__}: a public report takes PublicValue"
             " or ReleasedValue only"
         )
+    elif isinstance(value, Sensitive):
+        raise TypeError(f"{metric.name!r} is sensitive and was not opened for a private report")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

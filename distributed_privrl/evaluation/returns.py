@@ -1,4 +1,4 @@
-"""Returns of a policy in its environment, normalised as D4RL does, with intervals.
+"""Returns of a policy in its environment, normalised as D4RL does.
 
 The reported figure is always a mean over the last evaluations of a training run, never the best
 one: choosing the best by its return is a selection on the test.
@@ -12,10 +12,9 @@ from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
-import scipy.stats
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from distributed_privrl.core.checks import check_positive, check_probability, did_you_mean
+from distributed_privrl.core.checks import check_positive, did_you_mean
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space, same_form, supported_space
@@ -24,8 +23,6 @@ from distributed_privrl.environments import ReferenceReturns
 LAST_EVALUATIONS = 5
 """Of a training run, of which the mean is its figure."""
 _RESET_SEEDS = 2**31
-_FEWEST_RESAMPLED = 5
-"""Below it a bootstrap interval is far too narrow."""
 
 
 class ActingPolicy(Protocol):
@@ -211,75 +208,6 @@ def normalised(value: float, reference: ReferenceReturns) -> float:
             f" and {reference.random}"
         )
     return 100 * (value - reference.random) / (reference.planner - reference.random)
-
-
-def bootstrap_interval(
-    values: ArrayLike,
-    *,
-    generator: np.random.Generator,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-) -> tuple[float, float]:
-    """Return a percentile bootstrap interval of the mean of ``values``.
-
-    Args:
-        values: (N,) independent results, such as one figure a training seed.
-        generator: source of the resampling.
-        confidence: probability that the interval is meant to cover the mean with.
-        resamples: number of resampled means.
-
-    Raises:
-        ConfigError: no values, or a number is out of range.
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or not len(sample):
-        raise ConfigError(f"values must be (N,) with N >= 1, got shape {sample.shape}")
-    check_probability("confidence", confidence)
-    check_positive("resamples", resamples)
-    means = sample[generator.integers(len(sample), size=(resamples, len(sample)))].mean(axis=1)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def t_interval(values: ArrayLike, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Student's interval of the mean of ``values``, for samples too few to resample.
-
-    Args:
-        values: (N,) independent results, N >= 2, as if drawn from a normal distribution.
-        confidence: probability that the interval is meant to cover the mean with.
-
-    Raises:
-        ConfigError: fewer than two values, or ``confidence`` out of range.
-
-    Example:
-        >>> low, high = t_interval([1.0, 2.0, 3.0])
-        >>> round(low, 3), round(high, 3)
-        (-0.484, 4.484)
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or len(sample) < 2:
-        raise ConfigError(f"values must be (N,) with N >= 2, got shape {sample.shape}")
-    check_probability("confidence", confidence)
-    reach = scipy.stats.t.ppf((1 + confidence) / 2, len(sample) - 1) * scipy.stats.sem(sample)
-    return float(sample.mean() - reach), float(sample.mean() + reach)
-
-
-def spread(values: ArrayLike) -> str:
-    """Say in words how far single results lie apart: an interval, where there are enough of them.
-
-    Args:
-        values: (N,) independent results, such as one figure a training seed.
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    if len(sample) < 2:
-        return "1 seed, no interval"
-    if len(sample) < _FEWEST_RESAMPLED:
-        low, high = t_interval(sample)
-        listed = ", ".join(f"{value:.1f}" for value in sample)
-        return f"{len(sample)} seeds: {listed}; 95 % t-interval {low:.1f} .. {high:.1f}"
-    low, high = bootstrap_interval(sample, generator=Streams(0).numpy("bootstrap"))
-    return f"{len(sample)} seeds, 95 % bootstrap interval {low:.1f} .. {high:.1f}"
 
 
 def mean_figure(curves: Sequence[LearningCurve], last: int = LAST_EVALUATIONS) -> float:

@@ -1,22 +1,31 @@
 """What the ledger and the datasets' own marks say against a use of them.
 
 One dataset has one account. These checks keep it so where rows lie in several datasets: a dataset
-and the sides that ``privrl split`` made of it share one, and what has one is not public.
+and the sides that ``privrl split`` made of it share one, and what has one is not public. Datasets
+that share rows without being marked are found by `kinship`.
 """
 
 from collections.abc import Sequence
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.fingerprint import Inspection, inspect
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.kinship import check_unrelated, find_unrelated
 from distributed_privrl.privacy.ledger import Account, Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
 
 def give_budget(
-    store: DatasetStore, ledger: Ledger, *, dataset: str, budget: PrivacyBudget
+    store: DatasetStore,
+    ledger: Ledger,
+    *,
+    dataset: str,
+    budget: PrivacyBudget,
+    unrelated_to: Sequence[str] = (),
+    why: str = "",
 ) -> Account:
     """Set or change the budget of a sensitive dataset.
 
@@ -25,16 +34,34 @@ def give_budget(
         ledger: what keeps the account.
         dataset: its id.
         budget: of its one account.
+        unrelated_to: datasets that look like it and, the operator says, share nobody with it.
+        why: that is so; written down, and shown on certificates.
 
     Raises:
-        ConfigError: no such dataset, or it does not know the unit.
+        ConfigError: no such dataset, it does not know the unit, or a declaration without a reason.
         BudgetError: less than what is spent.
-        UnsafeError: as in `check_sensitive`, or the ledger refuses it.
+        UnsafeError: as in `check_sensitive` and `check_unrelated`, or the ledger refuses it.
+
+    Warns:
+        UserWarning: it shares rows with a dataset that was declared unrelated.
     """
     store.check_unit(dataset, budget.unit)
     check_sensitive(store, ledger, dataset, relation=budget.relation)
-    fingerprint = inspect(store, dataset).fingerprint
-    return ledger.set_budget(dataset=dataset, fingerprint=fingerprint, budget=budget)
+    found = inspect(store, dataset, unit=budget.unit, key=ledger.register.key())
+    declared = [find_unrelated(store, ledger, dataset, other, why) for other in unrelated_to]
+    check_unrelated(ledger, dataset, found, declared=declared)
+    assert found.sketch is not None
+    account = ledger.set_budget(
+        dataset=dataset,
+        fingerprint=found.identity,
+        budget=budget,
+        sketch=found.sketch.to_bytes(),
+    )
+    for other in declared:
+        ledger.register.declare_unrelated(
+            (dataset, found.fingerprint), (other.dataset, other.fingerprint), why=other.why
+        )
+    return account
 
 
 def check_inputs(config: RunConfig, store: DatasetStore, ledger: Ledger) -> None:
@@ -45,7 +72,41 @@ def check_inputs(config: RunConfig, store: DatasetStore, ledger: Ledger) -> None
     """
     relation = Relation(config.privacy.relation)
     check_sensitive(store, ledger, config.data.sensitive, relation=relation)
-    check_public(store, ledger, config.data.public)
+    check_public(store, ledger, config.data.public, beside=config.data.sensitive)
+
+
+def inspect_inputs(
+    config: RunConfig, store: DatasetStore, ledger: Ledger, *, progress: Progress = silent
+) -> Inspection:
+    """Look at a run's rows, and check that its account is that of their units.
+
+    Args:
+        config: of the run.
+        store: where its datasets lie.
+        ledger: what keeps the account.
+        progress: told where the work is.
+
+    Raises:
+        UnsafeError: a sensitive row is in a public dataset, too; the ledger knows the rows under
+            another id or as those of other units; or they are part of another account's
+            (`check_unrelated`).
+
+    Privacy: a message to the operator alone: it tells that a public row is a sensitive one.
+    """
+    data = config.data
+    progress("inspecting data", 0, 1)
+    key = ledger.register.key() if ledger.accounts() else None
+    found = inspect(store, data.sensitive, unit=data.unit, key=key, public_ids=data.public)
+    if found.overlap:
+        raise UnsafeError(
+            f"a row of {data.sensitive} is also in a public dataset: public data must not hold"
+            " sensitive rows; remove them and run again"
+        )
+    if config.privacy.epsilon is not None:
+        ledger.register.check_data(data.sensitive, found.identity, data.unit)
+        check_unrelated(ledger, data.sensitive, found)
+    progress("inspecting data", 1, 1)
+    return found
 
 
 def check_sensitive(
@@ -81,34 +142,45 @@ def check_sensitive(
         )
 
 
-def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -> None:
+def check_public(
+    store: DatasetStore, ledger: Ledger, datasets: Sequence[str], *, beside: str | None = None
+) -> None:
     """Check that nothing says of public datasets that they are not.
 
     Args:
         store: where they lie.
         ledger: whose accounts are looked at.
         datasets: their ids.
+        beside: the sensitive dataset of a run, whose rows `inspect_inputs` compares one by one.
 
     Raises:
-        UnsafeError: one is a side of a sensitive dataset, was made from one without a guarantee, or
-            its id, the same rows in the same order, or a side of it have a budget.
+        UnsafeError: one is a side of a sensitive dataset, was made from one without a guarantee,
+            its id, its rows or a side of it have a budget, or rows of it are among those of an
+            account (`check_unrelated`).
+
+    Warns:
+        UserWarning: it shares rows with an account that it was declared unrelated to.
 
     Privacy: rows that pass are used without noise. Whether they are nobody's secret is their
-    owner's word: this finds where the word contradicts a mark or the ledger. A copy with rows
-    changed, removed or in another order is another dataset to the ledger, and passes.
+    owner's word: this finds where the word contradicts a mark or the ledger. Rows with changed
+    numbers are other rows, and pass.
     """
+    accounts = ledger.accounts()
     for dataset in datasets:
         check_unmarked(store.info(dataset))
-        if (known := account_of(store, ledger, dataset)) is not None:
+        if not accounts:
+            continue
+        found = inspect(store, dataset, key=ledger.register.key())
+        if (known := _account_of(accounts, dataset, found)) is not None:
             raise UnsafeError(
-                f"{dataset} cannot be public: its id, or the same rows in the same order, have a"
-                f" privacy budget as {known.dataset} (other copies are not found: see"
-                " docs/threat-model.md)"
+                f"{dataset} cannot be public: its id or its rows have a privacy budget as"
+                f" {known.dataset}"
             )
         if (other := _account_of_kin(store, ledger, dataset)) is not None:
             raise UnsafeError(
                 f"{dataset} cannot be public: some of its rows have a privacy budget as {other}"
             )
+        check_unrelated(ledger, dataset, found, public=True, but=beside)
 
 
 def check_unmarked(info: DatasetInfo) -> None:
@@ -146,9 +218,12 @@ def account_of(store: DatasetStore, ledger: Ledger, dataset: str) -> Account | N
     """Return the account of a dataset's id or of its rows, if there is one."""
     if not (accounts := ledger.accounts()):
         return None
-    fingerprint = inspect(store, dataset).fingerprint
-    found = (one for one in accounts if dataset == one.dataset or fingerprint == one.fingerprint)
-    return next(found, None)
+    return _account_of(accounts, dataset, inspect(store, dataset))
+
+
+def _account_of(accounts: Sequence[Account], dataset: str, found: Inspection) -> Account | None:
+    same = (a for a in accounts if dataset == a.dataset or found.fingerprint == a.fingerprint)
+    return next(same, None)
 
 
 def _account_of_kin(store: DatasetStore, ledger: Ledger, dataset: str) -> str | None:

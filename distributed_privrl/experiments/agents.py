@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.intervals import spread
 from distributed_privrl.evaluation.published import PublishedCell, published_cell
 from distributed_privrl.evaluation.report import Metric, Section
-from distributed_privrl.evaluation.returns import LAST_EVALUATIONS, normalised, spread
-from distributed_privrl.evaluation.source import Source
+from distributed_privrl.evaluation.returns import LAST_EVALUATIONS, LearningCurve, normalised
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.trials import (
@@ -117,38 +119,48 @@ def published_cells(
 
 
 def returns_section(
-    trials: Trials, environment: str, *, certificate: Mapping[str, Any], source: Source
+    trials: Trials, environment: str, *, certificate: Mapping[str, Any], source: Sourced[str]
 ) -> Section:
     """Return a section with the returns of agents trained on a dataset.
 
     Args:
-        trials: results of `run_trials`, one at least.
+        trials: results of `run_trials` on it, one at least.
         environment: where they were evaluated.
         certificate: of the data; says which cell of a paper is shown beside a figure.
-        source: what the data are to the world.
+        source: the dataset's id; what it is to the world, the returns are.
     """
+    earned: Sourced[Trials] = source.then(lambda _: trials)
     published = published_cells(trials, environment, certificate)
     metrics = []
-    curves = {}
     for trainer in trainers_of(trials):
         metrics.append(_settings_metric(trials, trainer))
-        mine = [learning_curve(one) for one in finished(trials, trainer)]
-        if mine:
-            curves[trainer] = mine
-            metrics += _metrics(trainer, _figures(trials, trainer), environment, source)
+        if finished(trials, trainer):
+            metrics += _metrics(trainer, earned, environment)
         if trainer in published:
             metrics.append(_published_metric(trainer, published[trainer]))
     metrics += [
-        Metric(name=name, value=source.value(f"failed: {kind}"))
-        for name, kind in failures(trials).items()
+        Metric(name=name, value=earned.value(partial(_failed, name))) for name in failures(trials)
     ]
-    image = plots.learning_curves(curves) if curves else None
+    curves = earned.then(_curves)
     return Section(
         title="Agents trained on the dataset",
         explanation=_caption(trials, environment),
         metrics=metrics,
-        figures=[source.figure(image, "Returns")] if image else [],
+        figures=[curves.figure(plots.learning_curves, "Returns")] if curves.content else [],
     )
+
+
+def _curves(trials: Trials) -> dict[str, list[LearningCurve]]:
+    """Return the learning curves of each trainer's agents; none of one whose agents all failed."""
+    curves = {
+        trainer: [learning_curve(one) for one in finished(trials, trainer)]
+        for trainer in trainers_of(trials)
+    }
+    return {trainer: mine for trainer, mine in curves.items() if mine}
+
+
+def _failed(name: str, trials: Trials) -> str:
+    return f"failed: {failures(trials)[name]}"
 
 
 def _caption(trials: Trials, environment: str) -> str:
@@ -180,23 +192,22 @@ def _figures(trials: Trials, trainer: str) -> list[float]:
     return [learning_curve(one).figure() for one in finished(trials, trainer)]
 
 
-def _metrics(
-    trainer: str, figures: Sequence[float], environment: str, source: Source
-) -> list[Metric]:
-    mean = float(np.mean(figures))
+def _metrics(trainer: str, earned: Sourced[Trials], environment: str) -> list[Metric]:
+    figures = earned.then(lambda trials: _figures(trials, trainer))
+    mean = figures.then(lambda values: float(np.mean(values)))
     metrics = [
         Metric(
             name=f"{trainer}: mean return over the last evaluations",
-            value=source.value(mean),
-            explanation=spread(figures),
+            value=mean.value(float),
+            explanation=spread(figures.content),
         )
     ]
     if is_maze(environment):
-        value = normalised(mean, reference_returns(environment))
+        references = reference_returns(environment)
         metrics.append(
             Metric(
                 name=f"{trainer}: normalised return",
-                value=source.value(value),
+                value=mean.value(lambda value: normalised(value, references)),
                 explanation="0 is the random policy, 100 the planner",
             )
         )

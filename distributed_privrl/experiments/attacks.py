@@ -11,6 +11,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
@@ -118,7 +119,8 @@ def attacked_rows(
     """
     share = 1.0
     if unit == TRANSITION:
-        share = min(1.0, limit / max(store.info(dataset).total_steps, 1))
+        total = store.info(dataset).total_steps.open(Purpose.PRIVATE)
+        share = min(1.0, limit / max(total, 1))
         rows = _single_rows(store, dataset, share, generator)
     else:
         rows = _whole_units(store, dataset, unit, limit, generator)
@@ -199,7 +201,7 @@ def attack_members(
                 executor=LocalExecutor(),
                 store=store,
                 ledger=ledger,
-                fingerprint=inspect(store, config.data.sensitive).fingerprint,
+                fingerprint=inspect(store, config.data.sensitive, unit=config.data.unit).identity,
                 progress=silent,
             ),
         )

@@ -78,7 +78,7 @@ def audit_configuration(
     Raises:
         ConfigError: ``out`` is not empty, the number of units is not declared, or the method has
             no private rounds.
-        StorageError: ``out`` cannot be written to.
+        StorageError: ``out`` cannot be written to, or another version wrote the run.
 
     Privacy: reads no data.
     """
@@ -133,6 +133,7 @@ def audit_run(
     directory, store = RunDirectory(run_directory), store or DatasetStore()
     if not directory.certificate.exists():
         raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
+    directory.check_format()
     check_new(out)
     certificate = _verified(directory, store, ledger_url)
     config = load_config(directory.config_path)

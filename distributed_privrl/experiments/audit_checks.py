@@ -6,7 +6,6 @@ import numpy as np
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.fingerprint import share_rows
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import holds_something
@@ -49,6 +48,8 @@ def check_held_out(config: RunConfig, held_out: str, store: DatasetStore) -> Non
         ConfigError: it is a dataset of the run, or shares rows or units with one; there is no such
             dataset, it does not know the run's unit, or its rows have another form.
     """
+    from distributed_privrl.data.fingerprint import share_rows  # slow: not for a refusal
+
     data = config.data
     if held_out in (data.sensitive, *data.public):
         raise ConfigError(

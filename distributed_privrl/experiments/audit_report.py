@@ -7,9 +7,11 @@ from typing import Any
 
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.canaries import CanaryRound
-from distributed_privrl.evaluation.membership import CONFIDENCE, Estimate
+from distributed_privrl.evaluation.figures import PrivateFigure
+from distributed_privrl.evaluation.intervals import FEWEST_RESAMPLED
+from distributed_privrl.evaluation.membership import CONFIDENCE, AttackFigures, Estimate
 from distributed_privrl.evaluation.neighbours import ALPHA, Copying
-from distributed_privrl.evaluation.report import Metric, PrivateFigure, Section
+from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.experiments.attacks import Attacked
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
@@ -97,8 +99,8 @@ def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Se
     facts = canary_facts(found, charged)
     metrics = [
         Metric(name="clipping that was exercised", value=PublicValue(charged.clipping)),
-        _public(_estimated("mu of the noise", found.mu, "charged")),
-        _public(_estimated("share of canaries that took part", found.sampled, "configured")),
+        _public("mu of the noise", found.mu, "charged"),
+        _public("share of canaries that took part", found.sampled, "configured"),
     ]
     for name, words in (("sampled", "with its coins"), ("all_units", "if every unit took part")):
         value = facts["epsilon_of_one_round"][name]
@@ -126,9 +128,10 @@ def _against(estimate: Estimate, name: str) -> dict[str, float]:
     return {**values, name: set_to}
 
 
-def _public(metric: Metric) -> Metric:
+def _public(name: str, estimate: Estimate, against: str) -> Metric:
     """Return a metric of the canary round, which reads no data."""
-    return replace(metric, value=PublicValue(metric.value))
+    metric = _estimated(name, estimate, against)
+    return replace(metric, value=PublicValue(estimate.value))
 
 
 def _estimated(name: str, estimate: Estimate, against: str) -> Metric:
@@ -172,8 +175,9 @@ def membership_section(found: Attacked | str, *, unit: str) -> Section:
         title=title,
         explanation=f"{figures.members} members and {figures.non_members} held out (unit: {unit}),"
         f" in {figures.member_groups} and {figures.non_member_groups} groups, scored by the mean"
-        f" loss of the model after {found.rounds} rounds; intervals of {CONFIDENCE:.0%}. An attack"
-        " that fails proves nothing.",
+        f" loss of the model after {found.rounds} rounds; intervals of {CONFIDENCE:.0%}: a"
+        f" percentile bootstrap over groups, of rates the wider of it and Clopper and Pearson's."
+        f"{_of_few(figures)} An attack that fails proves nothing.",
         metrics=[
             Metric(
                 name="verdict",
@@ -202,6 +206,13 @@ def membership_section(found: Attacked | str, *, unit: str) -> Section:
             )
         ],
     )
+
+
+def _of_few(figures: AttackFigures) -> str:
+    fewest = min(figures.member_groups, figures.non_member_groups)
+    if fewest >= FEWEST_RESAMPLED:
+        return ""
+    return f" Of {fewest} groups on a side the bootstrap's is too narrow: p alone tells."
 
 
 def _true_positive_rate(at: float, rate: Estimate | None, groups: int) -> Metric:

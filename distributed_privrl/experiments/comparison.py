@@ -14,7 +14,8 @@ from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import neighbours, plots
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, embed
 from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.evaluation.report import Metric, PrivateFigure, Section
+from distributed_privrl.evaluation.figures import PrivateFigure
+from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.trajectory_score import (
     TrajectoryScore,
     TrajectoryScoreConfig,

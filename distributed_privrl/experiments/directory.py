@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,17 @@ import yaml
 
 from distributed_privrl.core.config import RunConfig, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
-from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.files import (
+    UNFINISHED,
+    clear_unfinished,
+    remove_folder,
+    storage_errors,
+    write_atomically,
+)
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, metrics_record
 
+FORMAT = 2
+"""Of a run's folder; others are those of other versions of this program."""
 _FREE = ("runtime", "evaluation")
 """Sections that may change on a resume."""
 
@@ -40,7 +48,9 @@ class RunDirectory:
     def create(
         cls, path: Path, config: RunConfig, *, resume: bool, noise_source: str
     ) -> "RunDirectory":
-        """Make the folder, or reopen it with ``resume``.
+        """Make the folder, or reopen it with ``resume``; what a killed run left unfinished goes.
+
+        The configuration is written last: a folder without it has begun no run.
 
         Args:
             path: the folder.
@@ -54,6 +64,7 @@ class RunDirectory:
             StorageError: it cannot be written.
         """
         directory = cls(path)
+        directory.clear()
         if directory.config_path.exists():
             if not resume:
                 raise ConfigError(f"{path} holds a run: choose another --out, or add --resume")
@@ -62,13 +73,20 @@ class RunDirectory:
                 raise UnsafeError(f"{path} was begun with noise source {begun}: start a new run")
             return directory
         if resume:
-            raise ConfigError(f"{path} holds no run to go on with: give the --out of a run")
-        if holds_something(path):
+            raise ConfigError(
+                f"{path} holds no run to go on with: give the --out of a run, or begin one without"
+                " --resume"
+            )
+        if holds_something(path) and not directory.only_begun:
             raise ConfigError(f"{path} is not empty and holds no run: choose another --out")
         with storage_errors(f"make {path}"):
             directory.checkpoint.mkdir(parents=True, exist_ok=True)
-        run = {"run_id": f"run-{uuid.uuid4().hex[:16]}", "noise_source": noise_source}
-        write_atomically(directory.checkpoint / "run.json", json.dumps(run))
+        run = {
+            "format": FORMAT,
+            "run_id": f"run-{uuid.uuid4().hex[:16]}",
+            "noise_source": noise_source,
+        }
+        write_atomically(directory.facts_path, json.dumps(run))
         write_atomically(directory.config_path, _as_yaml(config))
         return directory
 
@@ -81,7 +99,9 @@ class RunDirectory:
 
         Raises:
             ConfigError: ``config`` sets a key to another value; the message names key and values.
+            StorageError: as in `check_format`.
         """
+        self.check_format()
         before = read_yaml(self.config_path)
         given = config.model_dump(mode="json", exclude_unset=True)
         now = {key: value for key, value in given.items() if key not in _FREE}
@@ -97,7 +117,24 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Remove the folder of a run that was refused before anything was drawn."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        try:
+            remove_folder(self.path)
+        except StorageError:  # its own parent may not be written to
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Remove what killed processes left unfinished in the folder."""
+        clear_unfinished(self.path, deep=True)
+
+    @property
+    def only_begun(self) -> bool:
+        """Whether all that lies here is what a run writes before its configuration."""
+        return {path for path in self.path.rglob("*") if not path.is_dir()} <= {self.facts_path}
+
+    @property
+    def facts_path(self) -> Path:
+        """The run's name and noise source."""
+        return self.checkpoint / "run.json"
 
     @property
     def config_path(self) -> Path:
@@ -143,13 +180,29 @@ class RunDirectory:
         """The run's name in the ledger."""
         return self._facts()["run_id"]
 
+    def check_format(self) -> None:
+        """Refuse a run of another version of this program.
+
+        Raises:
+            StorageError: it is one, or ``run.json`` is missing or damaged.
+        """
+        self._facts()
+
     def _facts(self) -> dict[str, str]:
-        path = self.checkpoint / "run.json"
         try:
-            facts = json.loads(path.read_text())
-            return {name: str(facts[name]) for name in ("run_id", "noise_source")}
-        except (OSError, ValueError, KeyError) as error:
-            raise StorageError(f"{path} is missing or damaged: start the run anew") from error
+            facts = json.loads(self.facts_path.read_text())
+            known = {name: str(facts[name]) for name in ("run_id", "noise_source")}
+            written = facts.get("format", 1)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(
+                f"{self.facts_path} is missing or damaged: start the run anew"
+            ) from error
+        if written != FORMAT:
+            raise StorageError(
+                f"the run {self.path} has format {written}, this program knows {FORMAT}: use the"
+                " version of the program that wrote it"
+            )
+        return known
 
     def make_private(self) -> Path:
         """Make ``private/`` for its owner alone, marked, and return it."""
@@ -165,26 +218,28 @@ class RunDirectory:
         write_atomically(path, content, mode=0o600)
         return path
 
-    def append_metrics(self, **values: PublicValue | ReleasedValue) -> None:
-        """Append one line to metrics.jsonl; public and released values only, by type.
+    def write_metrics(self, lines: Iterable[Mapping[str, PublicValue | ReleasedValue]]) -> None:
+        """Write metrics.jsonl, all its lines at once; public and released values only, by type.
 
         Raises:
             TypeError: a value of another type.
         """
-        record = metrics_record(**values)
-        with storage_errors(f"write {self.metrics}"), self.metrics.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        records = [json.dumps(metrics_record(**values)) + "\n" for values in lines]
+        write_atomically(self.metrics, "".join(records))
 
 
 def holds_something(folder: Path) -> bool:
     """Say whether a folder that shall be written to is there and is not empty.
+
+    What killed processes left unfinished in it goes, and counts as little as what is being written.
 
     Raises:
         ConfigError: it is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder} is a file: name a folder")
-    return folder.is_dir() and any(folder.iterdir())
+    clear_unfinished(folder)
+    return folder.is_dir() and any(not p.name.startswith(UNFINISHED) for p in folder.iterdir())
 
 
 def make_writable(folder: Path) -> None:

@@ -143,8 +143,9 @@ def evaluate_datasets(
         )
 
         def content() -> list[Section]:
-            rows, names = sampled_rows(store, synthetic), layout_of(store, synthetic).column_names
-            return [content_section({"synthetic": rows}, names, environment, source=source)]
+            names = layout_of(store, synthetic).column_names
+            rows = source.then(lambda dataset: sampled_rows(store, dataset))
+            return [content_section(rows, {}, names, environment)]
 
         sections = (
             content() if source.may_leave else attempted_sections("What is in the dataset", content)

@@ -9,7 +9,7 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.returns import check_environment
-from distributed_privrl.evaluation.source import Source
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.evaluation.trainer import (
     TRAINERS,
     Options,
@@ -20,6 +20,7 @@ from distributed_privrl.evaluation.trainer import (
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.clearance import Release, cleared, release_of
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.metrics import released_dataset
 
 
 def known_trainers(
@@ -122,8 +123,8 @@ def check_compared(
 
 def clearance_of(
     store: DatasetStore, dataset: str, trainers: Mapping[str, Trainer], ledger_url: str | None
-) -> tuple[Source, Release | None]:
-    """Return what a dataset is to the world, and the proof of it.
+) -> tuple[Sourced[str], Release | None]:
+    """Return a dataset's id as what it is to the world, and the proof of it.
 
     Args:
         store: datasets.
@@ -142,9 +143,9 @@ def clearance_of(
         if trainer.released_rows_only:  # the ledger is asked below, once
             cleared(store, dataset, reader=trainer.name, ledger=None)
     if release is None:
-        return Source(kind="private"), None
+        return Sourced.private(dataset), None
     if release.certificate is None:
         with closing(Ledger(ledger_url)) as ledger:
             check_public(store, ledger, [dataset])
-        return Source(kind="public"), release
-    return Source(kind="released", ledger_entry=release.certificate.ledger_entries[-1]), release
+        return Sourced.public(dataset), release
+    return Sourced.released(released_dataset(release.certificate, dataset)), release

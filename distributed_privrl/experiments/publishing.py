@@ -1,12 +1,12 @@
 """What a run releases, on disk: a synthetic dataset in the store, or a policy in its folder."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import dataset_outputs
@@ -111,7 +111,7 @@ class DatasetPublisher:
             ConfigError: it is another's.
         """
         if self.name in self.store.ids():
-            owner = self.store.info(self.name).metadata.get(RUN_KEY)
+            owner = self.store.info(self.name).metadata.open(Purpose.CHECK).get(RUN_KEY)
             if owner != self.directory.run_id:
                 raise ConfigError(
                     f"output.dataset={self.name} exists and is not this run's: choose another id"
@@ -124,7 +124,7 @@ class DatasetPublisher:
         if not isinstance(release, SyntheticTransitions | SyntheticTrajectories):
             raise TypeError(f"{self.config.method} releases {type(release).__name__}")
         if self.name in self.store.ids():  # written by this run, but perhaps not as it is now
-            shutil.rmtree(self.store.root / self.name)
+            self.store.remove(self.name)
         info = self.store.info(self.config.data.sensitive)
         about: dict[str, Any] = {
             "observation_space": info.observation_space,

@@ -10,6 +10,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.evaluation.membership import LossAttack
 from distributed_privrl.evaluation.report import Section
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.rounds.context import MethodResult, RunContext
 from distributed_privrl.rounds.plan import Plan
 
@@ -27,8 +28,8 @@ class Method:
         summary: one line for lists.
         study: simulations in a public problem that the report shows (configuration, folder of the
             policy); None: there are none.
-        policy_report: sections on a policy (configuration, its file, the ledger entry that paid,
-            what ``study`` found); None for methods that release datasets.
+        policy_report: sections on a policy (configuration, its file as what it is to the world,
+            and so what ``study`` found); None for methods that release datasets.
         attack: opens a finished run's model to a membership attack; draws and charges nothing. None
             where the method offers none.
         whole_units: every row of a unit takes part in a round, not drawn ones.
@@ -36,6 +37,8 @@ class Method:
             changes by local training, not each unit's gradient; None: they clip gradients.
         charged_before: epsilon of what is released before the rounds beside a count and bounds
             (configuration), by its name in the ledger; None: nothing is.
+        on_gpus: whether it computes where ``runtime.gpus_per_worker`` says; others compute on CPUs
+            whatever is reserved, and refuse it.
     """
 
     config: type[RunConfig]
@@ -43,12 +46,15 @@ class Method:
     run: Callable[[Any, RunContext], MethodResult]
     summary: str
     study: Callable[[Any, Path, Progress], list[dict[str, Any]]] | None = None
-    policy_report: Callable[[Any, Path, str, Sequence[Any]], Sequence[Section]] | None = None
+    policy_report: (
+        Callable[[Any, Sourced[Path], Sourced[Sequence[Any]]], Sequence[Section]] | None
+    ) = None
     attack: Callable[[Any, RunContext], LossAttack] | None = None
     whole_units: bool = False
     own_clipping: Callable[[Any], bool] | None = None
     charged_before: Callable[[Any], dict[str, float]] | None = None
     check: Callable[[Any], None] | None = None
+    on_gpus: bool = False
 
 
 def _privorl_n() -> Method:
@@ -64,6 +70,7 @@ def _privorl_n() -> Method:
         summary="private synthetic transitions from a diffusion model (PrivORL-n)",
         attack=open_attack,
         check=check_config,
+        on_gpus=True,
     )
 
 
@@ -81,6 +88,7 @@ def _privorl_ar() -> Method:
         summary="private synthetic transitions from an autoregressive model (PrivORL-AR)",
         attack=open_likelihood_attack,
         check=check_config,
+        on_gpus=True,
     )
 
 
@@ -116,6 +124,7 @@ def _trajectories(config: type[RunConfig], model: str) -> Method:
         whole_units=True,
         check=check_config,
         charged_before=lambda config: config.charged_before,
+        on_gpus=True,
     )
 
 
@@ -145,7 +154,7 @@ def _vapvi() -> Method:
         config=VapviConfig,
         plan=plan_linear,
         run=run_linear,
-        summary="private policy for linear features, from noisy regressions (DP-VAPVI)",
+        summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
         study=study,
         policy_report=policy_sections,
     )
@@ -260,9 +269,11 @@ def plan_run(config: RunConfig) -> Plan:
     """Return the noise, rounds and cost of a run; opens no data.
 
     Raises:
-        ConfigError: the number of units is not declared, or a value is impossible.
+        ConfigError: the number of units is not declared, a value is impossible, or GPUs are asked
+            for in vain.
         UnsafeError: delta is not below 1/units.
     """
+    check_gpus(config)
     return method_named(config.method).plan(config)
 
 
@@ -270,8 +281,23 @@ def check_run(config: RunConfig) -> None:
     """Check what `plan_run` does, as far as it is known before units are counted; opens no data.
 
     Raises:
-        ConfigError: settings do not fit together.
+        ConfigError: settings do not fit together, or GPUs are asked for in vain.
         UnsafeError: the method does not know the relation.
     """
+    check_gpus(config)
     if (check := method_named(config.method).check) is not None:
         check(config)
+
+
+def check_gpus(config: RunConfig) -> None:
+    """Refuse GPUs that would be reserved for workers which compute on CPUs all the same.
+
+    Raises:
+        ConfigError: ``runtime.gpus_per_worker`` is above 0 and the method has no use for it.
+    """
+    gpus = config.runtime.gpus_per_worker
+    if gpus > 0 and not method_named(config.method).on_gpus:
+        raise ConfigError(
+            f"runtime.gpus_per_worker={gpus:g}, but {config.method} computes on CPUs alone: set it"
+            " to 0"
+        )

@@ -16,12 +16,13 @@ from distributed_privrl.core.config import OutputConfig, PolicyOutputConfig, Run
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.report import Metric, Section, write_report
-from distributed_privrl.evaluation.source import Source
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
@@ -32,6 +33,7 @@ from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.trajectory_reports import trajectory_sections
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.metrics import released_dataset, released_file
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 
 COMPARED_ROWS = 50_000
@@ -65,11 +67,13 @@ def _write_policy_reports(
 ) -> None:
     """Write the report that the method makes of its policy; nothing reads a real row."""
     make = method_named(config.method).policy_report
-    source = release_source(certificate)
     folder = directory.path if config.privacy.epsilon is not None else directory.private
     path = folder / output.policy
-    sections = make(config, path, source, trials) if make is not None else []
     releasable = certificate.status == "valid"
+    policy = (
+        Sourced.released(released_file(certificate, path)) if releasable else Sourced.private(path)
+    )
+    sections = make(config, policy, policy.then(lambda _: trials)) if make is not None else []
     title = f"{config.method}: a policy learned from {config.data.sensitive}"
     write_report(
         directory.report,
@@ -99,23 +103,21 @@ def _write_dataset_reports(
     certificate: Certificate,
     trials: Trials,
 ) -> None:
-    synthetic = sampled_rows(store, output.dataset)
-    public = {name: sampled_rows(store, name) for name in config.data.public}
-    names = layout_of(store, output.dataset).column_names
-    maze = config.data.environment
+    maze, dataset = config.data.environment, output.dataset
     releasable = certificate.status == "valid"
     source = (
-        Source(kind="released", ledger_entry=release_source(certificate))
+        Sourced.released(released_dataset(certificate, dataset))
         if releasable
-        else Source(kind="private")
+        else Sourced.private(dataset)
     )
-    sections = [content_section({"synthetic": synthetic, **public}, names, maze, source=source)]
+    rows = source.then(lambda made: sampled_rows(store, made))
+    public = {name: sampled_rows(store, name) for name in config.data.public}
+    names = layout_of(store, dataset).column_names
+    sections = [content_section(rows, public, names, maze)]
     if trials and maze:
         about = certificate.to_dict()
         sections.append(returns_section(trials, maze, certificate=about, source=source))
-    made = {"synthetic": output.dataset}
-    others = {name: name for name in config.data.public}
-    sections += trajectory_sections(store, {**made, **others}, maze, source=source)
+    sections += trajectory_sections(store, source, {name: name for name in public}, maze)
     write_report(
         directory.report,
         directory.path / "report.json",
@@ -123,7 +125,7 @@ def _write_dataset_reports(
         certificate=certificate.to_dict(),
         sections=sections if releasable else [],
     )
-    real, private = config.data.sensitive, Source(kind="private")
+    real, synthetic = config.data.sensitive, rows.content
     compared = [
         *attempted_sections(
             "Fidelity",
@@ -131,7 +133,7 @@ def _write_dataset_reports(
         ),
         *attempted_sections(
             "Whole trajectories",
-            lambda: trajectory_sections(store, {**made, "real": real}, maze, source=private),
+            lambda: trajectory_sections(store, Sourced.private(dataset), {"real": real}, maze),
         ),
     ]
     directory.make_private()
@@ -145,11 +147,6 @@ def _write_dataset_reports(
     )
 
 
-def release_source(certificate: Certificate) -> str:
-    """Return the ledger entry that paid for what a report shows."""
-    return certificate.ledger_entries[-1] if certificate.ledger_entries else "none: not private"
-
-
 def sampled_rows(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS) -> NDArray[Any]:
     """Return up to ``limit`` rows ``(N, D)`` in raw units, drawn evenly while streaming.
 
@@ -157,7 +154,7 @@ def sampled_rows(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS) 
     """
     layout = layout_of(store, dataset)
     generator = Streams(0).numpy(f"report/{dataset}")
-    total = store.info(dataset).total_steps
+    total = store.info(dataset).total_steps.open(Purpose.COMPUTING)
     kept = []
     for chunk in store.iter_transitions(dataset, unit="transition"):
         rows, valid = layout.to_rows(chunk)
@@ -173,29 +170,39 @@ def layout_of(store: DatasetStore, dataset: str) -> RowLayout:
 
 
 def content_section(
-    rows: Mapping[str, NDArray[Any]], names: Sequence[str], maze: str | None, *, source: Source
+    rows: Sourced[NDArray[Any]],
+    public: Mapping[str, NDArray[Any]],
+    names: Sequence[str],
+    maze: str | None,
 ) -> Section:
     """Return a section that shows a dataset's rows, beside public ones if there are any.
 
     Args:
-        rows: ``"synthetic"`` and public datasets, each ``(N, D)``.
+        rows: ``(N, D)``.
+        public: of other datasets, each ``(N, D)``.
         names: of the columns.
         maze: environment id, for a map.
-        source: what the synthetic rows are to the world.
     """
-    others = len(rows) > 1
-    caption = "Each column of the rows" + (" beside the public ones" if others else "")
-    figures = [source.figure(plots.column_histograms(rows, names), caption)]
+    caption = "Each column of the rows" + (" beside the public ones" if public else "")
+    figures = [
+        rows.figure(
+            lambda some: plots.column_histograms({"synthetic": some, **public}, names), caption
+        )
+    ]
     if maze is not None and is_maze(maze):
-        image = plots.maze_positions({"synthetic": rows["synthetic"][:, :2]}, maze_layout(maze))
-        figures.append(source.figure(image, "Where the agent of the rows has been"))
-    notes = ["Drawn from the private model."] if source.kind == "released" else []
-    if others:
+        figures.append(
+            rows.figure(
+                lambda some: plots.maze_positions({"synthetic": some[:, :2]}, maze_layout(maze)),
+                "Where the agent of the rows has been",
+            )
+        )
+    notes = ["Drawn from the private model."] if rows.kind == "released" else []
+    if public:
         notes.append("Public datasets are shown for orientation.")
     return Section(
         title="What is in the dataset",
         explanation=" ".join(notes),
-        metrics=[Metric(name="rows shown", value=source.value(len(rows["synthetic"])))],
+        metrics=[Metric(name="rows shown", value=rows.value(len))],
         figures=figures,
     )
 
@@ -219,11 +226,13 @@ def rebuild_report(
     Raises:
         ConfigError: the folder holds no finished run.
         VerificationError: the certificate was changed, or it is valid and what it names was.
+        StorageError: another version of this program wrote the run.
         UnsafeError: a public dataset is none any more; see `check_public`.
     """
     directory = RunDirectory(run_directory)
     if not directory.certificate.exists():
         raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
+    directory.check_format()
     config = load_config(directory.config_path)
     store = store or DatasetStore()
     certificate = read_certificate(directory.certificate)

@@ -11,31 +11,32 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
-from distributed_privrl.experiments.accounts import check_inputs
+from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
 from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.kinship import with_declarations
 from distributed_privrl.experiments.publishing import (
     Publisher,
     dataset_publisher,
     publisher_of,
     released_datasets,
 )
-from distributed_privrl.experiments.registry import method_named
+from distributed_privrl.experiments.registry import check_gpus, method_named
 from distributed_privrl.experiments.release_evaluation import check_agents, evaluate_release
 from distributed_privrl.experiments.reports import write_reports
 from distributed_privrl.privacy.certificate import (
     Certificate,
+    Stage,
     build_certificate,
     sign_certificate,
     with_outputs,
 )
 from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, stated_answer
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 from distributed_privrl.rounds.context import MethodResult, RunContext
 
@@ -90,7 +91,7 @@ def run(
         ConfigError: configuration or datasets are wrong; nothing has been drawn.
         BudgetError: no budget, or not enough of it; nothing has been drawn.
         UnsafeError: public and sensitive data overlap, units do not fit, or a dataset is not what
-            the configuration calls it (`check_inputs`); nothing has been drawn.
+            the configuration calls it (`check_inputs`, `inspect_inputs`); nothing has been drawn.
         StorageError: the disk is full; resume once there is space.
 
     Privacy: as the method states it; the fingerprint stays in the ledger. The refusal on overlap is
@@ -99,6 +100,7 @@ def run(
     store, out = store or DatasetStore(), out.absolute()  # other nodes have another folder
     if resume and RunDirectory(out).config_path.exists():
         config = RunDirectory(out).resumed(config)
+    check_gpus(config)
     check_datasets(config, store, may_exist=resume)
     check_agents(config, store, more_trainers=more_trainers)
     fresh = not RunDirectory(out).config_path.exists()
@@ -116,7 +118,7 @@ def run(
             executor=executor,
             store=store,
             ledger=ledger,
-            fingerprint=_inspected(config, store, progress),
+            fingerprint=inspect_inputs(config, store, ledger, progress=progress).identity,
             progress=progress,
             insecure_key=insecure_key,
             make_private=directory.make_private,
@@ -137,6 +139,7 @@ def run(
         progress("writing reports", 0, 1)  # TrajScore trains a model of its own
         write_reports(config, store, directory, certificate, trials)
         progress("writing reports", 1, 1)
+        directory.clear()  # of workers that died while the run went on
     except (ConfigError, BudgetError, UnsafeError):
         charged = any(e.id.startswith(directory.run_id) for e in ledger.entries())
         if fresh and not charged and not directory.certificate.exists():
@@ -161,19 +164,6 @@ def _working_folder(config: RunConfig, directory: RunDirectory) -> Path:
         with storage_errors(f"make {folder}"):
             folder.mkdir(mode=0o700, exist_ok=True)
     return folder
-
-
-def _inspected(config: RunConfig, store: DatasetStore, progress: Progress) -> str:
-    """Return the sensitive dataset's fingerprint, or refuse because public rows are in it."""
-    progress("inspecting data", 0, 1)
-    inspection = inspect(store, config.data.sensitive, public_ids=config.data.public)
-    if inspection.overlap:
-        raise UnsafeError(
-            f"a row of {config.data.sensitive} is also in a public dataset: public data must not"
-            " hold sensitive rows; remove them and run again"
-        )
-    progress("inspecting data", 1, 1)
-    return inspection.fingerprint
 
 
 def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = False) -> None:
@@ -290,7 +280,9 @@ def _certified(
 ) -> Certificate:
     certificate = build_certificate(
         method=config.method,
-        stages=result.stages,
+        stages=with_declarations(
+            result.stages, context.ledger, (config.data.sensitive, *config.data.public)
+        ),
         spare_rounds=result.spare_rounds,
         noise_source=context.noise_facts if result.stages else None,
         ledger_entries=result.ledger_entries,
@@ -312,16 +304,27 @@ def _times(event: Event) -> int:
     return 1 if isinstance(event, RepeatAndSelectEvent) else event.count
 
 
+def _units(certificate: Certificate, stage: Stage) -> PublicValue | ReleasedValue:
+    """Return the number of units: declared, or counted with noise by the first entry."""
+    if stage.units_source != "dp":
+        return PublicValue(stage.units)
+    stated = stated_answer(certificate).paid_by(certificate.ledger_entries[0])
+    return stated.then(lambda found: found.stages).map(
+        lambda stages: next(one.units for one in stages if one.name == stage.name)
+    )
+
+
 def _log(directory: RunDirectory, certificate: Certificate) -> None:
     if directory.metrics.exists():
         return  # a resumed run that had finished
-    for stage in certificate.stages:
-        rounds = sum(_times(event) for event in stage.events)
-        directory.append_metrics(
-            stage=PublicValue(stage.name),
-            delta=PublicValue(stage.delta),
-            units=ReleasedValue(stage.units, ledger_entry=certificate.ledger_entries[0])
-            if stage.units_source == "dp"
-            else PublicValue(stage.units),
-            reserved=PublicValue(rounds),
-        )
+    if not certificate.stages:
+        return
+    directory.write_metrics(
+        {
+            "stage": PublicValue(stage.name),
+            "delta": PublicValue(stage.delta),
+            "units": _units(certificate, stage),
+            "reserved": PublicValue(sum(_times(event) for event in stage.events)),
+        }
+        for stage in certificate.stages
+    )

@@ -1,11 +1,13 @@
 """The section of a report that shows whole trajectories, for either audience."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
@@ -14,7 +16,7 @@ from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots, trajectory_plots
 from distributed_privrl.evaluation.autocorrelation import autocorrelation
 from distributed_privrl.evaluation.report import Metric, Section
-from distributed_privrl.evaluation.source import Source
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
 
 SHOWN = 500
@@ -66,62 +68,100 @@ def release_warnings(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def trajectory_sections(
-    store: DatasetStore, datasets: Mapping[str, str], maze: str | None, *, source: Source
+    store: DatasetStore,
+    source: Sourced[str],
+    others: Mapping[str, str],
+    maze: str | None,
 ) -> list[Section]:
     """Return a section on paths, returns, lengths, memory and seams; none on transitions.
 
     Args:
         store: datasets.
-        datasets: ids by the name in the legend; ``"synthetic"`` is the release.
+        source: id of the release; what it is to the world, all of the section is.
+        others: ids of datasets shown beside it, by the name in the legend: public ones, and real
+            ones where the source is private.
         maze: environment id, for a map.
-        source: what all of it together is to the world.
 
     Raises:
         ConfigError: the release holds trajectories, and another dataset transitions.
     """
-    info = store.info(datasets["synthetic"])
+    info = store.info(source.content)
     if info.kind == "transitions":
         return []
-    shown = {name: first_trajectories(store, dataset) for name, dataset in datasets.items()}
-    synthetic = shown["synthetic"]
-    numbers = {name: returns_and_lengths(some) for name, some in shown.items()}
-    memory = _memory(shown, RowLayout(info.observation_space, info.action_space))
+    shown = source.then(lambda made: _first_of_each(store, {"synthetic": made, **others}))
+    numbers = shown.then(
+        lambda every: {name: returns_and_lengths(some) for name, some in every.items()}
+    )
+    layout = RowLayout(info.observation_space, info.action_space)
     figures = [
-        source.figure(plots.column_histograms(numbers, _NUMBERS), "Returns and lengths"),
-        source.figure(memory, "Correlation of each column with itself, steps later"),
+        numbers.figure(
+            lambda found: plots.column_histograms(found, _NUMBERS), "Returns and lengths"
+        ),
+        shown.figure(
+            lambda every: _memory(every, layout),
+            "Correlation of each column with itself, steps later",
+        ),
     ]
     if maze is not None and is_maze(maze):
-        image = trajectory_plots.maze_paths({"synthetic": synthetic}, maze_layout(maze))
-        figures.append(source.figure(image, "Paths of synthetic trajectories"))
-    means = {name: some.mean(axis=0).tolist() for name, some in numbers.items()}
-    seams, support = info.metadata.get(SEAM_KEY, {}), info.metadata.get(SUPPORT_KEY)
+        figures.append(
+            shown.figure(
+                lambda every: trajectory_plots.maze_paths(
+                    {"synthetic": every["synthetic"]}, maze_layout(maze)
+                ),
+                "Paths of synthetic trajectories",
+            )
+        )
+    seams = source.then(lambda made: _said(store, made).get(SEAM_KEY, {}))
+    support = source.then(lambda made: _said(store, made).get(SUPPORT_KEY))
     return [
         Section(
             title="Whole trajectories",
             explanation="A trajectory is drawn in fragments, or steps, each after the last step of"
             " the one before it; two neighbouring steps then each hold the state"
-            " between them." + verdict(seams) + support_verdict(support),
+            " between them." + verdict(seams.content) + support_verdict(support.content),
             metrics=[
-                Metric(name="trajectories shown", value=source.value(len(synthetic))),
-                *(
-                    Metric(name=f"mean {column}, {name}", value=source.value(values[index]))
-                    for index, column in enumerate(_NUMBERS)
-                    for name, values in means.items()
-                ),
-                *(
-                    Metric(
-                        name=f"share that terminates, {name}",
-                        value=source.value(share_terminated(some)),
-                        explanation="the others were cut by a time limit",
-                    )
-                    for name, some in shown.items()
-                ),
-                *_seam_metrics(seams, source),
-                *_support_metrics(support, source),
+                *_trajectory_metrics(shown, numbers),
+                *_seam_metrics(seams),
+                *_support_metrics(support),
             ],
             figures=figures,
         )
     ]
+
+
+def _first_of_each(store: DatasetStore, datasets: Mapping[str, str]) -> dict[str, Trajectories]:
+    return {name: first_trajectories(store, dataset) for name, dataset in datasets.items()}
+
+
+def _said(store: DatasetStore, dataset: str) -> Mapping[str, Any]:
+    """Return what a dataset that a run made says of itself; it is what its rows are."""
+    return store.info(dataset).metadata.open(Purpose.RELEASED)
+
+
+def _means(numbers: NDArray[np.float64]) -> list[float]:
+    return [float(value) for value in numbers.mean(axis=0)]
+
+
+def _trajectory_metrics(
+    shown: Sourced[dict[str, Trajectories]], numbers: Sourced[dict[str, NDArray[np.float64]]]
+) -> list[Metric]:
+    metrics = [
+        Metric(name="trajectories shown", value=shown.value(lambda every: len(every["synthetic"])))
+    ]
+    for index, column in enumerate(_NUMBERS):
+        for name in numbers.content:
+            mean = numbers.then(itemgetter(name)).then(_means)
+            value = mean.value(itemgetter(index))
+            metrics.append(Metric(name=f"mean {column}, {name}", value=value))
+    for name in shown.content:
+        metrics.append(
+            Metric(
+                name=f"share that terminates, {name}",
+                value=shown.then(itemgetter(name)).value(share_terminated),
+                explanation="the others were cut by a time limit",
+            )
+        )
+    return metrics
 
 
 def verdict(errors: Mapping[str, float | None]) -> str:
@@ -150,32 +190,32 @@ def support_verdict(support: Mapping[str, int] | None) -> str:
     )
 
 
-def _support_metrics(support: Mapping[str, int] | None, source: Source) -> list[Metric]:
-    if support is None:
+def _support_metrics(support: Sourced[Any]) -> list[Metric]:
+    if support.content is None:
         return []
     return [
         Metric(
             name="cells of the support",
-            value=source.value(support["visited"]),
-            explanation=f"of {support['cells']}; where enough units are, found with noise",
+            value=support.value(itemgetter("visited")),
+            explanation=f"of {support.content['cells']}; where enough units are, found with noise",
         ),
         Metric(
             name="trajectories outside the support",
-            value=source.value(support["trajectories_outside"]),
+            value=support.value(itemgetter("trajectories_outside")),
             explanation="kept after all attempts to draw them again",
         ),
     ]
 
 
-def _seam_metrics(errors: Mapping[str, float | None], source: Source) -> list[Metric]:
+def _seam_metrics(errors: Sourced[Mapping[str, float | None]]) -> list[Metric]:
     return [
         Metric(
             name=f"seam error {words}",
-            value=source.value(errors[name]),
+            value=errors.value(itemgetter(name)),
             explanation=f"mean {_GAPS[name]} of the samples, in public deviations",
         )
         for name, words in _SEAMS.items()
-        if errors.get(name) is not None
+        if errors.content.get(name) is not None
     ]
 
 

@@ -20,7 +20,13 @@ from distributed_privrl.core.checks import check_delta
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.atoms import Atoms, atoms_of_every_choice
 from distributed_privrl.privacy.events import EVENTS, Event
-from distributed_privrl.privacy.loss_distributions import BINS, CERTIFIED_INTERVAL, compose
+from distributed_privrl.privacy.loss_distributions import (
+    BINS,
+    CERTIFIED_INTERVAL,
+    DISCRETE_ATOMS,
+    compose,
+    continuous_multiplier,
+)
 from distributed_privrl.privacy.units import Relation
 
 Accountant = Literal["pld", "rdp", "pure", "gdp"]
@@ -57,6 +63,7 @@ def epsilon(
         relation: under which the events' noise is stated.
         accountant: ``pld`` (privacy loss distributions; never above ``rdp`` where that applies),
             ``rdp``, ``pure`` (sums pure epsilons) or ``gdp`` (Gaussian releases alone, exact).
+            Discrete Gaussian releases enter as `atoms` proves, never as Gaussian ones.
         certified: false uses a ten times coarser grid, for searches; still an upper bound.
 
     Returns:
@@ -127,14 +134,25 @@ def _epsilon_of_atoms(atoms: Atoms, delta: float, accountant: Accountant, certif
     if accountant == "rdp":
         return _renyi_epsilon(atoms, delta)
     if atoms.is_gaussian:
-        return _gaussian_epsilon(atoms.mu_squared, delta)
+        return _gaussian_epsilon(atoms, delta, accountant)
     if atoms.selections:
         raise ConfigError("accountant pld takes no repeat_and_select: use accountant rdp")
     return min(_pld_epsilon(atoms, delta, certified), math.inf if pure is None else pure)
 
 
-def _gaussian_epsilon(mu_squared: float, delta: float) -> float:
-    sigma = 1 / math.sqrt(mu_squared)
+def _gaussian_epsilon(atoms: Atoms, delta: float, accountant: Accountant) -> float:
+    """Return the exact cost of Gaussian releases; discrete ones may cost less by Renyi DP."""
+    if accountant == "pld" and atoms.mu_squared > atoms.concentrated:
+        bounds = [_renyi_epsilon(atoms, delta)]
+        if math.isfinite(atoms.mu_squared):
+            bounds.append(_gaussian_epsilon(atoms, delta, "gdp"))
+        return min(bounds)
+    if math.isinf(atoms.mu_squared):
+        raise ConfigError(
+            "accountant gdp takes no discrete_gaussian with a standard deviation of 3 steps or"
+            " less: use a finer lattice, or accountant rdp"
+        )
+    sigma = 1 / math.sqrt(atoms.mu_squared)
     with np.errstate(divide="ignore"):
         value = dp.get_epsilon_gaussian(sigma, delta, _ROOT_TOLERANCE)
     return float(value) + _ROOT_TOLERANCE
@@ -149,18 +167,24 @@ def _renyi_events(atoms: Atoms) -> list[dp.DpEvent]:
         RepeatAndSelectDpEvent(dp.ComposedDpEvent(_renyi_events(s.base)), s.mean, s.shape)
         for s in atoms.selections
     ]
-    if atoms.mu_squared:
-        events.append(dp.GaussianDpEvent(1 / math.sqrt(atoms.mu_squared)))
+    if atoms.concentrated:
+        events.append(dp.GaussianDpEvent(1 / math.sqrt(atoms.concentrated)))
     for (probability, multiplier), count in atoms.poisson.items():
         step = dp.PoissonSampledDpEvent(probability, dp.GaussianDpEvent(multiplier))
         events.append(dp.SelfComposedDpEvent(step, count))
     for multiplier, count in atoms.laplace.items():
         events.append(dp.SelfComposedDpEvent(dp.LaplaceDpEvent(multiplier), count))
     pure = list(atoms.pure.items())
-    pure += [(a * shift, count) for (a, shift), count in atoms.discrete_laplace.items()]
+    for (a, shift), count in atoms.discrete_laplace.items():
+        if shift > DISCRETE_ATOMS:
+            multiplier = continuous_multiplier(a, shift)
+            events.append(dp.SelfComposedDpEvent(dp.LaplaceDpEvent(multiplier), count))
+        else:
+            pure.append((a * shift, count))
     # Divergences lose up to some 1e-15 a step to rounding, and dp_accounting takes a negative one
     # for perfect privacy: more than what can be lost is added at every order.
-    steps = sum(atoms.poisson.values()) + sum(atoms.laplace.values())
+    smooth = (atoms.poisson, atoms.laplace, atoms.discrete_laplace)
+    steps = sum(sum(counter.values()) for counter in smooth)
     if steps:
         events.append(dp.ZCDpEvent(rho=0, xi=_STEP_ROUNDING * steps))
     for value, count in pure:
@@ -186,7 +210,7 @@ def _renyi_epsilon(atoms: Atoms, delta: float) -> float:
 def _pld_epsilon(atoms: Atoms, delta: float, certified: bool) -> float:
     """Compose privacy loss distributions, on a finer grid while Renyi DP does better."""
     renyi = _renyi_epsilon(atoms, delta)
-    if renyi > _LARGEST_EPSILON:
+    if renyi > _LARGEST_EPSILON or math.isinf(atoms.mu_squared):
         return renyi
     counts = (atoms.poisson, atoms.laplace, atoms.discrete_laplace, atoms.pure)
     # The Fourier transform's n-th power carries a relative rounding error of n machine epsilons,

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import cast
+from typing import TypeVar, cast
 
 import dp_accounting as dp
 import numpy as np
@@ -20,6 +20,10 @@ from distributed_privrl.privacy.events import (
     LaplaceEvent,
     PoissonGaussianEvent,
 )
+from distributed_privrl.privacy.exact_releases import (
+    DiscreteGaussianRelease,
+    FixedPointLaplaceRelease,
+)
 from distributed_privrl.privacy.mechanisms import GaussianRelease, LaplaceRelease
 from distributed_privrl.privacy.noise import FloatArray, NoiseSource, lattice_granularity
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
@@ -32,12 +36,12 @@ _SETTLING_STEPS = 20
 _LEAST_SLOPE = 0.5
 
 
-SUM_SLACK = 2.0**-10
-"""Part of the clip norm that float32 rounding inside a partial sum may add to what one unit moves.
+SUM_SLACK = 0.008
+"""Part of the clip norm by which float32 rounding may move a round's sum beyond one unit's vector.
 
-Clipped vectors are added in float32 in blocks of 1,024 rows, and blocks in float64. A unit made
-null moved sums by 5e-5 of the clip norm more than its vector, one removed from 65,536 by 6e-4
-(measured); what was not measured is the assumption ``float32_partial_sums`` of the certificate.
+Micro-batches are summed in float32, and so small that this bounds their rounding whatever the order
+of additions (`rounds.exact_sums`); between micro-batches sums are exact. Updates whose units'
+vectors are rounded to the noise's lattice one by one need none of it.
 """
 
 
@@ -50,6 +54,8 @@ class PrivateRound:
         noise_multiplier: standard deviation / sensitivity.
         sampling_probability: with which each unit takes part, independently.
         relation: ``replace_with_null``, ``add_or_remove`` or ``policy_level``.
+        sum_slack: part of the clip norm that rounding of sums may add; 0 where each unit's vector
+            is rounded to the lattice by itself.
 
     Raises:
         ConfigError: a value is out of range.
@@ -57,7 +63,7 @@ class PrivateRound:
 
     Privacy:
         Unit: whatever contributes one clipped vector. Relation: ``relation``. Sensitivity:
-        ``clip_norm``, enlarged by `SUM_SLACK` for sums rounded in float32 and by sqrt(N) g for
+        ``clip_norm``, enlarged by ``sum_slack`` for sums rounded in float32 and by sqrt(N) g for
         rounding to the lattice of spacing g. Event:
         ``poisson_gaussian``, one count for every call of `add_noise`.
     """
@@ -66,9 +72,12 @@ class PrivateRound:
     noise_multiplier: float
     sampling_probability: float
     relation: Relation = Relation.REPLACE_WITH_NULL
+    sum_slack: float = SUM_SLACK
 
     def __post_init__(self) -> None:
         check_positive("clip_norm", self.clip_norm)
+        if not 0 <= self.sum_slack <= 1:
+            raise ConfigError(f"sum_slack must lie in [0, 1], got {self.sum_slack!r}")
         check_positive("noise_multiplier", self.noise_multiplier)
         check_probability("sampling_probability", self.sampling_probability)
         if self.relation is Relation.REPLACE_ONE:
@@ -80,7 +89,7 @@ class PrivateRound:
     def sensitivity(self, dimension: int) -> float:
         """Return how far one unit moves a rounded sum of ``dimension`` coordinates, in L2."""
         granularity = lattice_granularity(self.clip_norm, dimension)
-        return self.clip_norm * (1 + SUM_SLACK) + math.sqrt(dimension) * granularity
+        return self.clip_norm * (1 + self.sum_slack) + math.sqrt(dimension) * granularity
 
     def standard_deviation(self, dimension: int) -> float:
         """Return the noise's standard deviation for a sum of ``dimension`` coordinates."""
@@ -131,6 +140,7 @@ def calibrate_private_round(
     clip_norm: float,
     accountant: Accountant = "pld",
     other_events: Sequence[Event] = (),
+    sum_slack: float = SUM_SLACK,
 ) -> PrivateRound:
     """Return the round with the least noise whose ``rounds`` repetitions keep the budget.
 
@@ -141,6 +151,7 @@ def calibrate_private_round(
         clip_norm: L2 norm that no unit's vector exceeds.
         accountant: ``pld`` or ``rdp``.
         other_events: what else the stage releases, composed with the rounds.
+        sum_slack: see `PrivateRound`.
 
     Returns:
         a round whose certified epsilon is at most ``budget.epsilon``, with a noise multiplier at
@@ -159,6 +170,7 @@ def calibrate_private_round(
             noise_multiplier=noise_multiplier,
             sampling_probability=sampling_probability,
             relation=budget.relation,
+            sum_slack=sum_slack,
         )
 
     def events_of(noise_multiplier: float) -> list[Event]:
@@ -218,6 +230,71 @@ def calibrate_laplace(
         noise_multiplier = min(pure, _least_multiplier(events_of, budget, "pld", ()))
     noise_multiplier = _rounded_up(noise_multiplier, events_of, budget)
     return LaplaceRelease(sensitivity=sensitivity, noise_multiplier=noise_multiplier, count=count)
+
+
+def calibrate_discrete_gaussian(
+    *, budget: PrivacyBudget, sensitivity: float, dimension: int, count: int = 1
+) -> DiscreteGaussianRelease:
+    """Return the exact Gaussian release with the least noise of which ``count`` keep the budget.
+
+    The noise multiplier for sensitivity 1 and dimension 1 keeps it for all others, too: lattices
+    are no coarser there.
+
+    Args:
+        budget: what all of them may cost; delta > 0.
+        sensitivity: L2 sensitivity of each, under the budget's relation.
+        dimension: of the vector that each releases.
+        count: releases to pay for.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    start = calibrate_gaussian(budget=budget, sensitivity=sensitivity, count=count)
+    release = DiscreteGaussianRelease(
+        sensitivity=sensitivity,
+        noise_multiplier=start.noise_multiplier,
+        dimension=dimension,
+        count=count,
+    )
+    return _within(release, budget)
+
+
+def calibrate_discrete_laplace(
+    *, budget: PrivacyBudget, sensitivity: float, dimension: int, count: int = 1
+) -> FixedPointLaplaceRelease:
+    """Return the exact Laplace release with the least noise of which ``count`` keep the budget.
+
+    Args:
+        budget: what all of them may cost; delta 0 sums pure epsilons.
+        sensitivity: L1 sensitivity of each, under the budget's relation.
+        dimension: of the vector that each releases.
+        count: releases to pay for.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    start = calibrate_laplace(budget=budget, sensitivity=sensitivity, count=count)
+    release = FixedPointLaplaceRelease(
+        sensitivity=sensitivity,
+        noise_multiplier=start.noise_multiplier,
+        dimension=dimension,
+        count=count,
+    )
+    return _within(release, budget)
+
+
+_Exact = TypeVar("_Exact", DiscreteGaussianRelease, FixedPointLaplaceRelease)
+
+
+def _within(release: _Exact, budget: PrivacyBudget) -> _Exact:
+    """Return the release with what rounding its multiplier may have lost."""
+
+    def events_of(noise_multiplier: float) -> list[Event]:
+        return [replace(release, noise_multiplier=noise_multiplier).event]
+
+    return replace(
+        release, noise_multiplier=_rounded_up(release.noise_multiplier, events_of, budget)
+    )
 
 
 def _rounded_up(

@@ -19,7 +19,11 @@ from distributed_privrl.core.config import PositiveFloat, PositiveInt, StrictMod
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.privacy.accounting import Accountant, RdpFigure, cross_check, epsilon
-from distributed_privrl.privacy.events import Event, check_failures_charged
+from distributed_privrl.privacy.events import (
+    Event,
+    check_failures_charged,
+    drawn_from_floats,
+)
 from distributed_privrl.privacy.units import Relation, UnitCount, check_delta_for_units
 
 METADATA = "metadata.json"
@@ -182,7 +186,7 @@ def build_certificate(
         stages: what was released; none makes the status ``non_private``.
         spare_rounds: rounds paid for and not run.
         noise_source: name, whether it can be certified, and its assumptions, which every stage
-            then states; None if nothing was drawn.
+            states whose noise is not exact; None if nothing was drawn.
         ledger_entries: ids of the entries that the stages were charged to.
         outputs: what leaves.
         versions: of the package and what it computed with.
@@ -201,6 +205,8 @@ def build_certificate(
     private = "valid" if certifiable else "invalid"
     stated = [
         stage.model_copy(update={"assumptions": _merged(stage.assumptions, assumptions)})
+        if drawn_from_floats(stage.events)
+        else stage
         for stage in stages
     ]
     body = {

@@ -27,6 +27,7 @@ PREFIX_ROUNDING = 2.0**-10
 LONGEST_PREFIX = 2**11 - 1
 """Steps of a stable prefix at most: float32 rounds by 2^-22 a step, half of it in all."""
 _ROUNDING = 1e-9
+_LEAST_COST = 1e-9
 
 
 class _Event(BaseModel):
@@ -69,8 +70,28 @@ class DiscreteLaplaceEvent(_Event):
     """Integer releases, P(k) proportional to exp(-``parameter`` |k|), integer L1 sensitivity."""
 
     kind: Literal["discrete_laplace"] = "discrete_laplace"
-    parameter: Multiplier
-    sensitivity: Annotated[int, Field(gt=0, le=10**12)]
+    parameter: Annotated[float, Field(ge=1e-18, le=1e9)]
+    sensitivity: Annotated[int, Field(gt=0, le=10**15)]
+    count: Count = 1
+
+    @model_validator(mode="after")
+    def _has_a_cost(self) -> Self:
+        if not _LEAST_COST <= self.parameter * self.sensitivity <= 1 / _LEAST_COST:
+            raise ValueError("parameter x sensitivity must lie between 1e-9 and 1e9")
+        return self
+
+
+class DiscreteGaussianEvent(_Event):
+    """Integer vectors, P(k) proportional to exp(-|k|^2 / (2 s^2)) about the exact integers.
+
+    ``sensitivity`` is the L2 sensitivity of the integers under the stage's relation, in steps of
+    one, and s = ``noise_multiplier * sensitivity``. A release satisfies rho-zCDP with
+    rho = 1 / (2 noise_multiplier^2); see `atoms` for what bounds its privacy loss distribution.
+    """
+
+    kind: Literal["discrete_gaussian"] = "discrete_gaussian"
+    noise_multiplier: Multiplier
+    sensitivity: Annotated[float, Field(gt=0, le=1e15)]
     count: Count = 1
 
 
@@ -196,8 +217,9 @@ class ParallelEvent(_Event):
 
     Under ``replace_one`` a unit of one branch may become a unit of another: one loses a unit and
     one gains one. The largest branch still bounds the cost where a unit that is added or removed
-    moves a release by at most half of what one that is replaced does, squared (Gaussian), or half
-    (Laplace): true of sums. Other events have no parallel form under ``replace_one``.
+    moves a release by at most half of what one that is replaced does, squared (Gaussian, discrete
+    or not), or half (Laplace, likewise): true of sums. Other events have no
+    parallel form under ``replace_one``.
     """
 
     kind: Literal["parallel"] = "parallel"
@@ -228,6 +250,7 @@ Event = Annotated[
     | GaussianEvent
     | LaplaceEvent
     | DiscreteLaplaceEvent
+    | DiscreteGaussianEvent
     | PureDpEvent
     | ApproximateDpEvent
     | ParallelEvent
@@ -239,6 +262,34 @@ ParallelEvent.model_rebuild()
 RepeatAndSelectEvent.model_rebuild()
 
 EVENTS: TypeAdapter[tuple[Event, ...]] = TypeAdapter(tuple[Event, ...])
+
+
+def drawn_from_floats(events: Sequence[Event]) -> bool:
+    """Say whether noise of float64 numbers stands behind one of ``events``.
+
+    Integers, choices and stable prefixes are drawn exactly. What is not known to be counts as
+    drawn from floats.
+    """
+    for event in events:
+        if isinstance(event, DiscreteLaplaceEvent | DiscreteGaussianEvent):
+            continue
+        if isinstance(event, PureDpEvent) and _is_exact(event):
+            continue
+        if isinstance(event, ApproximateDpEvent) and event.epsilon == 0:
+            continue
+        inner = [event.events] if isinstance(event, RepeatAndSelectEvent) else ()
+        branches = event.branches if isinstance(event, ParallelEvent) else inner
+        if not branches or any(drawn_from_floats(branch) for branch in branches):
+            return True
+    return False
+
+
+def _is_exact(event: PureDpEvent) -> bool:
+    mechanism, noise = event.derivation.get("mechanism"), event.derivation.get("noise")
+    return mechanism == PERMUTE_AND_FLIP or (
+        mechanism == STABLE_PREFIX and noise == DiscreteLaplaceEvent.model_fields["kind"].default
+    )
+
 
 ROUNDS = "rounds"
 TRAJECTORIES = "trajectories"

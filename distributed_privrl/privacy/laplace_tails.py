@@ -1,4 +1,12 @@
-"""How likely Laplace noise makes a comparison with a noisy threshold come out wrong."""
+"""How likely Laplace noise makes a comparison with a noisy threshold come out wrong.
+
+What is computed for continuous noise bounds discrete noise of the same scales if the margin is two
+steps larger. A discrete Laplace number X of scale b steps is never likelier to reach k than a
+continuous one, Y, is to reach k - 1: with p = exp(-1 / b), P(X >= k) = p^k / (1 + p)
+<= p^(k - 1) / 2 = P(Y >= k - 1) for k >= 1, and P(X >= k) = 1 - p^(1 - k) / (1 + p)
+<= 1 - p^(1 - k) / 2 = P(Y >= k - 1) for k <= 0. So the difference of two such numbers reaches m no
+likelier than that of continuous ones reaches m - 2.
+"""
 
 import math
 

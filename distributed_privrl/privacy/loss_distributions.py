@@ -15,7 +15,8 @@ from distributed_privrl.privacy.atoms import Atoms
 
 CERTIFIED_INTERVAL = 1e-4
 BINS = 1_000_000
-_DISCRETE_ATOMS = 10_000
+DISCRETE_ATOMS = 10_000
+"""The largest integer sensitivity whose atoms are listed one by one."""
 _LARGEST_EXPONENT = 700.0
 _SMALLEST_INTERVAL = 1e-10
 
@@ -76,13 +77,13 @@ def _parts(atoms: Atoms, grid: float) -> Iterator[_Losses]:
     for (probability, multiplier), count in atoms.poisson.items():
         yield _private_round(probability, multiplier, scale).repeated(count)
     for multiplier, count in atoms.laplace.items():
-        interval = _interval(1 / multiplier, 2 / multiplier, scale)
-        distribution = pld.from_laplace_mechanism(
-            multiplier, value_discretization_interval=interval
-        )
-        yield _Losses(distribution, interval).repeated(count)
+        yield _laplace(multiplier, scale).repeated(count)
     for (parameter, sensitivity), count in atoms.discrete_laplace.items():
-        yield _discrete_laplace(parameter, sensitivity).repeated(count)
+        if sensitivity > DISCRETE_ATOMS:
+            multiplier = continuous_multiplier(parameter, sensitivity)
+            yield _laplace(multiplier, scale).repeated(count)
+        else:
+            yield _discrete_laplace(parameter, sensitivity).repeated(count)
     for value, count in atoms.pure.items():
         yield _randomised_response(value).repeated(count)
 
@@ -146,14 +147,30 @@ def _gaussian_range(multiplier: float) -> float:
     return (20 * multiplier + 1) / multiplier**2
 
 
+def continuous_multiplier(parameter: float, sensitivity: int) -> float:
+    """Return the noise multiplier of continuous Laplace noise that dominates a discrete one.
+
+    Its sensitivity is larger by two steps. Losses of the discrete one, of integer sensitivity k,
+    are parameter (k - 2 j), j = 0 to k, and reach that with probability
+    ``1 - exp(-parameter (j + 1)) / (1 + exp(-parameter))`` for j < k; the continuous one of
+    sensitivity k + 2 reaches the same loss with ``1 - exp(-parameter (j + 1)) / 2``, which is no
+    less. So it has the larger divergence at every epsilon above the least loss, and below that no
+    mechanism has a smaller one than the discrete one.
+    """
+    return 1 / (parameter * (sensitivity + 2))
+
+
+def _laplace(multiplier: float, scale: float) -> _Losses:
+    interval = _interval(1 / multiplier, 2 / multiplier, scale)
+    distribution = pld.from_laplace_mechanism(multiplier, value_discretization_interval=interval)
+    return _Losses(distribution, interval)
+
+
 def _discrete_laplace(parameter: float, sensitivity: int) -> _Losses:
     """Return the exact atoms: losses ``parameter`` times sensitivity, sensitivity - 2, ...
 
-    The worst case is one coordinate that moves by the whole L1 sensitivity. With very many atoms
-    the worst mechanism of the same pure epsilon stands in.
+    The worst case is one coordinate that moves by the whole L1 sensitivity.
     """
-    if sensitivity > _DISCRETE_ATOMS:
-        return _randomised_response(parameter * sensitivity)
     outcomes = np.arange(sensitivity + 1)
     masses = math.tanh(parameter / 2) * np.exp(-parameter * outcomes)
     tail = 1 / (1 + math.exp(-parameter))

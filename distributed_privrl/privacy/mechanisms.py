@@ -5,6 +5,7 @@ Noise and event come from the same frozen object, so the two cannot disagree.
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +157,7 @@ class DiscreteLaplaceRelease:
 
     Privacy:
         Unit and relation: the caller's, through ``sensitivity``. Sensitivity: ``sensitivity``.
-        Event: ``discrete_laplace`` with parameter 1 / scale.
+        Event: ``discrete_laplace`` with parameter 1 / scale, rounded up.
     """
 
     sensitivity: int
@@ -172,7 +173,7 @@ class DiscreteLaplaceRelease:
     def event(self) -> DiscreteLaplaceEvent:
         """What ``count`` releases are charged as."""
         return DiscreteLaplaceEvent(
-            parameter=1 / self.scale, sensitivity=self.sensitivity, count=self.count
+            parameter=_inverse(self.scale), sensitivity=self.sensitivity, count=self.count
         )
 
     def release(
@@ -205,7 +206,33 @@ def noisy_count(*, epsilon: float) -> DiscreteLaplaceRelease:
         Unit: whatever is counted. Relation: any; one unit moves the count by 1 at most.
         Sensitivity: 1. Event: ``discrete_laplace`` with parameter ``epsilon``.
     """
-    return DiscreteLaplaceRelease(sensitivity=1, scale=1 / check_positive("epsilon", epsilon))
+    return integer_laplace_release(epsilon=epsilon, sensitivity=1)
+
+
+def integer_laplace_release(*, epsilon: float, sensitivity: int) -> DiscreteLaplaceRelease:
+    """Return the release of integers with the least noise that costs ``epsilon`` at most.
+
+    Args:
+        epsilon: what one release costs.
+        sensitivity: the largest L1 distance between the integers of two neighbouring datasets.
+
+    Raises:
+        ConfigError: a value is out of range.
+
+    Privacy:
+        Unit and relation: the caller's, through ``sensitivity``. Event: ``discrete_laplace``.
+    """
+    check_positive("sensitivity", sensitivity)
+    scale = sensitivity / check_positive("epsilon", epsilon)
+    while _inverse(scale) * sensitivity > epsilon:
+        scale = math.nextafter(scale, math.inf)
+    return DiscreteLaplaceRelease(sensitivity=sensitivity, scale=scale)
+
+
+def _inverse(scale: float) -> float:
+    """Return 1 / scale, rounded up."""
+    rounded = 1 / scale
+    return rounded if Fraction(rounded) * Fraction(scale) >= 1 else math.nextafter(rounded, 1e300)
 
 
 def _check(sensitivity: float, spread: float, count: int) -> None:

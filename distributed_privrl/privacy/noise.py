@@ -16,6 +16,13 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.privacy.integer_noise import (
+    integer_gaussian,
+    integer_laplace,
+    released,
+    seeded_gaussian,
+    seeded_laplace,
+)
 from distributed_privrl.privacy.noise_kernel import DrawnAhead, KeyedStream
 from distributed_privrl.privacy.process_secret import ProcessSecret
 
@@ -113,6 +120,28 @@ class NoiseSource(Protocol):
         Privacy:
             Unit and relation: the caller's, through the integer L1 sensitivity of ``values``.
             Event: one discrete Laplace with ``parameter = 1 / scale``, exact.
+        """
+        ...
+
+    def add_discrete_gaussian(
+        self, values: NDArray[np.int64], *, standard_deviation: float, tag: int = 0
+    ) -> NDArray[np.int64]:
+        """Return ``values`` plus integers k, P(k) proportional to exp(-(k / s)^2 / 2).
+
+        Args:
+            values: ``(N,)``.
+            standard_deviation: s, > 0; that of the noise is a hair below it, where s is small.
+            tag: what the draw is for.
+
+        Returns:
+            ``(N,)``; sums beyond 64 bits stop at the largest or smallest integer.
+
+        Raises:
+            ConfigError: ``standard_deviation`` is out of range.
+
+        Privacy:
+            Unit and relation: the caller's, through S, the L2 sensitivity of the integers.
+            Event: one discrete Gaussian with ``noise_multiplier = s / S``, exact.
         """
         ...
 
@@ -246,13 +275,21 @@ class SecureNoise(_LatticeNoise, ProcessSecret):
 
         See `NoiseSource.add_discrete_laplace`.
         """
-        import opendp.prelude as dp  # takes two seconds: only where integers are released
-
         check_positive("scale", scale)
         self._check_usable()
-        dp.enable_features("contrib")
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-        return np.array(dp.m.make_laplace(*space, scale=scale)(values.tolist()), np.int64)
+        return released(integer_laplace(scale), values)
+
+    def add_discrete_gaussian(
+        self, values: NDArray[np.int64], *, standard_deviation: float, tag: int = 0
+    ) -> NDArray[np.int64]:
+        """Return ``values`` plus discrete Gaussian noise from OpenDP's exact sampler.
+
+        See `NoiseSource.add_discrete_gaussian`.
+        """
+        check_positive("standard_deviation", standard_deviation)
+        self._check_usable()
+        self.draws += 1
+        return released(integer_gaussian(standard_deviation), values)
 
     def close(self) -> None:
         """Drop the keys; the source cannot be used any more."""
@@ -303,12 +340,19 @@ class SeededNoise(_LatticeNoise):
     def add_discrete_laplace(
         self, values: NDArray[np.int64], *, scale: float, tag: int = 0
     ) -> NDArray[np.int64]:
-        """Return ``values`` plus a difference of two geometric variables: the same law."""
+        """Return ``values`` plus discrete Laplace noise in floating point: the same law."""
         check_positive("scale", scale)
-        key = int.from_bytes(self._key("discrete_laplace", tag)[:16], "big")
-        generator = np.random.Generator(np.random.Philox(key=key))
-        first, second = generator.geometric(-math.expm1(-1 / scale), (2, len(values)))
-        return np.asarray(values + first - second, np.int64)
+        generator = self._generator("discrete_laplace", tag)
+        return values + seeded_laplace(generator, len(values), scale)
+
+    def add_discrete_gaussian(
+        self, values: NDArray[np.int64], *, standard_deviation: float, tag: int = 0
+    ) -> NDArray[np.int64]:
+        """Return ``values`` plus discrete Gaussian noise in floating point: the same law."""
+        check_positive("standard_deviation", standard_deviation)
+        self.draws += 1
+        generator = self._generator("discrete_gaussian", tag)
+        return values + seeded_gaussian(generator, len(values), standard_deviation)
 
     def _add_normals(
         self,
@@ -322,6 +366,10 @@ class SeededNoise(_LatticeNoise):
 
     def _laplace_words(self, tag: int, count: int) -> NDArray[np.uint64]:
         return KeyedStream(self._key("laplace", tag)).words(count)
+
+    def _generator(self, kind: str, tag: int) -> np.random.Generator:
+        key = int.from_bytes(self._key(kind, tag)[:16], "big")
+        return np.random.Generator(np.random.Philox(key=key))
 
     def _key(self, kind: str, tag: int) -> bytes:
         return hashlib.sha256(f"{self._seed}/{kind}/{tag}".encode()).digest()

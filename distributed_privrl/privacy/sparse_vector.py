@@ -30,6 +30,13 @@ experts that cannot be drawn are none of the n, and count nowhere.
    for exp(epsilon_threshold + epsilon_query) failure (step 1), which leaves P <= exp(epsilon) Q as
    long as ``failure <= exp(-epsilon_threshold - epsilon_query) (1 - exp(-epsilon))``.
 
+*Integers.* Counts are rounded down to whole steps of `STEP`, which moves neighbours no further
+apart than 1 and keeps their direction: a step divides 1. Threshold and noise are whole steps, the
+noise exact discrete Laplace, so that steps 1 to 4 compare integers. A tie counts as "above", in
+each law alike; a shift of the threshold or of a query's noise by 1 is one by 1 / STEP integers,
+whose odds differ by exp(1 / scale) at most, as for continuous noise. What `laplace_tails` gives for
+continuous noise bounds the failure of a discrete one where the margin is larger by two steps.
+
 Draws are independent, so they compose: T times (epsilon, 0), and T failures. A draw whose expert
 has no unused trajectory left releases nothing. Ideal draws never run short; the chance that a real
 run differs from them is at most ``C = binomial(T, a + 1) / k^a`` for a pool of a trajectories and k
@@ -61,7 +68,7 @@ from distributed_privrl.privacy.events import (
     PureDpEvent,
 )
 from distributed_privrl.privacy.laplace_tails import wrong_answer
-from distributed_privrl.privacy.noise import NoiseSource, lattice_granularity
+from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.privacy.prefix_costs import (
     OVERFLOW_SHARE,
     Variant,
@@ -70,8 +77,10 @@ from distributed_privrl.privacy.prefix_costs import (
 )
 
 SMALLEST_POOL = 4
-_GRANULARITY = lattice_granularity(1.0, 1)
-_LATTICE_MARGIN = 4 * _GRANULARITY
+STEP = 2.0**-20
+"""What counts, threshold and noise are whole multiples of."""
+_STEPS_OF_MARGIN = 4
+"""Two for what discrete noise may be above continuous noise, the rest for rounding a threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +109,8 @@ class StablePrefixes:
         Unit: an expert. Relation: ``policy_level``. Sensitivity: one expert moves each count by at
         most 1, all in one direction, and counts never grow along a prefix. Event, of one draw:
         ``pure_dp`` with `epsilon`, and ``approximate_dp`` with epsilon 0 for `draw_failure` and for
-        this draw's part of `overflow`. See the module's proof. Rounding counts to a lattice on
-        which 1 lies keeps sensitivity and direction; theta is enlarged by ``PREFIX_ROUNDING`` for
-        probabilities that are rounded.
+        this draw's part of `overflow`. See the module's proof. Noise is exact: integers. Theta is
+        enlarged by ``PREFIX_ROUNDING`` for probabilities that are rounded.
 
     Reference: paper 004, algorithms 1 and 2; Lyu, Su and Li 2017, algorithm 7 and theorem 5 (sparse
         vector technique for monotone queries).
@@ -160,7 +168,7 @@ class StablePrefixes:
     @property
     def threshold(self) -> float:
         """What noisy counts are compared with, before its own noise."""
-        return self.stable_count + self.margin + _LATTICE_MARGIN
+        return self.stable_count + self.margin + _STEPS_OF_MARGIN * STEP
 
     @property
     def threshold_scale(self) -> float:
@@ -214,7 +222,8 @@ class StablePrefixes:
         """Return how many steps of a drawn trajectory may be released.
 
         Args:
-            counts: ``(K,)``, of its prefixes of 1 to K steps; K at most ``max_length``.
+            counts: ``(K,)``, of its prefixes of 1 to K steps; K at most ``max_length``. Sums over
+                experts that are exact: see `ExpertHost.prefix_counts`.
             source: draws the threshold's noise once, and each query's.
             tag: number of the draw; matters to sources for tests alone.
 
@@ -228,14 +237,15 @@ class StablePrefixes:
             raise ConfigError(f"counts has {len(counts)} steps, max_length is {self.max_length}")
         if len(counts) == 0:
             return 0
-        threshold = source.add_laplace(
-            np.array([self.threshold]),
-            scale=self.threshold_scale,
-            granularity=_GRANULARITY,
+        threshold = source.add_discrete_laplace(
+            np.array([math.ceil(self.threshold / STEP)], np.int64),
+            scale=self.threshold_scale / STEP,
             tag=2 * tag,
         )
-        noisy = source.add_laplace(
-            counts, scale=self.query_scale, granularity=_GRANULARITY, tag=2 * tag + 1
+        noisy = source.add_discrete_laplace(
+            np.floor(counts / STEP).astype(np.int64),
+            scale=self.query_scale / STEP,
+            tag=2 * tag + 1,
         )
         below = noisy < threshold
         return int(below.argmax()) if below.any() else len(counts)
@@ -258,6 +268,8 @@ class StablePrefixes:
             "threshold_scale": self.threshold_scale,
             "query_scale": self.query_scale,
             "failure": self.failure,
+            "noise": "discrete_laplace",
+            "step": STEP,
         }
 
 

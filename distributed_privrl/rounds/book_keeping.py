@@ -19,22 +19,20 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
+from distributed_privrl.rounds.exact_sums import ExactSum, most_units
 from distributed_privrl.rounds.linear_calls import FormedVectors, LinearCall, unshared
-from distributed_privrl.rounds.local_update import (
-    SUM_EVERY_ROWS,
-    SUM_EVERY_VECTORS,
-    RowLosses,
-)
+from distributed_privrl.rounds.local_update import RowLosses
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.row_kernels import scale_rows_, squared_norms
 from distributed_privrl.rounds.unit_rows import UnitRows
 
-# The largest ratio of (sum of the norms of a unit's k addends) / (norm of their sum) that is
-# trusted is this over k. Beyond it they cancel and float32 sums of them could exceed the clip norm
-# (by k 2^-24 of the sum of norms, so by 2^-12 of the clip norm below it); so the unit is clipped by
-# this bound instead of by its norm. Vectors that are formed are measured after they were rounded.
-CANCELLATION_LIMIT = 2.0**12
+# The largest ratio of (sum of the norms of a unit's addends in a layer) / (norm of their sum) that
+# is trusted. Beyond it they cancel, and rounding of float32 sums would exceed what the noise pays
+# for; so the unit is clipped by the sum of norms over this instead of by its norm. Vectors that are
+# formed are measured after they were rounded.
+CANCELLATION_LIMIT = 16.0
 SAFETY = 1.0 - 2.0**-20
+_MEASURED = 1 + 2.0**-30  # more than float64 rounds a norm of addends that cancel so far
 _FORMED_NUMBERS = 2**26  # numbers of formed vectors held at once
 
 
@@ -47,23 +45,22 @@ def supports(module: nn.Module) -> bool:
 
 
 class BookKeeping:
-    """Adds the clipped gradients of a micro-batch of units to a flat accumulator.
+    """Adds the clipped gradients of a micro-batch of units to a flat sum.
 
     Args:
         flat: the module's parameters; they are frozen, so that autograd skips weight gradients.
-        micro_batch_rows: rows of a micro-batch at most, but all of a unit; a public number.
 
     Raises:
         ValueError: a trainable parameter outside ``nn.Linear``.
     """
 
-    def __init__(self, flat: FlatParameters, micro_batch_rows: int) -> None:
+    def __init__(self, flat: FlatParameters) -> None:
         if not supports(flat.module):
             raise ValueError("book-keeping needs all trainable parameters in nn.Linear layers")
-        self._flat, self._micro_batch_rows = flat, micro_batch_rows
+        self._flat = flat
         self._rows = 0  # of the forward pass that is recorded; none is while it is zero
         self._calls: dict[str, tuple[LinearCall, GradientEdge]] = {}
-        self._most_units = sys.maxsize  # whose vectors can be formed at once
+        self._most_units = sys.maxsize  # that can be added at once
         self._held = flat.vector.new_empty(0)
         self._handles: list[RemovableHandle] = []
         for name, layer in flat.module.named_modules():
@@ -106,40 +103,48 @@ class BookKeeping:
         *,
         units: UnitRows,
         clip_norm: float | None,
-        accumulator: Tensor,
-    ) -> int:
-        """Add each unit's clipped gradient to ``accumulator``.
+        total: ExactSum,
+    ) -> None:
+        """Add each unit's clipped gradient to ``total``.
 
         Args:
             row_losses: computes the losses of some rows with the module; a unit's rows are
                 adjacent, and each layer has the rows on its first axis.
-            units: which rows are whose; a unit's vector is the mean over its rows.
+            units: which rows are whose; a unit's vector is the sum over its rows.
             clip_norm: L2 bound for a unit's vector; None sums without clipping.
-            accumulator: flat ``(P,)``, added to in place.
-
-        Returns:
-            how much of `SUM_EVERY_ROWS` float32 additions this was.
+            total: added to in place.
 
         Raises:
             ValueError: a layer was called twice, with other rows, or for nothing.
         """
-        start, additions = 0, 0
+        start = 0
         while start < len(units):
             part, rows = units.part(start, self._most_units)
             losses = self._forward(row_losses, part, rows)
-            formed = [
-                call
-                for call, _ in self._calls.values()
-                if clip_norm is not None
-                and call.is_formed(part.each, max(part.each, self._micro_batch_rows))
-            ]
-            fitting = _FORMED_NUMBERS // max(1, sum(call.numbers for call in formed))
-            if len(part) > max(1, fitting):
-                self._most_units = max(1, fitting)
-                continue  # the same again, with fewer units
-            additions += self._add_units(losses, part, formed, clip_norm, accumulator)
+            formed: list[LinearCall] = []
+            if clip_norm is not None:
+                formed = [c for c, _ in self._calls.values() if c.is_formed(part.each)]
+                fitting = self._fitting_units(formed, part.each)
+                if len(part) > fitting:
+                    self._most_units = fitting
+                    continue  # the same again, with fewer units
+            self._add_units(losses, part, formed, clip_norm, total)
             start += len(part)
-        return additions
+
+    def _fitting_units(self, formed: list[LinearCall], each: int) -> int:
+        """Return how many units can be added at once; public shapes decide.
+
+        Those whose vectors are formed must fit into memory; float32 sums of the others hold what
+        `SUM_SLACK` pays for.
+        """
+        names = {call.name for call in formed}
+        summed = [c for c, _ in self._calls.values() if c.name not in names]
+        addends = max((each * call.tokens for call in summed), default=0)
+        in_memory = _FORMED_NUMBERS // max(1, sum(call.numbers for call in formed))
+        if not summed:
+            return max(1, in_memory)
+        cancellation = CANCELLATION_LIMIT if addends > 1 else 1.0
+        return max(1, min(in_memory, most_units(addends, cancellation)))
 
     def _forward(self, row_losses: RowLosses, units: UnitRows, rows: slice) -> Tensor:
         """Return the losses, and record the layers' calls."""
@@ -156,22 +161,18 @@ class BookKeeping:
         units: UnitRows,
         formed: list[LinearCall],
         clip_norm: float | None,
-        accumulator: Tensor,
-    ) -> int:
+        total: ExactSum,
+    ) -> None:
         vectors = FormedVectors(formed, units, self._memory(formed, units))
-        calls = self._backward(losses, units, vectors)
+        calls = self._backward(losses, vectors)
         with torch.no_grad():
             if clip_norm is not None:
                 calls = _clip(
                     unshared(calls), units=units, clip_norm=clip_norm, vectors=vectors.vectors
                 )
             for call in calls:
-                self._add_product(call, accumulator)
-            vectors.add_to(accumulator, self._flat.slices)
-        if clip_norm is None:
-            return units.rows
-        additions = len(units) * (SUM_EVERY_ROWS // SUM_EVERY_VECTORS) if formed else 0
-        return max(additions, units.rows, *(call.inputs.shape[0] for call in calls))
+                self._add_product(call, total)
+            vectors.add_to(total, self._flat.slices)
 
     def _memory(self, formed: list[LinearCall], units: UnitRows) -> Tensor:
         """Return where units' vectors are formed, ``(U, Q)``, kept between calls."""
@@ -180,15 +181,13 @@ class BookKeeping:
             self._held = self._held.new_empty(len(units) * numbers)
         return self._held[: len(units) * numbers].view(len(units), numbers)
 
-    def _backward(
-        self, losses: Tensor, units: UnitRows, vectors: FormedVectors
-    ) -> list[LinearCall]:
-        """Form ``vectors`` for the units' mean losses; return the other calls with gradients."""
+    def _backward(self, losses: Tensor, vectors: FormedVectors) -> list[LinearCall]:
+        """Form ``vectors`` for the units' losses; return the other calls with gradients."""
         recorded = list(self._calls.values())
         self._calls.clear()
-        weights = torch.full_like(losses, 1 / units.each)
+        ones = torch.ones_like(losses)
         if not vectors.names:
-            gradients = torch.autograd.grad(losses, [edge for _, edge in recorded], weights)
+            gradients = torch.autograd.grad(losses, [edge for _, edge in recorded], ones)
             return [
                 call._replace(gradients=gradient.flatten(end_dim=-2))
                 for (call, _), gradient in zip(recorded, gradients, strict=True)
@@ -197,16 +196,15 @@ class BookKeeping:
         kept: list[LinearCall] = []
         for call, edge in recorded:
             edge.node.register_prehook(_taker(call, edge.output_nr, vectors, kept))
-        torch.autograd.backward(losses, weights)
+        torch.autograd.backward(losses, ones)
         if len(kept) + vectors.formed != len(recorded):
             raise ValueError("a layer's output has no part in the losses")
         return kept
 
-    def _add_product(self, call: LinearCall, accumulator: Tensor) -> None:
-        place = accumulator[self._flat.slices[f"{call.name}weight"]]
-        place.view(call.shape).addmm_(call.gradients.t(), call.inputs)
+    def _add_product(self, call: LinearCall, total: ExactSum) -> None:
+        total.add_product(self._flat.slices[f"{call.name}weight"], call.gradients, call.inputs)
         if call.has_bias:
-            accumulator[self._flat.slices[f"{call.name}bias"]].add_(call.gradients.sum(dim=0))
+            total.add_vector(self._flat.slices[f"{call.name}bias"], call.gradients.sum(dim=0))
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -260,9 +258,17 @@ def _clip(
             input_norms[i] = torch.where(rows, 0.0, input_norms[i])
         vectors[bad] = 0
         norms = torch.where(bad, 0.0, norms)
-    norms = _rescale(calls, input_norms, norms, units, clip_norm, vectors)
-    if bool((norms > clip_norm).any()):
-        _rescale(calls, input_norms, norms, units, clip_norm, vectors)
+    for _ in range(2):
+        if not bool((norms > clip_norm).any()):
+            return calls
+        norms = _rescale(calls, input_norms, norms, units, clip_norm, vectors)
+    # Inputs near the largest float leave gradients of a few denormal steps, which do not scale.
+    above = ~(norms <= clip_norm)
+    if bool(above.any()):
+        for i, call in enumerate(calls):
+            rows = units.times(call.tokens).spread(above)
+            calls[i] = call._replace(gradients=call.gradients.masked_fill(rows[:, None], 0))
+        vectors[above] = 0
     return calls
 
 
@@ -274,8 +280,11 @@ def _rescale(
     clip_norm: float,
     vectors: Tensor,
 ) -> Tensor:
-    """Scale by ``min(1, clip_norm / norm)`` in place and return the norms that result."""
-    factors = torch.clamp(clip_norm * SAFETY / norms.clamp(min=1e-300), max=1.0)
+    """Scale units beyond the clip norm below it, in place, and return the norms that result.
+
+    Privacy: a unit within it is multiplied by exactly 1: nobody else's norm changes its bits.
+    """
+    factors = torch.where(norms > clip_norm, clip_norm * SAFETY / norms, 1.0)
     gradient_norms = []
     for call in calls:
         rows = units.times(call.tokens).spread(factors)
@@ -291,17 +300,20 @@ def _unit_norms(
     units: UnitRows,
     squares: Tensor,
 ) -> Tensor:
-    """Return an upper bound, tight unless addends cancel, on each unit's norm ``(U,)``."""
-    exact, least = [torch.zeros_like(squares)], torch.zeros_like(squares)
+    """Return an upper bound, tight unless addends cancel, on each unit's norm ``(U,)``.
+
+    In each layer it is at least a `CANCELLATION_LIMIT`-th of the sum of the addends' norms.
+    """
+    total = squares
     for call, inputs, gradients in zip(calls, input_norms, gradient_norms, strict=True):
         own, products = units.times(call.tokens), inputs * gradients
         if own.each == 1:
-            exact.append(products)
+            total = total + products
             continue
         a, g = own.by_unit(call.inputs).double(), own.by_unit(call.gradients).double()
         gram = torch.bmm(a, a.transpose(1, 2)) + call.has_bias
-        exact.append((gram * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2)))
-        least += (own.total(products.sqrt()) * (own.each / CANCELLATION_LIMIT)).square()
-    # NaN must survive the maximum, so that the unit is found and set to zero.
-    total = torch.maximum(torch.stack(exact).sum(dim=0), least) + squares
-    return total.sqrt() * (1 + 2.0**-40)
+        exact = (gram * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2))
+        least = (own.total(products.sqrt()) / CANCELLATION_LIMIT).square()
+        # NaN must survive the maximum, so that the unit is found and set to zero.
+        total = total + torch.maximum(exact, least)
+    return total.sqrt() * _MEASURED

@@ -1,25 +1,29 @@
 """Charging a run's private rounds and its noisy count; the stages of its certificate."""
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+import warnings
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import charged_rounds
-from distributed_privrl.privacy.ledger.budgets import check_affordable, check_delta_sum
-from distributed_privrl.privacy.ledger.records import Charge
+from distributed_privrl.privacy.ledger.records import Charge, Holding
 from distributed_privrl.privacy.mechanisms import noisy_count
-from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
+from distributed_privrl.privacy.units import (
+    TRANSITION,
+    Relation,
+    UnitCount,
+    check_delta_for_units,
+)
 from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.first_releases import first_stage, release_first
 from distributed_privrl.rounds.plan import Plan
 
 _COUNT_FAILURE = 1e-3
-_NOTHING: Mapping[str, float] = MappingProxyType({})
 _SETTLE_ATTEMPTS = 3
 
 
@@ -42,47 +46,54 @@ def declared_units(data: DataConfig) -> UnitCount:
     return UnitCount(value=data.units, source="declared")
 
 
-def check_budget(
+@contextlib.contextmanager
+def held_budget(
     data: DataConfig,
     privacy: PrivacyConfig,
     context: RunContext,
-    *,
-    also: Mapping[str, float] = _NOTHING,
-) -> None:
-    """Refuse, before anything is drawn, a run whose rounds could not be paid after what is drawn.
+    charges: Sequence[Charge] = (),
+) -> Iterator[None]:
+    """Hold all that a run may cost, before anything is drawn and until its rounds are opened.
 
-    A run that was charged already is left to the ledger.
+    First releases and rounds are charged to the hold; `open_charges` frees what they leave. A run
+    that is refused before its first release frees all of it; one that dies keeps it for its resume.
 
     Args:
-        data: says what a count and bounds cost.
-        privacy: what the run may cost in all.
+        data: the sensitive dataset, its unit, and how many there are if that is declared.
+        privacy: what the run may cost in all; without epsilon nothing is held.
         context: ledger of the run.
-        also: epsilon of further releases before the rounds, by their names in the ledger.
+        charges: that are known already: those that no budget could pay for are refused first.
 
     Raises:
         BudgetError: no budget is set, less is left than ``privacy`` asks for, or the account's
             deltas would add up to 1/units, where those are declared.
-        UnsafeError: unit, relation or data do not fit the account.
+        UnsafeError: unit, relation or data do not fit the account, delta is not below 1/units, or
+            trajectories are not free.
     """
-    names = ("count", "bounds", *also)
-    mine = (context.run_id, *(f"{context.run_id}/{name}" for name in names))
-    drawn_first = data.charged_epsilon + sum(also.values())
-    if not drawn_first or any(context.ledger.reserved(name) for name in mine):
+    if privacy.epsilon is None:
+        yield
         return
-    relation, asked = Relation(privacy.relation), privacy.epsilon or 0.0
-    account = context.ledger.account_for(
+    if isinstance(data.units, int):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the plan warns
+            check_delta_for_units(privacy.delta, declared_units(data))
+    asked = Holding(
+        run_id=context.run_id,
         dataset=data.sensitive,
         fingerprint=context.fingerprint,
         unit=data.unit,
-        relation=relation,
-        cost=(asked, privacy.delta),
-    )
-    check_affordable(account, epsilon=asked, delta=privacy.delta)
-    check_delta_sum(
-        account,
+        relation=Relation(privacy.relation),
+        epsilon=privacy.epsilon,
         delta=privacy.delta,
         units=None if isinstance(data.units, NoisyCount) else data.units,
     )
+    context.ledger.open_hold(asked, charges)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(StorageError):  # what the run was refused for says more
+            context.ledger.free_hold(context.run_id)
+        raise
 
 
 def count_units(
@@ -98,7 +109,6 @@ def count_units(
     Raises:
         ConfigError: ``data.units`` is neither declared nor to be counted, or the count is too
             noisy to plan with.
-        BudgetError: the count does not fit into the budget.
 
     Privacy: unit ``data.unit``, relation as given; a count has sensitivity 1; event
     ``discrete_laplace``, charged under the nonce ``<run>/count``, so that a resume draws no second.
@@ -153,35 +163,43 @@ def _exact_count(data: DataConfig, context: RunContext) -> int:
 
 
 def open_charge(data: DataConfig, context: RunContext, plan: Plan) -> None:
-    """Hold the cost of planned and spare rounds in the ledger, or refuse before anything is drawn.
+    """Charge planned and spare rounds to what the run holds, and free the rest, before any round.
 
     Raises:
-        BudgetError: there is no budget, it would be exceeded, or the account's deltas would add up
-            to 1/units.
-        UnsafeError: the budget is for another unit or relation, or trajectories are not free.
+        BudgetError: the account's deltas would add up to 1/units.
+        UnsafeError: the run does not hold so much (`held_budget`), the budget is for another unit
+            or relation, or trajectories are not free.
     """
-    open_charges(data, [(context, plan)])
+    open_charges(context, charges_of(data, context, [(context, plan)]))
 
 
-def open_charges(
+def open_charges(context: RunContext, charges: Sequence[Charge]) -> None:
+    """Charge a run's parts, all or none; otherwise as `open_charge`."""
+    if charges:
+        context.ledger.open_together(charges, closes=context.run_id)
+
+
+def charges_of(
     data: DataConfig,
+    context: RunContext,
     parts: Sequence[tuple[RunContext, Plan]],
     *,
     policies: str | None = None,
-) -> None:
-    """Hold the costs of a run's parts, all or none; otherwise as `open_charge`.
+) -> list[Charge]:
+    """Return what the rounds of a run's parts cost, none without privacy.
 
     Args:
         data: says which dataset.
+        context: of the run that holds it.
         parts: context and plan of each, with one ledger.
         policies: digest of the policies that the run hosts.
     """
-    charges = [
+    return [
         Charge(
-            entry_id=context.run_id,
+            entry_id=part.run_id,
             kind="rounds",
             dataset=data.sensitive,
-            fingerprint=context.fingerprint,
+            fingerprint=part.fingerprint,
             unit=plan.budget.unit,
             relation=plan.budget.relation,
             epsilon=plan.budget.epsilon,
@@ -189,12 +207,11 @@ def open_charges(
             max_rounds=plan.max_rounds,
             event=charged_rounds(plan.events(1), trajectories=plan.trajectories, policies=policies),
             units=plan.units.value,
+            hold=context.run_id,
         )
-        for context, plan in parts
+        for part, plan in parts
         if plan.budget is not None
     ]
-    if charges:
-        parts[0][0].ledger.open_together(charges)
 
 
 def settle_charge(

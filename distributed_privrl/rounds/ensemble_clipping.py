@@ -17,10 +17,11 @@ from torch import nn
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.rounds.row_kernels import add_rows_
+from distributed_privrl.rounds.exact_sums import ExactSum
 
 ClipStrategy = Literal["concatenated", "flat", "per_layer"]
 _SAFETY = 1.0 - 2.0**-20  # more than scaling a float32 vector can round
+_MEASURED = 1.0 - 2.0**-30  # more than a float64 norm of millions of numbers can round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class EnsembleClip:
         Unit: whatever one row of `add_clipped` comes from. Relation: its becoming null, or being
         removed. Sensitivity: ``clip_norm`` in L2, over all members and layers together; norms in
         float64, measured again after scaling; a row of which any number is not finite adds zeros.
-        Sums are float64. Event: none before the server's noise; ``poisson_gaussian`` with it.
+        Sums are exact. Event: none before the server's noise; ``poisson_gaussian`` with it.
     """
 
     layout: EnsembleLayout
@@ -128,18 +129,19 @@ class EnsembleClip:
         """Start, stop and group of each segment, ``(S, 3)``."""
         return self.layout.segments(self.strategy)
 
-    def add_clipped(self, vectors: NDArray[np.floating], total: NDArray[np.float64]) -> None:
-        """Add each row of ``vectors``, clipped, to ``total``.
+    def add_clipped(self, vectors: NDArray[np.floating], total: ExactSum) -> None:
+        """Add each row of ``vectors``, clipped and rounded to the lattice, to ``total``.
 
         Args:
-            vectors: ``(U, P)``, contiguous; overwritten by what was added.
-            total: ``(P,)``, added to in place.
+            vectors: ``(U, P)``, contiguous; overwritten by what was rounded.
+            total: added to in place.
         """
         norms = self.norms(vectors)
         finite = np.isfinite(norms).all(axis=1, keepdims=True)
         scale(vectors, self.segments, np.where(finite, self.factors(norms), 0.0))
         scale(vectors, self.segments, self.factors(self.norms(vectors)))
-        add_rows_(torch.from_numpy(total), torch.from_numpy(vectors), 0)
+        total.count(len(vectors))
+        total.add_rows(slice(None), torch.from_numpy(vectors))
 
     def norms(self, vectors: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the L2 norm of each group of each row, ``(U, P) -> (U, G)``."""
@@ -149,7 +151,7 @@ class EnsembleClip:
 
     def factors(self, norms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what each group is multiplied by: at most 1, and 1 up to the bound or for NaN."""
-        longer = norms > self.bound
+        longer = norms > self.bound * _MEASURED
         return np.where(longer, self.bound * _SAFETY / np.where(longer, norms, 1.0), 1.0)
 
 

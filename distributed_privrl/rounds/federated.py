@@ -5,14 +5,17 @@ Reference: paper 001, algorithm 2; McMahan et al. 2018, arXiv:1710.06963.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.rounds.ensemble_clipping import ClipStrategy, EnsembleClip
+from distributed_privrl.rounds.exact_sums import ExactSum
 from distributed_privrl.rounds.local_update import UnitBatch
 
 
@@ -95,6 +98,10 @@ class FederatedUpdate:
     trainer: LocalTrainer
     clip: EnsembleClip
 
+    @cached_property
+    def _total(self) -> ExactSum:
+        return ExactSum(self.dimension, self.clip.clip_norm, like=torch.empty(0))
+
     @property
     def dimension(self) -> int:
         """Length of a unit's vector."""
@@ -102,23 +109,23 @@ class FederatedUpdate:
 
     def clipped_sum(
         self, parameters: NDArray[np.floating], batch: UnitBatch
-    ) -> NDArray[np.floating]:
+    ) -> NDArray[np.float64]:
         """Return the sum over units of their clipped vectors, ``(P,)`` float64.
 
         Privacy: one vector a unit, L2 norm <= clip norm over all its rows, batches, epochs, members
-        and layers, whatever ``projection`` says; null for a unit whose training is not finite. The
-        sum is float64, so that of the rounding that the sensitivity pays for (`SUM_SLACK`) units x
-        2^-52 are used.
+        and layers, whatever ``projection`` says; null for a unit whose training is not finite. Each
+        unit is trained by itself, and its vector rounded to the lattice by itself, so that the sum
+        is exact and needs no ``sum_slack``.
         """
         if parameters.ndim != 1 or len(parameters) < self.dimension:
             raise ConfigError(
                 f"parameters must be of shape ({self.dimension},), or longer by what no round"
                 f" trains, got {parameters.shape}"
             )
-        total = np.zeros(self.dimension)
+        self._total.clear()
         for vectors in self.trainer.differences(parameters, batch):
-            self.clip.add_clipped(vectors, total)
-        return total
+            self.clip.add_clipped(vectors, self._total)
+        return self._total.total.numpy()
 
 
 def row_order(batch: UnitBatch, config: FederatedConfig, *, draws_used: int) -> NDArray[np.int64]:

@@ -37,8 +37,8 @@ def release_first(
         draw: makes the noisy answer, of JSON values; called once, after the charge is on disk.
 
     Raises:
-        BudgetError: the release does not fit into the budget.
-        UnsafeError: the run has released the answer to another query, or its answer was lost.
+        UnsafeError: the run does not hold the cost (`charging.held_budget`), it has released the
+            answer to another query, or its answer was lost.
 
     Privacy: unit ``data.unit``, relation as given; what ``draw`` returns must have ``event``. A
     resume reads the stored answer; there is no second draw.
@@ -54,6 +54,7 @@ def release_first(
         delta=0.0,
         event=event.model_dump(),
         draw=lambda: {"query": asked, "answer": draw()},
+        hold=context.run_id,
     )
     if not isinstance(stored, dict) or stored.get("query") != asked:
         raise UnsafeError(

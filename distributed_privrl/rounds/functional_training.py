@@ -1,6 +1,7 @@
 """Local training of any module on many units in lock-step, each with parameters of its own."""
 
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -65,8 +66,8 @@ class FunctionalTrainer:
     ) -> Iterator[NDArray[np.floating]]:
         """Yield start - end of consecutive units' training; see `LocalTrainer.differences`."""
         self._flat.load(parameters)
-        for start in range(0, len(batch), self.units_at_once):
-            yield self._train(batch.part(start, start + self.units_at_once))
+        for part in batch.micro_batches(sys.maxsize, self.units_at_once):
+            yield self._train(part)
 
     def _train(self, batch: UnitBatch) -> NDArray[np.floating]:
         config, device = self.config, self._flat.vector.device
@@ -80,7 +81,8 @@ class FunctionalTrainer:
             (len(batch), config.epochs, rows.shape[1]),
         )
         loss_draws = batch.draws[:, :, : self.row_loss.draw_count]
-        begins = range(0, int(batch.row_counts.max(initial=0)), config.batch_size)
+        # A public number of steps: how many rows the others have changes nothing for a unit.
+        begins = range(0, rows.shape[1], config.batch_size)
         steps = list(itertools.product(range(config.epochs), begins))
         for number, (epoch, begin) in enumerate(steps):
             chosen = order[:, epoch, begin : begin + config.batch_size, None]

@@ -1,5 +1,6 @@
-"""The gradient local update: per-unit gradients, clipped to one norm, summed in micro-batches."""
+"""The gradient local update: per-unit gradients, clipped to one norm, summed exactly."""
 
+import sys
 import warnings
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -9,19 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.rounds import book_keeping
-from distributed_privrl.rounds.local_update import (
-    SUM_EVERY_ROWS,
-    RowLoss,
-    RowLosses,
-    UnitBatch,
-)
+from distributed_privrl.rounds.exact_sums import ExactSum, check_full_float32, most_units
+from distributed_privrl.rounds.local_update import RowLoss, RowLosses, UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.unit_rows import UnitRows
 
 PerUnitGradients = Literal["auto", "book_keeping", "opacus"]
-_CAST_PARTS = 2**17  # numbers cast to float64 at once, so that the copies stay in cache
 
 
 class _Accumulate(Protocol):
@@ -31,8 +28,8 @@ class _Accumulate(Protocol):
         *,
         units: UnitRows,
         clip_norm: float | None,
-        accumulator: Tensor,
-    ) -> int: ...
+        total: ExactSum,
+    ) -> None: ...
 
     def close(self) -> None: ...
 
@@ -56,24 +53,28 @@ class OpacusGradients:
         *,
         units: UnitRows,
         clip_norm: float | None,
-        accumulator: Tensor,
-    ) -> int:
-        """Add each unit's clipped gradient to ``accumulator``; see `BookKeeping`."""
+        total: ExactSum,
+    ) -> None:
+        """Add each unit's clipped gradient to ``total``; see `BookKeeping`."""
         self._wrapped.zero_grad(set_to_none=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             losses = row_losses(self._wrapped, slice(None))
-            torch.autograd.backward(losses, torch.full_like(losses, 1 / units.each))
+            losses.sum().backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             samples: list[Tensor] = [
                 getattr(p, "grad_sample")  # noqa: B009 - set by Opacus, unknown to the type
                 for p in self._flat.module.parameters()
                 if p.requires_grad
             ]
+            if any(len(sample) != units.rows for sample in samples):
+                raise ValueError(
+                    f"every layer must have the batch's {units.rows} rows on its first axis: a"
+                    " unit's vector would be cut into several, each with a clip norm of its own"
+                )
             vectors = torch.cat([sample.reshape(len(sample), -1) for sample in samples], dim=1)
-            accumulator.add_(clip_rows(units.total(vectors), clip_norm).sum(dim=0))
+            total.add_rows(slice(None), clip_rows(units.total(vectors), clip_norm).contiguous())
         self._wrapped.zero_grad(set_to_none=True)
-        return units.rows
 
     def close(self) -> None:
         """Remove Opacus' hooks."""
@@ -124,12 +125,12 @@ class GradientLocalUpdate:
             module's layers see.
         clip_norm: L2 bound of a unit's vector; None for training without privacy.
         micro_batch_rows: rows computed at once, but all of a unit: memory does not depend on the
-            batch beyond it.
+            batch beyond it. No micro-batch has more units than `most_units` allows.
         per_unit_gradients: ``auto`` takes book-keeping where it can.
 
     Raises:
         ConfigError: book-keeping is asked for a module that has other than linear parameters, or
-            ``micro_batch_rows`` is above ``SUM_EVERY_ROWS``.
+            ``micro_batch_rows`` is not above zero.
         UnsafeError: a layer couples the rows of a batch, so that no unit's vector is its own.
     """
 
@@ -143,11 +144,7 @@ class GradientLocalUpdate:
 
     def __post_init__(self) -> None:
         _check_uncoupled(self.module)
-        if not 0 < self.micro_batch_rows <= SUM_EVERY_ROWS:
-            raise ConfigError(
-                f"micro_batch_rows={self.micro_batch_rows} must lie in 1 .. {SUM_EVERY_ROWS}: more"
-                " rows would be summed in float32 than the sensitivity pays for"
-            )
+        check_positive("micro_batch_rows", self.micro_batch_rows)
         supported = book_keeping.supports(self.module)
         if self.per_unit_gradients == "book_keeping" and not supported:
             raise ConfigError(
@@ -155,14 +152,19 @@ class GradientLocalUpdate:
                 " use auto or opacus"
             )
         self._flat = FlatParameters(self.module)
+        if self._flat.vector.dtype not in (torch.float32, torch.float64):
+            raise ConfigError(
+                f"parameters are {self._flat.vector.dtype}: gradients are bounded and summed in"
+                " float32 or float64 alone"
+            )
         use_opacus = self.per_unit_gradients == "opacus" or not supported
         self._gradients = (
-            OpacusGradients(self._flat)
-            if use_opacus
-            else book_keeping.BookKeeping(self._flat, self.micro_batch_rows)
+            OpacusGradients(self._flat) if use_opacus else book_keeping.BookKeeping(self._flat)
         )
-        self._accumulator = torch.zeros_like(self._flat.vector)
-        self._total: Tensor | None = None  # float64; only batches of many micro-batches need it
+        self._total = ExactSum(self._flat.dimension, self.clip_norm, like=self._flat.vector)
+        # Formed vectors and sums without privacy need no bound on a micro-batch.
+        bounded = self.clip_norm is not None and not use_opacus
+        self._most_units = most_units(1, 1.0) if bounded else sys.maxsize
 
     @property
     def dimension(self) -> int:
@@ -171,59 +173,38 @@ class GradientLocalUpdate:
 
     def clipped_sum(
         self, parameters: NDArray[np.floating], batch: UnitBatch
-    ) -> NDArray[np.floating]:
+    ) -> NDArray[np.float64]:
         """Return the sum over units of their clipped gradients; see `LocalUpdate.clipped_sum`.
 
         Privacy: one vector a unit, L2 norm <= clip_norm over all its rows and all layers; null for
-        a unit whose gradient is not finite. float32 inside ``SUM_EVERY_ROWS`` rows
-        (``SUM_EVERY_VECTORS`` units with many tokens), float64 across.
+        a unit whose gradient is not finite. Micro-batches are summed in float32 within the bound
+        that the mechanism's ``sum_slack`` pays for, and exactly beyond.
         """
+        check_full_float32()
         self._flat.load(parameters)
-        self._accumulator.zero_()
-        drained = False
-        additions = 0
-        for part in batch.micro_batches(self.micro_batch_rows):
-            if additions >= SUM_EVERY_ROWS:
-                self._drain(add=drained)
-                drained = True
-                additions = 0
-            additions += self._add(part)
-        if not drained:
-            return self._accumulator.cpu().numpy()
-        return self._drain(add=True).cpu().numpy()
+        self._total.clear()
+        for part in batch.micro_batches(self.micro_batch_rows, self._most_units):
+            self._total.count(len(part))
+            self._add(part)
+        return self._total.total.cpu().numpy()
 
-    def _drain(self, *, add: bool) -> Tensor:
-        """Add the accumulator to the float64 total, or begin a new total with it."""
-        if self._total is None:
-            self._total = torch.empty_like(self._accumulator, dtype=torch.float64)
-        parts = zip(
-            torch.split(self._total, _CAST_PARTS),
-            torch.split(self._accumulator, _CAST_PARTS),
-            strict=True,
-        )
-        for total, values in parts:
-            if add:
-                total.add_(values)
-            else:
-                total.copy_(values)
-        self._accumulator.zero_()
-        return self._total
-
-    def _add(self, part: UnitBatch) -> int:
+    def _add(self, part: UnitBatch) -> None:
         device, dtype = self._flat.vector.device, self._flat.vector.dtype
-        rows, draws, valid = (
-            torch.from_numpy(part.own(values)).to(device, dtype)
-            for values in (part.rows, part.draws, part.valid)
+        rows, draws, weights = (
+            torch.from_numpy(values.reshape(part.valid.size, *values.shape[2:])).to(
+                device, dtype, copy=True
+            )
+            for values in (part.rows, part.draws, part.valid * part.weights)
         )
 
         def row_losses(module: nn.Module, own: slice) -> Tensor:
-            return self.row_loss(module, rows[own], draws[own]) * valid[own]
+            return self.row_loss(module, rows[own], draws[own]) * weights[own]
 
-        return self._gradients.add_clipped_gradients(
+        self._gradients.add_clipped_gradients(
             row_losses,
             units=UnitRows(*part.valid.shape),
             clip_norm=self.clip_norm,
-            accumulator=self._accumulator,
+            total=self._total,
         )
 
     def close(self) -> None:

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
-from distributed_privrl.rounds.row_kernels import add_rows_
+from distributed_privrl.rounds.exact_sums import ExactSum
 from distributed_privrl.rounds.unit_rows import UnitRows
 
 _FORMING_COST = 2  # of a number that is formed, scaled and added, in multiplications of a Gram
+# A float32 sum of units with more addends each would hold too few units to be worth a product.
+_MOST_ADDENDS = 16
 
 
 class LinearCall(NamedTuple):
@@ -41,20 +42,18 @@ class LinearCall(NamedTuple):
         outputs, inputs = self.shape
         return outputs * (inputs + self.has_bias)
 
-    def is_formed(self, each: int, most_rows: int) -> bool:
-        """Say whether units' gradients are formed: cheaper, or too many tokens for one sum.
+    def is_formed(self, each: int) -> bool:
+        """Say whether units' gradients are formed: cheaper, or too many addends for a float32 sum.
 
-        Privacy: decides how a unit is clipped, so it follows from its own number of rows and from
-        public numbers, not from the units that happen to be beside it.
+        Privacy: decides how a unit is clipped and added, so it follows from public numbers alone.
 
         Args:
-            each: rows of a unit.
-            most_rows: public bound on the rows of a micro-batch of such units.
+            each: rows of a unit, a public number.
         """
         outputs, inputs = self.shape
-        gram = (each * self.tokens) ** 2 * (outputs + inputs)
-        many = most_rows * self.tokens > SUM_EVERY_ROWS
-        return gram > _FORMING_COST * outputs * inputs or many
+        addends = each * self.tokens
+        gram = addends**2 * (outputs + inputs)
+        return gram > _FORMING_COST * outputs * inputs or addends > _MOST_ADDENDS
 
 
 class FormedVectors:
@@ -89,12 +88,14 @@ class FormedVectors:
         if call.has_bias:
             torch.sum(gradients, dim=1, out=biases)
 
-    def add_to(self, accumulator: Tensor, slices: dict[str, slice]) -> None:
-        """Add their sum over units, formed in float64, to the layers' places in ``accumulator``."""
+    def add_to(self, total: ExactSum, slices: dict[str, slice]) -> None:
+        """Add the units' vectors, each rounded to the lattice, to the layers' places in a sum."""
         for name, columns in self.names.items():
-            first = slices[f"{name}weight"].start  # the bias follows
-            place = accumulator[first : first + columns.stop - columns.start]
-            add_rows_(place, self.vectors, columns.start)
+            weight, bias = slices[f"{name}weight"], slices.get(f"{name}bias")
+            total.add_rows(weight, self.vectors, columns.start)
+            first = columns.start + weight.stop - weight.start
+            if bias is not None and first < columns.stop:
+                total.add_rows(bias, self.vectors, first)
 
 
 def unshared(calls: Sequence[LinearCall]) -> list[LinearCall]:

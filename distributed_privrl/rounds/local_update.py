@@ -3,9 +3,10 @@
 Every method is one of these; the round around it never changes.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,38 +14,31 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.errors import ConfigError
 
-Scalar = TypeVar("Scalar", bound=np.generic)
-
 RowLosses = Callable[[nn.Module, slice], Tensor]
-"""The losses of some rows of a micro-batch, computed with a module."""
-
-# Rows whose clipped vectors are summed in float32; blocks of them are added in float64.
-SUM_EVERY_ROWS = 1024
-# The same for units with many tokens, whose vectors are formed. Adding to a sum of n vectors rounds
-# by n 2^-24 of the clip norm at most, in all n (n + 1) 2^-24 over a block and its neighbour: about
-# a quarter of what the noise pays for (`SUM_SLACK`).
-SUM_EVERY_VECTORS = 64
+"""The losses of some rows of a micro-batch, weighted so that a unit's add up to its mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitBatch:
-    """The included units of one round on one worker.
+    """The included slots of one round on one worker, block after block.
 
     Args:
-        rows: the units' rows, ``K`` for each unit, ``(U, K, D)`` float32.
+        rows: the units' rows, ``K`` for each unit, ``(U, K, D)`` float32; K is public.
         valid: ``(U, K)``; rows that are not count as null contributions.
         draws: standard normals for each row, ``(U, K, Z)`` float64.
         counts: ``(U,)``, in 1 .. K: the first ``counts[u]`` rows of unit u are its own, what
-            follows is padding that nothing is computed of; None: all K are.
+            follows is padding that counts for nothing; None: all K are.
+        blocks: units of each block, which add up to U; None: they are one block.
 
     Raises:
-        ConfigError: counts out of range.
+        ConfigError: counts out of range, or blocks that do not add up.
     """
 
     rows: NDArray[np.float32]
     valid: NDArray[np.bool_]
     draws: NDArray[np.float64]
     counts: NDArray[np.int64] | None = None
+    blocks: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.counts is not None and not (
@@ -52,6 +46,8 @@ class UnitBatch:
             and ((self.counts >= 1) & (self.counts <= self.rows.shape[1])).all()
         ):
             raise ConfigError(f"counts must be ({len(self)},) and lie in 1 .. {self.rows.shape[1]}")
+        if self.blocks is not None and sum(self.blocks) != len(self):
+            raise ConfigError(f"blocks must add up to {len(self)} units, got {self.blocks}")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,8 +57,14 @@ class UnitBatch:
         """Rows of each unit, ``(U,)``."""
         return np.full(len(self), self.rows.shape[1]) if self.counts is None else self.counts
 
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """What each row counts in its unit's mean, ``(U, K)``: padding nothing."""
+        counts = self.row_counts[:, None]
+        return np.asarray((np.arange(self.rows.shape[1]) < counts) / counts, np.float64)
+
     def part(self, start: int, stop: int) -> "UnitBatch":
-        """Return the units ``start..stop``."""
+        """Return the units ``start..stop`` as one block."""
         return UnitBatch(
             rows=self.rows[start:stop],
             valid=self.valid[start:stop],
@@ -70,34 +72,33 @@ class UnitBatch:
             counts=None if self.counts is None else self.counts[start:stop],
         )
 
-    def micro_batches(self, rows: int) -> Iterator["UnitBatch"]:
-        """Yield units with equally many rows, at most ``rows`` together, but at least one unit.
+    def micro_batches(self, rows: int, most_units: int = sys.maxsize) -> Iterator["UnitBatch"]:
+        """Yield parts of about equal size, of ``rows`` rows or one unit, that cross no block.
 
-        Privacy: which units meet depends on nothing but how many rows each has, and no unit meets
-        one that has more, whose size could change how it is computed.
+        Privacy: which units meet, and in which place, follows from how many slots each block's
+        coins chose and from public numbers; how many rows a unit has changes nothing.
+
+        Args:
+            rows: of a part at most, but all of a unit.
+            most_units: of a part.
         """
-        counts = self.row_counts
-        for count in np.unique(counts).tolist():
-            alike = np.flatnonzero(counts == count)
-            most = max(1, rows // count)
-            for start in range(0, len(alike), most):
-                yield self._alike(alike[start : start + most], count)
+        at_once = min(max(1, rows // self.rows.shape[1]), most_units)
+        start = 0
+        for block in (len(self),) if self.blocks is None else self.blocks:
+            for size in equal_parts(block, at_once):
+                yield self.part(start, start + size)
+                start += size
 
-    def _alike(self, units: NDArray[np.int64], count: int) -> "UnitBatch":
-        """Return ``units``, which have ``count`` rows each; views where they are neighbours."""
-        first, last = int(units[0]), int(units[-1]) + 1
-        chosen = slice(first, last) if last - first == len(units) else units
-        return UnitBatch(
-            rows=self.rows[chosen, :count],
-            valid=self.valid[chosen, :count],
-            draws=self.draws[chosen, :count],
-        )
 
-    def own(self, values: NDArray[Scalar]) -> NDArray[Scalar]:
-        """Return the units' own entries of ``values``, ``(U, K, ...) -> (R, ...)``."""
-        if self.counts is None:
-            return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
-        return values[np.arange(values.shape[1]) < self.counts[:, None]]
+def equal_parts(count: int, most: int) -> list[int]:
+    """Return the sizes of the fewest parts of at most ``most``, nearly equal, the larger first.
+
+    Example:
+        >>> equal_parts(10, 4)
+        [4, 3, 3]
+    """
+    parts = -(-count // most)
+    return [count // parts + (index < count % parts) for index in range(parts)]
 
 
 class RowLoss(Protocol):
@@ -123,11 +124,16 @@ class LocalUpdate(Protocol):
 
     def clipped_sum(
         self, parameters: NDArray[np.floating], batch: UnitBatch
-    ) -> NDArray[np.floating]:
-        """Return the sum over units of their clipped vectors, ``(P,)``.
+    ) -> NDArray[np.float64]:
+        """Return the sum over units of their clipped vectors, ``(P,)`` float64.
+
+        With a clip norm it consists of multiples of the noise's lattice (`lattice_granularity`), so
+        that sums of workers are exact. The array may be overwritten by the next call.
 
         Privacy: unit as batched by the worker; each unit's vector has L2 norm at most the clip
-        norm, a non-finite one is the zero vector. The sum is raw private data: it goes to the
-        server, which adds the noise, and nowhere else.
+        norm, a non-finite one is the zero vector. A unit that becomes null moves the sum by its
+        vector, by what the mechanism's ``sum_slack`` pays for, and by one step of the lattice in
+        each coordinate. The sum is raw private data: it goes to the server, which adds the noise,
+        and nowhere else.
         """
         ...

@@ -7,21 +7,33 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from distributed_privrl.core.config import PositiveFloat, PositiveInt, PrivacyConfig, StrictModel
+from distributed_privrl.core.config import (
+    PositiveFloat,
+    PositiveInt,
+    PrivacyConfig,
+    RuntimeConfig,
+    StrictModel,
+)
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import epsilon
-from distributed_privrl.privacy.calibration import PrivateRound, calibrate_private_round
+from distributed_privrl.privacy.calibration import (
+    SUM_SLACK,
+    PrivateRound,
+    calibrate_private_round,
+)
 from distributed_privrl.privacy.events import Event
+from distributed_privrl.privacy.sampling import slots_of_a_block
 from distributed_privrl.privacy.units import (
     PrivacyBudget,
     Relation,
     UnitCount,
     check_delta_for_units,
 )
-from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 
-FLOAT32_SUMS = "float32_partial_sums"
+UNITS_A_BLOCK = 128
+FEWEST_BLOCKS, MOST_BLOCKS = 4, 64
+_CERTAINLY = 7  # a count's margin fails with probability 1e-3, seven of them with 1e-21
 LARGEST_BLOCK = 500
 SPARE_BLOCKS = 2
 
@@ -38,7 +50,7 @@ class RoundsConfig(StrictModel):
         default=1, description="noise levels drawn for each unit and averaged before clipping"
     )
     micro_batch_rows: PositiveInt = Field(
-        default=128, le=SUM_EVERY_ROWS, description="rows computed at once; bounds memory"
+        default=256, description="rows computed at once; bounds memory"
     )
     spare: int | None = Field(
         default=None,
@@ -152,14 +164,12 @@ class RoundPlan(Plan):
         config: the rounds.
         mechanism: the calibrated round; None without privacy.
         curiosity_rate: share of an expected batch that is the model's own samples, not units.
-        float64_sums: whether vectors are added in float64, whose rounding the noise pays for.
     """
 
     sampling_probability: float
     config: RoundsConfig
     mechanism: PrivateRound | None
     curiosity_rate: float = 0.0
-    float64_sums: bool = False
 
     @property
     def rounds(self) -> int:
@@ -183,13 +193,35 @@ class RoundPlan(Plan):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Partial sums are rounded to float32 within 1,024 rows, unless they are float64.
+        """None: sums are exact, or what rounds them is paid for."""
+        return ()
 
-        Of n vectors float64 sums move by n^2 2^-52 C more than a vector, which `SUM_SLACK` pays for
-        where n is at most 2^21: twice what a batch may be on average.
+    def blocks_for(self, runtime: RuntimeConfig) -> int:
+        """Return how many blocks slots are divided into: as configured, else by the batch.
+
+        It does not depend on how many workers there are, so that parameters do not either.
+
+        Raises:
+            ConfigError: there are more workers than blocks.
         """
-        paid = self.float64_sums and self.config.expected_batch_size <= 2**20
-        return () if paid else (FLOAT32_SUMS,)
+        by_batch = self.config.expected_batch_size // UNITS_A_BLOCK
+        blocks = runtime.blocks or min(max(by_batch, FEWEST_BLOCKS), MOST_BLOCKS)
+        if runtime.workers > blocks:
+            raise ConfigError(
+                f"runtime.workers={runtime.workers} is above the {blocks} blocks that units are"
+                " divided into: lower it, or set runtime.blocks to as many or more"
+            )
+        return blocks
+
+    def least_slots(self, blocks: int) -> int:
+        """Return how many slots each block has at least, empty ones included.
+
+        Where a unit may be removed, an empty slot takes its place; where it becomes null, it keeps
+        its own.
+        """
+        if self.mechanism is None or self.mechanism.relation is not Relation.ADD_OR_REMOVE:
+            return 0
+        return slots_of_a_block(self.units.value + _CERTAINLY * self.units.margin, blocks)
 
     @property
     def expected_units(self) -> float:
@@ -277,7 +309,7 @@ def make_plan(
     units: UnitCount,
     spent: float = 0.0,
     curiosity_rate: float = 0.0,
-    float64_sums: bool = False,
+    sum_slack: float = SUM_SLACK,
 ) -> RoundPlan:
     """Calibrate the noise so that planned and spare rounds together stay within the budget.
 
@@ -289,7 +321,7 @@ def make_plan(
         spent: epsilon that the run spends elsewhere (`DataConfig.charged_epsilon`).
         curiosity_rate: share of an expected batch that is the model's own samples (p): units are
             sampled, and charged, with (1 - p) times the probability.
-        float64_sums: whether the method adds vectors in float64.
+        sum_slack: see `PrivateRound`; 0 for updates that round each unit's vector by itself.
 
     Raises:
         ConfigError: the expected batch is larger than the number of units, or epsilon is used up.
@@ -310,7 +342,6 @@ def make_plan(
             mechanism=None,
             accountant=privacy.accountant,
             curiosity_rate=curiosity_rate,
-            float64_sums=float64_sums,
         )
     check_delta_for_units(privacy.delta, units)
     budget = PrivacyBudget(
@@ -325,6 +356,7 @@ def make_plan(
         rounds=rounds.rounds + rounds.spare_rounds,
         clip_norm=rounds.clip_norm,
         accountant=privacy.accountant,
+        sum_slack=sum_slack,
     )
     return RoundPlan(
         units=units,
@@ -334,6 +366,5 @@ def make_plan(
         mechanism=mechanism,
         accountant=privacy.accountant,
         curiosity_rate=curiosity_rate,
-        float64_sums=float64_sums,
         spent=spent,
     )

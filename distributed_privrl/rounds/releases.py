@@ -17,13 +17,22 @@ from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 class Program(Protocol):
     """What a method does with its releases; lives in the server's process."""
 
-    def step(self, index: int, workers: WorkerGroup, noise: NoiseSource | None) -> None:
+    def step(
+        self,
+        index: int,
+        workers: WorkerGroup,
+        noise: NoiseSource | None,
+        reserved: int | None = None,
+    ) -> None:
         """Gather the statistics of step ``index``, release them with noise, and use them.
 
         Args:
             index: 0 for the first step.
             workers: answer with raw statistics, which are gone when the call returns.
             noise: draws the noise; None without privacy.
+            reserved: number of the step among all that the ledger ever reserved for the run, lost
+                ones included; no two steps have the same, whatever they were resumed from. None
+                without privacy.
         """
         ...
 
@@ -146,5 +155,5 @@ class ReleaseServer(RoundServer):
 
     def _run_round(self) -> None:
         self._count_round()
-        self._program.step(self._round, self._spec.workers, self._noise)
+        self._program.step(self._round, self._spec.workers, self._noise, self._reserved_round)
         self._round += 1

@@ -76,6 +76,7 @@ class RoundServer(ABC):
         self._noise = self._noise_source(dimension)
         self._round = 0
         self._nonce = ""
+        self._block_first = 0
         self._block_left = 0
         self._block_drawn = 0
         if spec.checkpoint.exists():
@@ -164,13 +165,19 @@ class RoundServer(ABC):
         size = min(self._plan.block_rounds, self._target - self._round)
         self._nonce = f"{self._plan.run_id}/{self._round}/{uuid.uuid4().hex}"
         if self._ledger is not None:
-            self._ledger.reserve_rounds(self._plan.run_id, rounds=size, nonce=self._nonce)
+            block = self._ledger.reserve_rounds(self._plan.run_id, rounds=size, nonce=self._nonce)
+            self._block_first = block.first_round
         self._block_left, self._block_drawn = size, 0
 
     def _count_round(self) -> None:
         """Count a round of the block, before its noise is drawn."""
         self._block_left -= 1
         self._block_drawn += 1
+
+    @property
+    def _reserved_round(self) -> int | None:
+        """Number of the counted round among all that the ledger reserved; None without one."""
+        return None if self._ledger is None else self._block_first + self._block_drawn - 1
 
     def _close_block(self) -> None:
         self._save()

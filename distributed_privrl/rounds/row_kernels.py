@@ -1,4 +1,4 @@
-"""Row-wise kernels in float64: squared norms, and scaling that measures what it wrote.
+"""Row-wise kernels in float64: squared norms, scaling that measures what it wrote, exact sums.
 
 A float32 norm over millions of numbers under-reads, so products are accumulated in float64. On the
 CPU this is one pass over the cache line (numba); on other devices torch does it in double.
@@ -35,24 +35,19 @@ def _scale_and_measure(rows, factors, out):  # type: ignore[no-untyped-def]
         out[i] += total
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _add_row(total, row):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _add_rounded(total, values, inverse, granularity):  # type: ignore[no-untyped-def]
     for j in range(total.shape[0]):
-        total[j] += np.float64(row[j])
+        total[j] += np.rint(np.float64(values[j]) * inverse) * granularity
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _add_rows(rows, first, out):  # type: ignore[no-untyped-def]
-    block = np.empty(_BLOCK)
-    for start in range(0, out.shape[0], _BLOCK):
-        own = out[start : start + _BLOCK]
-        total = block[: own.shape[0]]
-        total[:] = 0.0
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _add_rounded_rows(total, rows, first, inverse, granularity):  # type: ignore[no-untyped-def]
+    for start in range(0, total.shape[0], _BLOCK):
+        own = total[start : start + _BLOCK]
         column = first + start
         for i in range(rows.shape[0]):
-            _add_row(total, rows[i, column : column + own.shape[0]])
-        for j in range(own.shape[0]):
-            own[j] += total[j]
+            _add_rounded(own, rows[i, column : column + own.shape[0]], inverse, granularity)
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -84,15 +79,36 @@ def scale_rows_(rows: Tensor, factors: Tensor) -> Tensor:
     return out
 
 
-def add_rows_(out: Tensor, rows: Tensor, first: int) -> None:
-    """Add the sum of all rows, formed in float64 and rounded once, to ``out`` in place.
+def add_rounded_(total: Tensor, values: Tensor, granularity: float | None) -> None:
+    """Add ``values``, rounded to multiples of ``granularity``, to ``total`` in place.
 
     Args:
-        out: ``(M,)``, contiguous.
+        total: ``(M,)`` float64, contiguous; multiples of ``granularity`` below 2^53 of them.
+        values: ``(M,)``, contiguous.
+        granularity: a power of two; None adds the values as they are.
+    """
+    if granularity is None:
+        total.add_(values)
+    elif total.device.type != "cpu":
+        total.add_(values.double().mul_(1 / granularity).round_(), alpha=granularity)
+    else:
+        _add_rounded(total.numpy(), values.detach().numpy(), 1 / granularity, granularity)
+
+
+def add_rounded_rows_(total: Tensor, rows: Tensor, first: int, granularity: float | None) -> None:
+    """Add all ``rows``, each rounded by itself, to ``total`` in place; see `add_rounded_`.
+
+    Args:
+        total: ``(M,)`` float64, contiguous.
         rows: ``(U, Q)``, contiguous; columns ``first`` to ``first + M`` are added.
         first: column of the first number.
+        granularity: a power of two; None adds the values as they are.
     """
-    if rows.device.type != "cpu":
-        out.add_(rows[:, first : first + len(out)].sum(dim=0, dtype=torch.float64))
-        return
-    _add_rows(rows.detach().numpy(), first, out.detach().numpy())
+    if granularity is None:
+        total.add_(rows[:, first : first + len(total)].sum(dim=0, dtype=torch.float64))
+    elif total.device.type != "cpu":
+        for row in rows:
+            add_rounded_(total, row[first : first + len(total)], granularity)
+    else:
+        numbers = rows.detach().numpy()
+        _add_rounded_rows(total.numpy(), numbers, first, 1 / granularity, granularity)

@@ -120,7 +120,7 @@ class ParameterServer(RoundServer):
     def _run_round(self) -> None:
         partial_sums = self._spec.workers.call(
             "clipped_sum",
-            {"parameters": self._broadcast(), "round_index": self._round},
+            {"parameters": self._broadcast(), "nonce": self._draw_nonce},
         )
         total = _sum(partial_sums, out=self._total)
         self._count_round()
@@ -137,6 +137,17 @@ class ParameterServer(RoundServer):
             self._public.after_round(self._optimiser.vector, self._round)
         self._round += 1
 
+    @property
+    def _draw_nonce(self) -> str:
+        """What names this draw of noise: coins follow from it, so no two draws share one.
+
+        It has the block's nonce in it, which a rebuilt server never takes up again. Rounds of tests
+        and without privacy are numbered, so that they can be repeated.
+        """
+        if self._ledger is None or self._spec.insecure_key is not None:
+            return str(self._round)
+        return f"{self._nonce}/{self._round}"
+
     def _broadcast(self) -> NDArray[np.floating]:
         """Return the parameters, and behind them what losses read and no round trains."""
         fixed = None if self._public is None else self._public.fixed()
@@ -151,7 +162,7 @@ class ParameterServer(RoundServer):
 def _sum(
     partial_sums: list[NDArray[np.floating]], *, out: NDArray[np.float64]
 ) -> NDArray[np.floating]:
-    """Add the workers' sums in shard order, in float64; a single one is returned as it is."""
+    """Add the workers' sums, multiples of one lattice: exact; a single one is returned as it is."""
     if len(partial_sums) == 1:
         return partial_sums[0]
     np.copyto(out, partial_sums[0])

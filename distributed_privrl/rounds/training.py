@@ -1,11 +1,12 @@
 """Training in private rounds: starts workers and server, and drives the server over its rounds."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.core.errors import WorkerLostError
+from distributed_privrl.core.errors import UnsafeError, WorkerLostError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.shards import ShardRef, shard_refs
@@ -16,10 +17,12 @@ from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactor
 from distributed_privrl.rounds.worker import (
     LocalUpdateFactory,
     LocalUpdateWorker,
+    SecretOfRun,
     ShardSource,
     WorkerSpec,
 )
 
+logger = logging.getLogger(__name__)
 STAGE = "private rounds"
 SERVER_RESTARTS = 3
 
@@ -35,6 +38,7 @@ class TrainingSpec:
         checkpoint: where the rounds' own is kept.
         copies: see `WorkerSpec`.
         all_rows: see `WorkerSpec`.
+        most_rows: see `WorkerSpec`.
         public_update: see `ServerSpec`.
     """
 
@@ -44,6 +48,7 @@ class TrainingSpec:
     checkpoint: Path
     copies: int = 1
     all_rows: bool = False
+    most_rows: int | None = None
     public_update: PublicUpdateFactory | None = None
 
 
@@ -66,9 +71,8 @@ def train_in_rounds(
     that is charged, and the trajectories that are read from its plan. Event: ``poisson_gaussian``,
     see `ParameterServer`. Without a mechanism nothing is protected.
     """
-    workers = context.executor.start(
-        LocalUpdateWorker, _worker_specs(spec, config, context, plan), repeat_lost_calls=True
-    )
+    specs = [] if _is_settled(context, plan) else _worker_specs(spec, config, context, plan)
+    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
     private = plan.mechanism is not None
     server = context.executor.start(
         ParameterServer,
@@ -96,15 +100,25 @@ def train_in_rounds(
     workers.close()
 
 
+def _is_settled(context: RunContext, plan: RoundPlan) -> bool:
+    """Say whether the run was settled before: no round is left, and the coins' secret is erased."""
+    if plan.mechanism is None:
+        return False
+    entry = context.ledger.reserved(context.run_id)
+    return entry is not None and entry.status == "settled"
+
+
 def _worker_specs(
     spec: TrainingSpec, config: RunConfig, context: RunContext, plan: RoundPlan
 ) -> list[WorkerSpec]:
-    mechanism, data = plan.mechanism, config.data
-    update = spec.local_update(None if mechanism is None else mechanism.clip_norm)
-    refs = shard_refs(
+    mechanism, data, workers = plan.mechanism, config.data, config.runtime.workers
+    blocks = plan.blocks_for(config.runtime)
+    if mechanism is not None and spec.all_rows and spec.most_rows is None:
+        raise UnsafeError("all rows of a unit take part, and no public number bounds them")
+    (ref,) = shard_refs(
         context.store,
         data.sensitive,
-        count=config.runtime.workers,
+        count=1,  # workers choose their blocks' units by the run's secret
         unit=data.unit,
         max_rows_per_unit=data.max_length,
         skip_trajectories=plan.skip_trajectories,
@@ -113,13 +127,22 @@ def _worker_specs(
     return [
         WorkerSpec(
             source=spec.source(ref),
-            local_update=update,
+            local_update=spec.local_update(None if mechanism is None else mechanism.clip_norm),
             sampling_probability=chosen.sampling_probability,
+            secret=SecretOfRun(
+                run_id=context.run_id,
+                ledger=None if mechanism is None else context.ledger,
+                insecure_key=context.insecure_key,
+            ),
+            index=index,
+            workers=workers,
+            blocks=blocks,
+            least_slots=plan.least_slots(blocks),
             copies=spec.copies,
             all_rows=spec.all_rows,
-            insecure_key=context.insecure_key,
+            most_rows=spec.most_rows,
         )
-        for ref in refs
+        for index in range(workers)
     ]
 
 
@@ -129,8 +152,9 @@ def run_rounds(
     """Run the rounds that are left and return where the server ended.
 
     A server that dies is rebuilt from its last checkpoint by the executor; the rounds of its open
-    block stay spent. On an interruption a checkpoint is written first, so that a resume loses none
-    of the rounds that were drawn.
+    block stay spent. What it was asked is never asked again: it is asked where it stands, and goes
+    on from there. On an interruption a checkpoint is written first, so that a resume loses none of
+    the rounds that were drawn.
 
     Args:
         server: a group with one `RoundServer`.
@@ -139,27 +163,54 @@ def run_rounds(
         progress: told the round number and the epsilon reserved; nothing that depends on data.
 
     Raises:
-        WorkerLostError: the server died more often than ``SERVER_RESTARTS`` times.
+        WorkerLostError: the server died more often than ``SERVER_RESTARTS`` times, or it or one of
+            its workers did not come back.
     """
-    status: RoundProgress = server.call("progress")[0]
     step = max(1, min(25, plan.block_rounds // 4))
     costs = _ReservedEpsilon(plan, told=progress is not silent)
-    restarts = 0
-    progress(stage, status.round_index, status.target, costs.note(status.reserved))
+    status: RoundProgress | None = None  # not known at first, and after each loss
+    losses = 0
     try:
-        while not status.finished:
+        while status is None or not status.finished:
             try:
-                status = server.call("advance", {"rounds": step})[0]
-            except WorkerLostError:
-                restarts += 1
-                if restarts > SERVER_RESTARTS:
+                status = _asked(server, status, step)
+            except WorkerLostError as lost:
+                losses, status = losses + 1, None
+                if not lost.may_return or losses > SERVER_RESTARTS:
                     raise
-                status = server.call("progress")[0]
-            progress(stage, status.round_index, status.target, costs.note(status.reserved))
+                logger.warning(
+                    "the server died: it is built again from its last checkpoint, and the rounds of"
+                    " its open block stay charged"
+                )
+                server.wait_for_lost()
+            else:
+                progress(stage, status.round_index, status.target, costs.note(status.reserved))
     except KeyboardInterrupt:
-        server.call("suspend")
+        if status is not None:
+            _suspend(server)
         raise
     return status
+
+
+def _asked(server: WorkerGroup, known: RoundProgress | None, step: int) -> RoundProgress:
+    """Have the server go on for some rounds; first ask it where it stands if that is not known."""
+    status: RoundProgress
+    if known is None:
+        status = server.call("progress")[0]
+    else:
+        status = server.call("advance", {"rounds": step})[0]
+    return status
+
+
+def _suspend(server: WorkerGroup) -> None:
+    """Have the last checkpoint written; a server that has died cannot."""
+    try:
+        server.call("suspend")
+    except WorkerLostError:
+        logger.warning(
+            "interrupted, and the server died before its last checkpoint: the rounds of its open"
+            " block stay charged, and --resume goes on from the checkpoint before"
+        )
 
 
 class _ReservedEpsilon:

@@ -1,22 +1,29 @@
 """The executor whose workers are Ray actors of the same plain classes."""
 
+import itertools
 import logging
 import math
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError, PrivRLError, WorkerLostError
 from distributed_privrl.runtime.session import connect
 
 logger = logging.getLogger(__name__)
 # A larger shared array is put into the object store once instead of being sent to each worker.
 INLINE_BYTES = 4 * 2**20
-RESTART_SECONDS = 120.0
+# Ray restarts a process that died and never repeats what it was doing: a call that draws noise or
+# charges must not run twice unasked.
+ACTOR_OPTIONS = {"max_restarts": -1, "max_task_retries": 0}
+LOSSES_A_CALL = 5
+POLL_SECONDS = 0.2
 
 
 class RayWorkerGroup:
@@ -24,19 +31,31 @@ class RayWorkerGroup:
 
     It travels as the actors' names: a server that is restarted finds its workers again, and nothing
     that it is built from lies in the object store.
+
+    Args:
+        names: the actors' names, in shard order.
+        actors: their handles.
+        repeat_lost_calls: see `Executor.start`.
+        recovery_seconds: how long an actor may take to come back, from when it is missed.
     """
 
     def __init__(
-        self, names: Sequence[str], actors: Sequence[Any], *, repeat_lost_calls: bool
+        self,
+        names: Sequence[str],
+        actors: Sequence[Any],
+        *,
+        repeat_lost_calls: bool,
+        recovery_seconds: float,
     ) -> None:
         self._names = list(names)
         self._actors = list(actors)
         self._repeat = repeat_lost_calls
+        self._recovery_seconds = recovery_seconds
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel by name."""
-        return _find_group, (self._names, self._repeat)
+        return _find_group, (self._names, self._repeat, self._recovery_seconds)
 
     @property
     def size(self) -> int:
@@ -52,10 +71,8 @@ class RayWorkerGroup:
         """Call ``method`` on every actor; see `WorkerGroup.call`.
 
         A large shared array is put into the object store once. A lost call is repeated on the
-        restarted actor only if the group allows it.
+        restarted actor only if the group allows it, and at most ``LOSSES_A_CALL`` times.
         """
-        import ray
-
         arguments = {name: _shareable(value) for name, value in (shared or {}).items()}
         own = per_worker or [{}] * len(self._actors)
 
@@ -63,30 +80,68 @@ class RayWorkerGroup:
             return getattr(self._actors[index], method).remote(**arguments, **own[index])
 
         references = [submit(index) for index in range(len(self._actors))]
-        results = []
-        for index, reference in enumerate(references):
-            deadline = time.monotonic() + RESTART_SECONDS
-            while True:
-                try:
-                    results.append(ray.get(reference))
-                    break
-                except ray.exceptions.RayTaskError as error:
-                    raise _own_error(error) from None
-                except ray.exceptions.RayActorError as error:
-                    if error.actor_init_failed:  # it is not restarted, and would fail again
-                        raise WorkerLostError(
-                            f"worker {index} of {self.size} could not be built:"
-                            f" {str(error).strip().splitlines()[-1]}"
-                        ) from error
-                    if self._closed or not self._repeat or time.monotonic() > deadline:
-                        raise WorkerLostError(
-                            f"worker {index} of {self.size} died during {method}: look at its"
-                            " node's memory, then run again with --resume"
-                        ) from error
-                    logger.warning("worker %d died during %s; it is restarted", index, method)
-                    time.sleep(0.2)
-                    reference = submit(index)
-        return results
+        return [
+            self._answer(index, method, reference, submit)
+            for index, reference in enumerate(references)
+        ]
+
+    def _answer(self, index: int, method: str, reference: Any, submit: Callable[[int], Any]) -> Any:
+        """Return the answer behind a reference, or of the call's repetition."""
+        import ray
+
+        for losses in itertools.count(1):
+            try:
+                return ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                raise _own_error(error) from None
+            except _losses() as error:
+                self._check_may_return(index, error)
+                if not self._repeat or losses > LOSSES_A_CALL:
+                    times = "" if losses == 1 else f" {losses} times"
+                    raise WorkerLostError(
+                        f"worker {index} of {self.size} died{times} during {method}: look at its"
+                        " node's memory, then run again with --resume",
+                        may_return=not self._repeat,
+                    ) from error
+            logger.warning("worker %d died during %s; it is restarted", index, method)
+            self._wait_for(index)
+            reference = submit(index)
+        raise AssertionError("unreachable")
+
+    def wait_for_lost(self) -> None:
+        """Wait until every actor that died answers again; see `WorkerGroup.wait_for_lost`."""
+        for index in range(self.size):
+            self._wait_for(index)
+
+    def _wait_for(self, index: int) -> None:
+        """Wait until an actor that is missed from now on is built and answers."""
+        import ray
+
+        deadline = monotonic() + self._recovery_seconds
+        while True:
+            left = max(0.0, deadline - monotonic())
+            try:
+                ray.get(self._actors[index].__ray_ready__.remote(), timeout=left)
+                return
+            except (*_losses(), ray.exceptions.GetTimeoutError) as error:
+                self._check_may_return(index, error)
+                if monotonic() >= deadline:
+                    raise WorkerLostError(
+                        f"worker {index} of {self.size} died and did not come back within"
+                        f" runtime.recovery_seconds={self._recovery_seconds:g}: look at its node,"
+                        " then run again with --resume"
+                    ) from error
+            time.sleep(POLL_SECONDS)
+
+    def _check_may_return(self, index: int, error: Any) -> None:
+        """Raise if an actor that is missed will never come back: it would fail again."""
+        if self._closed:
+            raise WorkerLostError(f"worker {index} was ended: its group is closed") from error
+        if getattr(error, "actor_init_failed", False):
+            raise WorkerLostError(
+                f"worker {index} of {self.size} could not be built:"
+                f" {str(error).strip().splitlines()[-1]}"
+            ) from error
 
     def close(self) -> None:
         """End the actors."""
@@ -98,11 +153,28 @@ class RayWorkerGroup:
         self._actors = []
 
 
-def _find_group(names: Sequence[str], repeat_lost_calls: bool) -> RayWorkerGroup:
+def _find_group(
+    names: Sequence[str], repeat_lost_calls: bool, recovery_seconds: float
+) -> RayWorkerGroup:
     import ray
 
     actors = [ray.get_actor(name) for name in names]
-    return RayWorkerGroup(names, actors, repeat_lost_calls=repeat_lost_calls)
+    return RayWorkerGroup(
+        names, actors, repeat_lost_calls=repeat_lost_calls, recovery_seconds=recovery_seconds
+    )
+
+
+def _losses() -> tuple[type[Exception], ...]:
+    """Return what Ray raises where a process, its node or its answer was lost."""
+    from ray import exceptions
+
+    return (
+        exceptions.RayActorError,
+        exceptions.NodeDiedError,
+        exceptions.ObjectLostError,
+        exceptions.OutOfMemoryError,
+        exceptions.WorkerCrashedError,
+    )
 
 
 def _shareable(value: Any) -> Any:
@@ -129,6 +201,7 @@ class RayExecutor:
         workers: how many workers the largest group will have, to size a local Ray.
         cpus_per_worker: logical CPUs a worker.
         gpus_per_worker: GPUs a worker.
+        recovery_seconds: how long a worker that died may take to be built again.
         address: a cluster's address; None starts a local Ray (or reads ``RAY_ADDRESS``).
 
     Raises:
@@ -142,12 +215,14 @@ class RayExecutor:
         workers: int = 2,
         cpus_per_worker: float = 1.0,
         gpus_per_worker: float = 0.0,
+        recovery_seconds: float = RuntimeConfig().recovery_seconds,
         address: str | None = None,
     ) -> None:
         needed = workers * cpus_per_worker
         local_cpus = max(os.cpu_count() or 1, math.ceil(needed))
         self._ray = connect(address=address, cpus=local_cpus)
         self._cpus, self._gpus = cpus_per_worker, gpus_per_worker
+        self._recovery_seconds = recovery_seconds
         self._groups: list[RayWorkerGroup] = []
         resources = self._ray.cluster_resources()
         for name, need in (("CPU", needed), ("GPU", workers * gpus_per_worker)):
@@ -168,8 +243,7 @@ class RayExecutor:
     ) -> RayWorkerGroup:
         """Start one actor a shard; see `Executor.start`. Calls are never retried by Ray itself."""
         options = {
-            "max_restarts": -1,
-            "max_task_retries": 0,
+            **ACTOR_OPTIONS,
             "num_cpus": 0 if service else self._cpus,
             "num_gpus": 0 if service else self._gpus,
         }
@@ -179,7 +253,12 @@ class RayExecutor:
             actor_cls.options(name=name).remote(shard)
             for name, shard in zip(names, shards, strict=True)
         ]
-        group = RayWorkerGroup(names, actors, repeat_lost_calls=repeat_lost_calls)
+        group = RayWorkerGroup(
+            names,
+            actors,
+            repeat_lost_calls=repeat_lost_calls,
+            recovery_seconds=self._recovery_seconds,
+        )
         self._groups.append(group)
         return group
 

@@ -24,6 +24,7 @@ def start_executor(runtime: RuntimeConfig) -> Executor:
         workers=runtime.workers,
         cpus_per_worker=runtime.cpus_per_worker,
         gpus_per_worker=runtime.gpus_per_worker,
+        recovery_seconds=runtime.recovery_seconds,
     )
 
 

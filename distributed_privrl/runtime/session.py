@@ -1,9 +1,11 @@
 """Starting and joining Ray safely: always a token, threads capped, nothing spilled in clear."""
 
 import os
+import re
 import secrets
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -69,34 +71,108 @@ def prepare_environment() -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
+_HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", re.ASCII)
+GCS_PORT = 6379
+PROBE_SECONDS = 60.0
+
+
+def cluster_address(given: str | None = None) -> str | None:
+    """Return ``host:port`` of the cluster to join; None: a local Ray is started.
+
+    Args:
+        given: an address; None or empty reads ``RAY_ADDRESS``. Spaces around it do not count, nor
+            does the case of a scheme or of ``local``.
+
+    Raises:
+        ConfigError: the address of a dashboard, not of a cluster.
+        UnsafeError: anything else whose token mode cannot be probed, such as a Ray Client's
+            ``ray://`` (its port does not tell what the cluster's own would) or ``auto``.
+    """
+    address = (given or os.environ.get("RAY_ADDRESS") or "").strip()
+    if address.lower() in ("", "local"):
+        return None
+    instead = f"give host:port of its head, such as head.internal:{GCS_PORT}"
+    if address.lower().startswith(("http://", "https://")):
+        raise ConfigError(
+            f"the Ray address {address} is a dashboard's: {instead}; `ray job submit` takes a"
+            " dashboard's by --address, and RAY_ADDRESS is then unset"
+        )
+    if _HOST_AND_PORT.fullmatch(address) is None:
+        raise UnsafeError(
+            f"the Ray address {address} cannot be probed for a token: {instead}"
+            " (ray:// and auto are refused)"
+        )
+    return address
+
+
 _PROBE = """
 import sys
 from ray._raylet import GcsClient
-GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None, timeout=10)
+from ray.exceptions import AuthenticationError
+try:
+    GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None, timeout=10)
+except AuthenticationError:
+    print("refused")
+else:
+    print("let in")
 """
 
 
-def answers_without_token(address: str) -> bool:
-    """Say whether a cluster lets in a process that shows no token.
+def check_token_needed(address: str) -> None:
+    """Refuse a cluster unless it turns away a process that shows no token.
 
     Asked from a process of its own: Ray settles its authentication mode when it is imported.
 
     Args:
         address: ``host:port`` of the cluster.
+
+    Raises:
+        UnsafeError: it lets such a process in, or gives another answer than that the token is
+            missing: an error or a silence proves nothing.
+        ConfigError: nothing listens at ``address``.
     """
+    _check_listens(address)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")
     }
     # An empty home hides the user's token file.
     environment |= {"RAY_AUTH_MODE": "disabled", "HOME": "/nonexistent"}
-    probe = subprocess.run(
-        [sys.executable, "-c", _PROBE, address.removeprefix("ray://")],
-        env=environment,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    return probe.returncode == 0
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-c", _PROBE, address],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        answer = "nothing"
+    else:
+        said = probe.stdout if probe.returncode == 0 else probe.stderr
+        answer = (said.strip().splitlines() or ["nothing"])[-1]
+    if answer == "let in":
+        raise UnsafeError(
+            f"the cluster at {address} lets in anybody who reaches it: start every node with"
+            " RAY_AUTH_MODE=token"
+        )
+    if answer != "refused":
+        raise UnsafeError(
+            f"whether the cluster at {address} needs a token cannot be told (it answered:"
+            f" {answer}): give host:port of its head, {GCS_PORT} unless you chose another port"
+        )
+
+
+def _check_listens(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise _nothing_answers(address) from error
+
+
+def _nothing_answers(address: str) -> ConfigError:
+    return ConfigError(f"no Ray cluster answers at {address}: start it, or unset RAY_ADDRESS")
 
 
 def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleType:
@@ -105,28 +181,22 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     A handler of SIGTERM that this program has set stays: Ray's own would end it on the spot.
 
     Args:
-        address: a cluster's address; None reads ``RAY_ADDRESS``, else starts a local Ray.
+        address: see `cluster_address`.
         cpus: logical CPUs of a local Ray (default: the machine's).
 
     Raises:
         UnsafeError: joining a cluster without a token: who can reach it could read un-noised sums;
             or a Ray that this program did not start. (An actor's was checked by who started it.)
-        ConfigError: no cluster answers at ``address``.
+        ConfigError: no cluster answers at ``address``, or it is no cluster's.
     """
-    address = address or os.environ.get("RAY_ADDRESS")
-    joins = address is not None and address != "local"
-    if address == "auto":
-        raise ConfigError("RAY_ADDRESS=auto cannot be checked: give the cluster's host:port")
     prepare_environment()
     import ray
 
     if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
         return ray  # type: ignore[no-any-return]
-    if address is not None and joins and answers_without_token(address):
-        raise UnsafeError(
-            f"the cluster at {address} lets in anybody who reaches it: start every node with"
-            " RAY_AUTH_MODE=token"
-        )
+    cluster = cluster_address(address)
+    if cluster is not None:
+        check_token_needed(cluster)
     if ray.is_initialized():
         if not _STARTED:
             raise UnsafeError(
@@ -138,11 +208,11 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
         "log_to_driver": False,
         "logging_level": "ERROR",
     }
-    if joins:
+    if cluster is not None:
         # A local Ray inherits this process' environment; a cluster's nodes do not.
         inlined = {f"RAY_{name}": str(value) for name, value in INLINED.items()}
         variables = dict(THREAD_ENVIRONMENT) | inlined
-        options |= {"address": address, "runtime_env": {"env_vars": variables}}
+        options |= {"address": cluster, "runtime_env": {"env_vars": variables}}
     else:
         _check_shared_memory()
         options |= {
@@ -155,9 +225,14 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     try:
         ray.init(**options)
     except ConnectionError as error:
-        raise ConfigError(f"no Ray cluster answers at {address}: start it or unset it") from error
+        raise _nothing_answers(str(cluster)) from error
+    except ray.exceptions.AuthenticationError as error:
+        raise ConfigError(
+            f"the cluster at {cluster} does not know this token: give its own as RAY_AUTH_TOKEN,"
+            " or the file that holds it as RAY_AUTH_TOKEN_PATH"
+        ) from error
     finally:
         if callable(on_termination) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)
-    _STARTED.append(address or "local")
+    _STARTED.append(cluster or "local")
     return ray  # type: ignore[no-any-return]

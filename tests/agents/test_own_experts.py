@@ -14,6 +14,7 @@ from distributed_privrl.agents.own_experts import attach_experts, stack_policies
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, hash_unit
+from tests.opened import opened
 
 LEAST = 0.1
 NAMES = ("anna", "ben")
@@ -123,7 +124,7 @@ def test_policies_that_cannot_have_acted_are_refused(tmp_path: Path) -> None:
     for policies, message in cases:
         with pytest.raises(ConfigError, match=message):
             attach_experts(store, "own/traders-v0", policies, trajectories=2, max_length=30)
-        assert experts.EXPERTS_KEY not in store.info("own/traders-v0").metadata
+        assert experts.EXPERTS_KEY not in opened(store.info("own/traders-v0").metadata)
 
 
 @pytest.mark.parametrize(

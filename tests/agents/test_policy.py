@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
+from distributed_privrl.agents.deployment import export_torchscript
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import ActionScale, Policy
 from distributed_privrl.core.errors import ConfigError, StorageError
@@ -158,7 +159,7 @@ def test_an_exported_policy_acts_the_same(tmp_path: Path, space: Space, actions:
         observation_space=space,
         action_space=actions,
     )
-    agent.export_torchscript(tmp_path / "policy.pt")
+    export_torchscript(agent, tmp_path / "policy.pt")
     with zipfile.ZipFile(tmp_path / "policy.pt") as archive:
         content = b"".join(archive.read(name) for name in archive.namelist())
     for part in (__file__, torch.__file__):
@@ -173,7 +174,7 @@ def test_an_exported_policy_acts_the_same(tmp_path: Path, space: Space, actions:
 
 
 def test_an_exported_policy_needs_torch_alone(tmp_path: Path) -> None:
-    policy().export_torchscript(tmp_path / "policy.pt")
+    export_torchscript(policy(), tmp_path / "policy.pt")
     command = (
         "import sys, torch; torch.jit.load(sys.argv[1])(torch.zeros(1, 3));"
         "assert not any(name.startswith('distributed_privrl') for name in sys.modules)"

@@ -38,7 +38,9 @@ def test_dp_sgd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
             assert found["ratios"][name.format(batch)] > 0
     saved = json.loads((tmp_path / "dp_sgd.json").read_text())
     assert saved["ratios"] == found["ratios"]
-    assert len(saved["cells"]) == 6 * len(dp_sgd.BATCHES)
+    steps = 7 * len(dp_sgd.BATCHES)
+    frontier = sum(m <= rows for rows in dp_sgd.BATCHES for m in dp_sgd.MICRO_BATCHES)
+    assert len(saved["cells"]) == steps + frontier
     for text in (p.read_text() for p in tmp_path.iterdir()):
         assert saved["commit"] in text
         assert saved["processor"] in text

@@ -127,6 +127,7 @@ def test_cells_are_stored_and_not_done_again(
     by_counts = {row["counts"]: row for row in result.cells}
     stored = [c for c in found if (c["counts"], c["epsilon"]) == ("pooled", 1.0)]
     assert by_counts["pooled"]["eps 1"] == stored[0]["survival"]
+    assert by_counts["pooled"]["runs"]["eps 1"] == [stored[0]["survival"]]
     assert result.ratios["best_eps_1_patients_300"] == max(row["eps 1"] for row in result.cells)
 
 

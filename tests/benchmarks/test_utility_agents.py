@@ -42,7 +42,8 @@ def test_agents_are_trained_once_and_shown_with_their_seeds(
     first = capsys.readouterr().out.splitlines()
     cells = json.loads((tmp_path / "utility_agents.json").read_text())["cells"]
     assert [cell["agent"] for cell in cells] == ["td3bc", "bc"]
-    assert all(cell["seeds"].count(",") == 1 for cell in cells)
+    assert all(len(cell["seeds"]) == 2 for cell in cells)
+    assert all(cell["95 %"].endswith("(t, n=2)") for cell in cells)
     kept = sorted((tmp_path / "work" / "pendulum" / "agents").iterdir())
     stamps = [path.stat().st_mtime_ns for path in kept]
     assert len(kept) == 4

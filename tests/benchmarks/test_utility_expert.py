@@ -47,7 +47,7 @@ def test_shares_are_of_the_same_agent_without_privacy() -> None:
     assert both.ratios["cartpole-1000-discrete_cql-ours-10"] == pytest.approx(0.8)
     assert [cell["paper"] for cell in both.cells] == [None, 1.03, None, None]
     assert both.ratios["cartpole-discrete_cql-ours-10"] == pytest.approx(0.75)
-    assert [cell["seeds"] for cell in result.cells] == ["900, 700", "400, 800"]
+    assert [cell["seeds"] for cell in result.cells] == [[900.0, 700.0], [400.0, 800.0]]
     assert result_of(rows[2:]).ratios == {"cartpole-discrete_cql-ours-10": None}
 
 

@@ -3,7 +3,6 @@
 import argparse
 import functools
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from benchmarks import cells, utility_maze2d, utility_mujoco, utility_table
 from benchmarks.cells import CONFIGURATIONS
 from benchmarks.utility_cells import Cell, Scale, Table, run_config
-from benchmarks.utility_rows import release_figures, share_in_walls, shares
+from benchmarks.utility_rows import agent_columns, release_figures, share_in_walls
 from benchmarks.utility_scales import CPU, MAZE_TABLES, MUJOCO_TABLES, QUICK, QUICK_J
 from benchmarks.utility_table import run_cell
 from benchmarks.utility_tasks import TABLE_MAZES, TASKS
@@ -24,6 +23,7 @@ from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments.registry import load_config, parse_config, plan_run
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
+from tests.opened import opened
 
 N, J = MAZE_TABLES["privorl_n"], MAZE_TABLES["privorl_j"]
 AGENTS = {"iql": {"hidden": [8]}, "td3bc": {"hidden": [8]}}
@@ -56,6 +56,8 @@ def test_the_table_is_made_kept_and_read_again(
     assert 0 < ours["marginal"] < 1
     assert ours["z"] > 0
     assert ours["unit"] == "transition"
+    assert [len(ours[f"{trainer} seeds"]) for trainer in AGENTS] == [QUICK.seeds] * len(AGENTS)
+    assert ours["iql"] == pytest.approx(np.mean(ours["iql seeds"]))
     assert 0 <= ours["in walls"] <= 1
     assert not any("TrajScore" in name for name in ours)
     run = tmp_path / "work" / "runs" / "eval-umaze-ours-5"
@@ -88,7 +90,7 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
         assert (row["in walls"] is None) == (name == "real")
     store = DatasetStore(tmp_path / "work" / "datasets")
     assert set(store.read_trajectories("maze/eval-umaze-v0").lengths) == {64}
-    assert store.info("synthetic/eval-umaze-ours-10-v0").total_trajectories == 20
+    assert opened(store.info("synthetic/eval-umaze-ours-10-v0").total_trajectories) == 20
     certificate = tmp_path / "work" / "runs" / "eval-umaze-ours-10" / "certificate.json"
     assert json.loads(certificate.read_text())["stages"][0]["unit"] == "trajectory"
 
@@ -111,7 +113,7 @@ def test_rows_of_41_numbers_have_a_table_of_their_own(
     assert (ours["iql"], ours["iql 95 %"]) == (None, None), "no agent was trained"
     assert ours["paper, iql share"] == 0.76
     store, task = DatasetStore(tmp_path / "work" / "datasets"), TASKS["halfcheetah"]
-    returns = store.info(task.dataset).metadata["reference_returns"]
+    returns = opened(store.info(task.dataset).metadata)["reference_returns"]
     reference = task.reference(store)
     assert (reference.random, reference.planner) == (returns["random"], returns["expert"])
     rows = store.read_transitions(task.dataset, unit="transition")
@@ -167,14 +169,20 @@ def test_states_in_walls_are_counted_by_the_public_map() -> None:
     assert share_in_walls(np.array([*free[:1], *walls[:3]]), maze) == 0.75
 
 
-def test_shares_are_of_the_mean_and_their_interval_holds_both_sides() -> None:
-    row, real = {"cell": "a", "iql": [40.0, 60.0]}, {"iql": [100.0, 100.0]}
-    found = shares(row, real, "iql")
-    assert found["share"] == 0.5
-    assert (found["low"], found["high"]) == (0.4, 0.6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert np.isnan(shares(row, {"iql": [-1.0, -2.0]}, "iql")["low"])
+def test_what_a_line_says_of_an_agent_names_how_its_intervals_were_made() -> None:
+    row, real = {"iql": [40.0, 50.0, 60.0]}, {"iql": [99.0, 100.0, 101.0]}
+    assert agent_columns("iql", row, real) == {
+        "iql": 50.0,
+        "iql seeds": [40.0, 50.0, 60.0],
+        "iql 95 %": "25 .. 75 (t, n=3)",
+        "iql share": 0.5,
+        "iql share 95 %": "0.25 .. 0.75 (Fieller, n=3 and 3)",
+    }
+    unknown = agent_columns("iql", row, {"iql": [-1.0, 1.0, 9.0]})
+    assert unknown["iql share 95 %"] == "unknown", "real rows may earn nothing"
+    alone = agent_columns("iql", {"iql": [40.0]}, None)
+    assert (alone["iql 95 %"], alone["iql share"]) == ("unknown", None)
+    assert agent_columns("iql", {"iql": []}, real)["iql share 95 %"] is None
 
 
 @pytest.mark.parametrize(

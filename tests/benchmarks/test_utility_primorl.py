@@ -37,7 +37,7 @@ def test_shares_count_from_uniform_actions_to_mopo() -> None:
         "pendulum-mopo-none": pytest.approx(1.0),
         "pendulum-ours-1": pytest.approx(0.5),
     }
-    assert [cell["seeds"] for cell in result.cells] == ["-100, -300", "-200, -1000"]
+    assert [cell["seeds"] for cell in result.cells] == [[-100.0, -300.0], [-200.0, -1000.0]]
     assert result_of(rows[2:]).ratios == {"pendulum-ours-1": None}
     better = row("mopo, no recorded rows", None, 0, 0.0)
     uniform = -1000.0  # the better row of MOPO is what a share is of

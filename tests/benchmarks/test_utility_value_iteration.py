@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import harness, sepsis, utility_value_iteration
@@ -27,6 +28,7 @@ def test_the_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
             assert rows == [(instance, budget) for instance in INSTANCES for budget in BUDGETS]
     for row in result.cells:
         assert 0 <= row["K=5"] <= problem(row["instance"]).best
+        assert row["K=5"] == pytest.approx(np.mean(row["runs"]["K=5"]))
     ratios = found["ratios"]
     assert 0 <= ratios["below_pevi_tuned_ours_rho_25"] <= 1
     assert ratios["gap_tuned_vapvi"] < ratios["gap_tuned_ours_rho_0.1"]

@@ -67,6 +67,30 @@ def test_validate_checks_what_a_policy_s_configuration_names(workplace, options,
     assert message in result.output
 
 
+ON_CPUS = [
+    "apvi_icu_sepsis",
+    "expert_cartpole",
+    "mopo_pendulum",
+    "primorl_pendulum",
+    "vapvi_linear_mdp",
+]
+
+
+@pytest.mark.parametrize("verb", ["plan", "config validate", "run"])
+@pytest.mark.parametrize("name", ON_CPUS)
+def test_gpus_are_refused_where_all_is_computed_on_cpus(workplace, name, verb):
+    path = ROOT / "tune_configs" / f"{name}.yaml"
+    out = ("--out", workplace.folder / "run") if verb == "run" else ()
+    for more in ((), ("-o", COUNTED)):
+        options = ("-o", "runtime.gpus_per_worker=0.5", *more)
+        refused = workplace.privrl(*verb.split(), path, *out, *options)
+        assert refused.exit_code == 2, refused.output
+        (line,) = refused.stderr.splitlines()
+        assert line.startswith("error: runtime.gpus_per_worker=0.5, but ")
+        assert line.endswith(" computes on CPUs alone: set it to 0")
+    assert not (workplace.folder / "run").exists()
+
+
 NO_PUBLIC = ("data.public=[]", "training.pretraining.steps=0", "evaluation.trainers=[]")
 UNBOUNDED = {
     "primorl_pendulum": ("training.policy.starts={epsilon: 0.1}",),

@@ -1,8 +1,11 @@
 import json
+import shutil
 from typing import get_args, get_type_hints
 
 from distributed_privrl.cli import ledger
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.units import Relation
+from tests.opened import opened
 
 
 def test_show_has_the_budget_and_the_charge(finished):
@@ -22,10 +25,12 @@ def test_fingerprints_stay_in_the_ledger(finished):
     from distributed_privrl.privacy.ledger import Ledger
 
     opened = Ledger(finished.workplace.ledger)
-    fingerprint = opened.accounts()[0].fingerprint
+    account = opened.accounts()[0]
     opened.close()
     for arguments in ((), ("--json",)):
-        assert fingerprint not in finished.workplace.privrl("ledger", "show", *arguments).output
+        shown = finished.workplace.privrl("ledger", "show", *arguments).output
+        assert account.fingerprint not in shown
+        assert account.partition not in shown
 
 
 def test_show_of_an_unknown_dataset_lists_the_known(finished):
@@ -37,7 +42,7 @@ def test_show_of_an_unknown_dataset_lists_the_known(finished):
 def test_show_of_an_empty_ledger(workplace):
     assert workplace.privrl("ledger", "show").stdout.startswith("no budget is set")
     empty = json.loads(workplace.privrl("ledger", "show", "--json").stdout)
-    assert empty == {"accounts": [], "entries": []}
+    assert empty == {"accounts": [], "entries": [], "holds": [], "declarations": []}
 
 
 def test_budget_refusals(finished):
@@ -75,3 +80,65 @@ def test_a_budget_can_be_raised_in_another_ledger(finished, tmp_path):
 def test_every_relation_can_be_given():
     offered = get_type_hints(ledger.set_budget, include_extras=False)["relation"]
     assert set(get_args(offered)) == {relation.value for relation in Relation}
+
+
+def test_a_run_that_was_given_up_is_settled(finished, tmp_path):
+    from distributed_privrl.privacy.ledger import Ledger
+    from distributed_privrl.privacy.ledger.records import Holding
+    from distributed_privrl.privacy.units import PrivacyBudget
+
+    url = f"sqlite:///{tmp_path / 'other.sqlite'}"
+    opened = Ledger(url)
+    same = {"dataset": "clinic/stays-v0", "fingerprint": "f"}
+    opened.set_budget(**same, budget=PrivacyBudget(epsilon=8, delta=1e-5, unit="transition"))
+    cost = {"unit": "transition", "relation": Relation.REPLACE_WITH_NULL, "units": None}
+    opened.open_hold(Holding(run_id="run-1", epsilon=3.0, delta=1e-6, **same, **cost))
+    opened.close()
+    place, where = finished.workplace, ("--ledger", url)
+    words = place.privrl("ledger", "show", *where).stdout
+    assert "run-1" in words
+    assert "held" in words
+    (hold,) = json.loads(place.privrl("ledger", "show", "--json", *where).stdout)["holds"]
+    assert (hold["run_id"], hold["epsilon"]) == ("run-1", 3.0)
+    said = place.privrl("ledger", "settle", "run-1", *where).stdout
+    assert said.startswith("run-1: epsilon 3 and delta 1e-06 are free again")
+    assert "held" not in place.privrl("ledger", "show", *where).stdout
+    assert place.privrl("ledger", "settle", "run-1", *where).exit_code == 4
+
+
+def test_what_is_declared_unrelated_is_written_down_and_shown(finished, tmp_path):
+    place, url = finished.workplace, f"sqlite:///{tmp_path / 'other.sqlite'}"
+    store = DatasetStore(place.datasets)
+    info = store.info("clinic/stays-v0")
+    half_of_them = range(opened(info.total_trajectories) // 2)
+    store.write_trajectories(
+        "clinic/half-v0",
+        store.read_trajectories("clinic/stays-v0").select(half_of_them),
+        observation_space=info.observation_space,
+        action_space=info.action_space,
+    )
+    line = ("--delta", "1e-6", "--epsilon", 2, "--unit", "trajectory", "--ledger", url)
+    assert place.privrl("ledger", "budget", "clinic/stays-v0", *line).exit_code == 0
+    half = ("ledger", "budget", "clinic/half-v0", *line)
+    refused = place.privrl(*half)
+    assert refused.exit_code == 4
+    assert "use clinic/stays-v0" in refused.stderr
+    declared = ("--unrelated-to", "clinic/stays-v0")
+    assert place.privrl(*half, *declared).exit_code == 2  # no reason
+    assert place.privrl(*half, "--why", "ours").exit_code == 2  # of what
+    done = place.privrl(*half, *declared, "--why", "other  people")
+    assert done.exit_code == 0, done.output
+    assert "declared unrelated: other" in done.stderr
+    shown = place.privrl("ledger", "show", "--ledger", url)
+    assert "other people" in shown.stdout
+    (said,) = json.loads(place.privrl("ledger", "show", "--json", "--ledger", url).stdout)[
+        "declarations"
+    ]
+    made = said.pop("made")
+    assert said == {
+        "dataset": "clinic/half-v0",
+        "unrelated_to": "clinic/stays-v0",
+        "why": "other people",
+    }
+    assert made.startswith("20")
+    shutil.rmtree(store.root / "clinic" / "half-v0")

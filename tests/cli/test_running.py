@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distributed_privrl.cli.running import _warn_of_release, resume_line
+from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.data.store import DatasetStore
 
 
@@ -26,7 +27,7 @@ def test_no_budget_exits_3_with_a_line_that_sets_it(finished):
 def test_a_run_warns_of_steps_that_do_not_join(monkeypatch, capsys):
     config = types.SimpleNamespace(output=types.SimpleNamespace(dataset="a/b-v0"))
     seams = {"inside": 1.0, "at_seams": 1.0, "of_a_step": 1.0}
-    info = types.SimpleNamespace(metadata={"seam_error": seams})
+    info = types.SimpleNamespace(metadata=Sensitive({"seam_error": seams}))
     monkeypatch.setattr(DatasetStore, "info", lambda *_: info)
     _warn_of_release(config, types.SimpleNamespace(released="runs/a/policy.safetensors"))
     assert capsys.readouterr().err == ""
@@ -135,8 +136,9 @@ def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, mo
     closed = []
 
     class FakeExecutor:
-        def __init__(self, *, workers, cpus_per_worker, gpus_per_worker):
+        def __init__(self, *, workers, cpus_per_worker, gpus_per_worker, recovery_seconds):
             assert (workers, cpus_per_worker, gpus_per_worker) == (3, 0.5, 0.0)
+            assert recovery_seconds == 600
 
         def close(self):
             closed.append(True)
@@ -145,10 +147,30 @@ def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, mo
     module.RayExecutor = FakeExecutor
     monkeypatch.setitem(sys.modules, module.__name__, module)
     stubbed(kill_and_wait)
-    workplace.write_config(runtime={"workers": 3, "cpus_per_worker": 0.5})
+    workplace.write_config(runtime={"workers": 3, "cpus_per_worker": 0.5, "recovery_seconds": 600})
     result = workplace.privrl("run", workplace.config, "--out", "runs/a")
     assert result.exit_code == 130
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "said"),
+    [
+        ("ray://127.0.0.1:10001", 4, "cannot be probed for a token: give host:port of its head"),
+        ("auto", 4, "cannot be probed for a token: give host:port of its head"),
+        ("http://127.0.0.1:8265", 2, "is a dashboard's: give host:port of its head"),
+    ],
+)
+def test_an_address_that_is_not_joined_ends_the_run_in_one_line(
+    workplace, stubbed, monkeypatch, address, code, said
+):
+    stubbed(lambda *_, **__: pytest.fail("the run began"))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    result = workplace.privrl(
+        *("run", workplace.config, "--out", "runs/a", "-o", "runtime.executor=ray")
+    )
+    assert result.exit_code == code
+    assert said in result.stderr.splitlines()[-1]
 
 
 def test_a_password_never_shows():

@@ -19,6 +19,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, hash_unit
+from tests.opened import opened
 
 SMALL: dict[str, dict[str, Any]] = {
     "experts-cartpole": {"updates": 2, "least_updates": 1, "environments": 4},
@@ -104,7 +105,7 @@ def test_rows_are_the_default_environments(recipe: str, store: DatasetStore) -> 
 
 def test_metadata_say_what_policies_earn(store: DatasetStore) -> None:
     info = made(store, seed=3)
-    rows, told = store.read_trajectories("e/some-v0"), info.metadata
+    rows, told = store.read_trajectories("e/some-v0"), opened(info.metadata)
     earned = np.add.reduceat(rows.rewards, rows.offsets[:-1]).reshape(6, 3).mean(axis=1)
     returns = told["experts"]["returns"]
     assert (returns["least"], returns["most"]) == pytest.approx((earned.min(), earned.max()))

@@ -9,6 +9,7 @@ from distributed_privrl.collection.gym_recipes import GYM_RECIPES, MixedOptions
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
+from tests.opened import opened
 
 
 def _returns(found: Trajectories) -> np.ndarray:
@@ -39,8 +40,8 @@ def test_a_dataset_replays_in_its_environment(recipe: str, tmp_path: Path) -> No
     store = DatasetStore(tmp_path)
     info = collect(recipe, dataset="a/b-v0", store=store, steps=250, seed=4)
     rows = store.read_trajectories("a/b-v0")
-    assert len(rows.rewards) == info.total_steps == 250
-    assert info.metadata.get("declared_public") is None
+    assert len(rows.rewards) == opened(info.total_steps) == 250
+    assert opened(info.metadata).get("declared_public") is None
     environment = gymnasium.make(info.environment)
     assert info.action_space == environment.action_space
     ends = rows.offsets[1:] - 1
@@ -67,5 +68,5 @@ def test_an_episode_depends_on_the_seed_and_its_number_alone() -> None:
 def test_public_is_what_the_caller_declares(tmp_path: Path) -> None:
     store = DatasetStore(tmp_path)
     info = collect("cartpole-mixed", dataset="a-v0", store=store, steps=20, public=True)
-    assert info.metadata["declared_public"] is True
+    assert opened(info.metadata)["declared_public"] is True
     assert info.may_leave

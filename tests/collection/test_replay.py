@@ -17,7 +17,8 @@ from distributed_privrl.collection.replay import (
 from distributed_privrl.core.errors import ConfigError, MissingExtraError
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.environments.simulators import simulator_of
+from distributed_privrl.environments.registered_simulators import simulator_of
+from tests.opened import opened
 
 SMALL = {"hidden": [8], "environments": 4, "warmup": 20, "batch_size": 8, "capacity": 500}
 QUICK: Mapping[str, Any] = {"training_steps": 9, "snapshots": 3, "reference_episodes": 2}
@@ -79,7 +80,7 @@ def test_default_sizes_are_the_papers(recipe: str, trajectories: int, horizon: i
 @pytest.mark.parametrize("recipe", ["pendulum-replay", "cartpole-swingup-replay"])
 def test_recorded_steps_are_the_environments(recipe: str, store: DatasetStore) -> None:
     info = made(store, recipe, options={"trajectories": 5})
-    assert (info.total_trajectories, info.layout, info.unit_column) == (5, "packed", None)
+    assert (opened(info.total_trajectories), info.layout, info.unit_column) == (5, "packed", None)
     environment = gymnasium.make(str(info.environment))
     assert info.observation_space == environment.observation_space
     assert info.action_space == environment.action_space
@@ -96,7 +97,7 @@ def test_recorded_steps_are_the_environments(recipe: str, store: DatasetStore) -
 
 def test_metadata_say_what_policies_earn(store: DatasetStore) -> None:
     info = made(store, options={"trajectories": 8})
-    earned = dict(info.metadata["reference_returns"])
+    earned = dict(opened(info.metadata)["reference_returns"])
     assert set(earned) == {"random", "expert", "snapshots", "episodes", "behaviour"}
     assert list(earned["snapshots"]) == ["1", "4", "9"]
     assert earned["expert"] == earned["snapshots"]["9"]
@@ -105,7 +106,7 @@ def test_metadata_say_what_policies_earn(store: DatasetStore) -> None:
     data = store.read_trajectories("a-v0")
     returns = np.add.reduceat(data.rewards, data.offsets[:-1])
     assert earned["behaviour"] == pytest.approx(returns.mean(), rel=1e-5)
-    assert info.metadata["collection"]["options"] == {
+    assert opened(info.metadata)["collection"]["options"] == {
         **QUICK,
         "trajectories": 8,
         "keep_policies": False,
@@ -166,7 +167,7 @@ def test_another_recipe_of_the_environment_takes_policies_that_were_kept(
         options={**options, "keep_policies": False},
         training_progress=never,
     )
-    assert info.total_steps == 1000
+    assert opened(info.total_steps) == 1000
     assert sorted(path.name for path in store.root.iterdir()) == ["a-v0", "b-v0"]
 
 
@@ -174,13 +175,13 @@ def test_episodes_that_fall_are_counted_or_filled_up(store: DatasetStore) -> Non
     options = {"reference_episodes": 1, "snapshots": 1}
     info = made(store, "walker2d-medium", options={**options, "trajectories": 3})
     data = store.read_trajectories("a-v0")
-    assert info.total_trajectories == 3
+    assert opened(info.total_trajectories) == 3
     assert data.lengths.max() < 1000
     assert data.terminated.sum() == 3
     assert not data.truncated.any()
     info = made(store, "walker2d-medium", dataset="b-v0", options=options, steps=300)
-    assert info.total_steps == 300
-    assert info.total_trajectories > 1
+    assert opened(info.total_steps) == 300
+    assert opened(info.total_trajectories) > 1
 
 
 def test_an_existing_dataset_is_refused_before_training(store: DatasetStore) -> None:
@@ -233,7 +234,7 @@ def test_policies_go_from_random_to_expert(tmp_path: Path) -> None:
         store=DatasetStore(tmp_path),
         options={"trajectories": 100, "training_steps": 8000},
     )
-    earned = info.metadata["reference_returns"]
+    earned = opened(info.metadata)["reference_returns"]
     assert earned["random"] < -1000
     assert earned["expert"] > -220
     assert earned["random"] + 200 < earned["behaviour"] < earned["expert"] - 200

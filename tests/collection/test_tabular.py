@@ -11,6 +11,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.problems import tabular_problem
 from distributed_privrl.environments.tabular import optimal_policy, policy_value, uniform_policy
+from tests.opened import opened
 
 
 @pytest.fixture
@@ -30,8 +31,8 @@ def test_a_recipe_writes_what_it_generates(recipe: str, store: DatasetStore) -> 
     stored = store.read_trajectories("t-v0")
     for name in ("observations", "actions", "rewards", "terminated", "truncated", "offsets"):
         np.testing.assert_array_equal(getattr(stored, name), getattr(expected, name))
-    assert (info.layout, info.total_trajectories) == ("packed", 300)
-    assert info.total_steps == len(expected.rewards) <= chosen.total_steps(None, options)
+    assert (info.layout, opened(info.total_trajectories)) == ("packed", 300)
+    assert opened(info.total_steps) == len(expected.rewards) <= chosen.total_steps(None, options)
     assert tabular_problem(info.environment or "") is not None
 
 
@@ -49,16 +50,16 @@ def test_metadata_has_exact_reference_values(horizon: int | None, store: Dataset
     info = collect("linear-mdp", dataset="t-v0", store=store, seed=2, options=options)
     assert info.environment == "privrl/LinearMDP-b-v0"
     steps = 5 * (horizon or 20)
-    assert info.metadata["collection"] == {
+    assert opened(info.metadata)["collection"] == {
         "recipe": "linear-mdp",
         "seed": 2,
         "steps": steps,
         "options": options,
     }
-    assert info.total_steps == steps
+    assert opened(info.total_steps) == steps
     mdp = tabular_problem("privrl/LinearMDP-b-v0")
     assert mdp is not None
-    values = dict(info.metadata["reference_values"])
+    values = dict(opened(info.metadata)["reference_values"])
     assert values.pop("horizon") == (horizon or 20)
     assert values == pytest.approx(
         {
@@ -73,7 +74,7 @@ def test_a_problem_that_never_changes_may_last_longer(store: DatasetStore) -> No
     options = {"trajectories": 200, "horizon": 60}
     info = collect("gridworld", dataset="t-v0", store=store, options=options)
     assert 20 < store.read_trajectories("t-v0").lengths.max() <= 60
-    assert info.metadata["reference_values"]["horizon"] == 60
+    assert opened(info.metadata)["reference_values"]["horizon"] == 60
 
 
 def test_the_last_progress_says_that_all_is_done(store: DatasetStore) -> None:
@@ -81,7 +82,10 @@ def test_the_last_progress_says_that_all_is_done(store: DatasetStore) -> None:
     info = collect(
         "gridworld", dataset="t-v0", store=store, progress=lambda *numbers: told.append(numbers)
     )
-    assert told == [(info.total_steps, 20_000), (info.total_steps, info.total_steps)]
+    assert told == [
+        (opened(info.total_steps), 20_000),
+        (opened(info.total_steps), opened(info.total_steps)),
+    ]
 
 
 @pytest.mark.parametrize(

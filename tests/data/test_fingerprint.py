@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.fingerprint import inspect, share_rows
-from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.data.trajectories import Transitions, single_steps
 from tests.data.conftest import DISCRETE_SPACES, SPACES, random_walk, walk
 
 
@@ -33,24 +34,161 @@ def test_the_fingerprint_is_of_the_content_alone(store):
     assert len(found.pop()) == 64
 
 
-@pytest.mark.parametrize(
-    "name", ["observations", "actions", "rewards", "next_observations", "terminated", "truncated"]
-)
-def test_every_column_and_the_order_change_the_fingerprint(store, name):
-    rows = random_walk(3, 4).transitions("transition")
-    column = getattr(rows, name).copy()
-    column[5] = ~column[5] if column.dtype == bool else column[5] + 1e-3
+def test_neither_order_nor_declared_spaces_make_other_rows(store):
+    """Discrete(S), Discrete(S + 1) and a Box of the same numbers got three budgets once."""
+    rows = walk(discrete=True)
+    spaces = [
+        (Discrete(5, start=2), Discrete(3)),
+        (Discrete(6, start=2), Discrete(4)),
+        (Discrete(9), Discrete(3)),
+    ]
+    for i, (observations, actions) in enumerate(spaces):
+        store.write_trajectories(
+            f"d{i}-v0", rows, observation_space=observations, action_space=actions
+        )
+    steps = rows.transitions("trajectory")
+    as_columns = replaced(
+        steps,
+        observations=steps.observations[:, None],
+        next_observations=steps.next_observations[:, None],
+        actions=steps.actions[:, None],
+    )
+    store.write_transitions(
+        "d3-v0",
+        as_columns.select(np.arange(len(steps))[::-1]),
+        layout="transitions",
+        observation_space=MultiDiscrete([9]),
+        action_space=MultiDiscrete([3]),
+    )
+    store.write_transitions(
+        "d4-v0",
+        replaced(
+            as_columns,
+            observations=as_columns.observations.astype(np.float32),
+            next_observations=as_columns.next_observations.astype(np.float32),
+            actions=as_columns.actions.astype(np.float32),
+        ),
+        layout="transitions",
+        observation_space=Box(0, 9, (1,)),
+        action_space=Box(0, 9, (1,)),
+    )
+    store.write_trajectories("d5-v0", rows.select([2, 0, 1]), **DISCRETE_SPACES)
+    assert len({inspect(store, f"d{i}-v0").fingerprint for i in range(6)}) == 1
+
+
+def test_one_step_episodes_are_the_independent_rows(store):
+    rows = random_walk(4, 5).transitions("transition")
     write(store, "a-v0", rows)
-    write(store, "b-v0", replaced(rows, **{name: column}))
-    write(store, "c-v0", rows.select(np.arange(12)[::-1]))
-    assert len({inspect(store, f"{n}-v0").fingerprint for n in "abc"}) == 3
+    store.write_trajectories("b-v0", single_steps(rows), **SPACES)
+    store.write_trajectories("c-v0", single_steps(rows), layout="packed", **SPACES)
+    assert len({inspect(store, f"{n}-v0").fingerprint for n in "abc"}) == 1
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize(
+    "name", ["observations", "actions", "rewards", "next_observations", "terminated"]
+)
+def test_every_number_changes_the_fingerprint(store, name, width):
+    rows = random_walk(3, 4, width=width).transitions("transition")
+    spaces = SPACES | {"observation_space": Box(-np.inf, np.inf, (width,))}
+    column = getattr(rows, name)
+    found = set()
+    for place in np.ndindex(*column.shape[1:]):
+        changed = column.copy()
+        at = (5, *place)
+        changed[at] = ~changed[at] if column.dtype == bool else changed[at] + 1e-3
+        dataset = f"b{'-'.join(map(str, place))}-v0"
+        store.write_transitions(
+            dataset, replaced(rows, **{name: changed}), layout="transitions", **spaces
+        )
+        found.add(inspect(store, dataset).fingerprint)
+    store.write_transitions("a-v0", rows, layout="transitions", **spaces)
+    assert inspect(store, "a-v0").fingerprint not in found
+    assert len(found) == int(np.prod(column.shape[1:]))
+
+
+def test_numbers_that_change_rows_change_the_fingerprint(store):
+    """A sum over rows of anything that adds up over columns would not see it."""
+    rows = random_walk(3, 4).transitions("transition")
+    for name in ("observations", "actions", "rewards", "next_observations"):
+        column = getattr(rows, name).copy()
+        column[[2, 7]] = column[[7, 2]]
+        write(store, f"{name.replace('_', '-')}-v0", replaced(rows, **{name: column}))
+    write(store, "a-v0", rows)
+    write(store, "twice-v0", Transitions.concatenate([rows, rows.select(slice(1))]))
+    found = {inspect(store, dataset).fingerprint for dataset in store.ids()}
+    assert len(found) == 6
 
 
 def test_known_fingerprint(store):
-    """A ledger's accounts outlive an upgrade: the fingerprint of given rows may not change."""
-    store.write_trajectories("a-v0", walk(), **SPACES)
-    known = "8efea8bd3a09ff9c94070cb5c1b7baad0cbacdba88dab22de03705096506ae0e"
-    assert inspect(store, "a-v0").fingerprint == known
+    """A ledger's accounts outlive an upgrade: what names given rows may not change."""
+    store.write_trajectories("a-v0", walk(), unit_column="patient_id", **SPACES)
+    found = inspect(store, "a-v0", unit="patient_id")
+    rows = "334114f8cb1d1bb5c047a35d5c8d2563230685b1a0d5b804ea5a37788b18dd8c"
+    units = "591872b4cd9858315551a8b0dcd032d11150e0294f55fefd5a4cb50c58bfa30a"
+    assert (found.fingerprint, found.partition) == (rows, units)
+    assert found.identity == f"{rows}:{units}"
+
+
+def of_units(store, ids, *, order=None, name="a-v0"):
+    """The partition of twelve rows by ``ids``."""
+    rows = replaced(random_walk(3, 4).transitions("t"), unit_ids=np.array(ids, dtype=np.uint64))
+    if order is not None:
+        rows = rows.select(order)
+    write(store, name, rows, unit_column="patient_id")
+    found = inspect(store, name, unit="patient_id", chunk_rows=5)
+    return found.fingerprint, found.partition
+
+
+def test_units_are_compared_up_to_their_names(store):
+    ids = np.arange(12) // 3
+    mine = of_units(store, ids)
+    names = np.array([2**64 - 1, 0, 7, 2**40], dtype=np.uint64)[ids]
+    assert of_units(store, names, name="b-v0") == mine
+    assert of_units(store, ids, order=np.arange(12)[::-1], name="c-v0") == mine
+    shuffled = np.random.default_rng(0).permutation(12)
+    assert of_units(store, names, order=shuffled, name="d-v0") == mine
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.arange(12),
+        np.zeros(12),
+        np.arange(12) // 4,
+        np.arange(12) % 4,
+        [0, 0, 1, 0, 1, 1, 2, 2, 2, 3, 3, 3],  # two rows change hands
+    ],
+)
+def test_other_units_are_seen(store, other):
+    mine = of_units(store, np.arange(12) // 3)
+    theirs = of_units(store, other, name="b-v0")
+    assert mine[0] == theirs[0]
+    assert mine[1] != theirs[1]
+
+
+def test_trajectories_are_units_in_any_order_and_layout(store):
+    walked = random_walk(6, 4)
+    store.write_trajectories("a-v0", walked, **SPACES)
+    store.write_trajectories("b-v0", walked.select([5, 0, 3, 1, 2, 4]), layout="packed", **SPACES)
+    store.write_trajectories("c-v0", single_steps(walked.transitions("t")), **SPACES)
+    found = {
+        name: inspect(store, f"{name}-v0", unit="trajectory", chunk_rows=rows).partition
+        for name, rows in (("a", 1000), ("b", 7), ("c", 5))
+    }
+    assert found["a"] == found["b"] != found["c"]
+
+
+def test_many_units_are_held_whatever_their_ids(store):
+    """More than the table of units begins with, and ids that collide in it."""
+    count = 20_000
+    rows = random_walk(1, count).transitions("t")
+    ids = (np.arange(count) % 9_000).astype(np.uint64)
+    for name, named in (("a", ids), ("b", ids << np.uint64(40)), ("c", ids + np.uint64(1))):
+        write(store, f"{name}-v0", replaced(rows, unit_ids=named), unit_column="who")
+    write(store, "d-v0", replaced(rows, unit_ids=np.roll(ids, 1)), unit_column="who")
+    found = [inspect(store, f"{name}-v0", unit="who").partition for name in "abcd"]
+    assert found[0] == found[1] == found[2] != found[3]
 
 
 @pytest.mark.parametrize("shared", [0, 1])

@@ -8,6 +8,7 @@ from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.schema import load_schema
 from distributed_privrl.data.trajectories import hash_unit
+from tests.opened import opened
 
 STAYS = """\
 columns:
@@ -128,7 +129,7 @@ def test_known_successors_end_a_trajectory(run):
 def test_independent_rows(run):
     store = run(ROWS, "x,u,y,r,end,cut,who\n1,0.5,2,3,1,0,p\n5,-0.5,6,7,0,1,q\n")
     info = store.info("a-v0")
-    assert (info.kind, info.layout, info.total_steps) == ("transitions", "transitions", 2)
+    assert (info.kind, info.layout, opened(info.total_steps)) == ("transitions", "transitions", 2)
     rows = store.read_transitions("a-v0", unit="who")
     assert rows.observations.tolist() == [[1], [5]]
     assert rows.next_observations.tolist() == [[2], [6]]
@@ -151,7 +152,7 @@ def test_bad_values_are_imported_and_become_null_rows(run, bad):
     encoded = encoder.encode(store.read_transitions("a-v0", unit="transition"))
     assert encoded.valid.tolist() == [False, True, True, True, True]
     store = run(STAYS, TABLE.replace("19,20,0", f"{bad or 'nan'},20,0"), dataset="b-v0")
-    assert store.info("b-v0").total_steps == 5
+    assert opened(store.info("b-v0").total_steps) == 5
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,56 @@ def test_errors_are_one_line_and_leave_nothing_behind(run, store, schema, table,
     assert not store.root.exists() or not list(store.root.iterdir())
 
 
+EIGHT = "\n".join(line.removesuffix(",x").removesuffix(",unused") for line in TABLE.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (EIGHT.replace("10,11,0", "10,5,0"), None),
+        # a decimal comma: pandas took the first of nine fields for an index, and shifted the rest
+        (EIGHT.replace("a,7,1,10,11", "a,7,1,10,5,3"), "line 4 has 9 fields, the header 8.*3.5"),
+        (EIGHT.replace("a,7,1,10,11", "a,7,1,10,5,3").replace("\n", "\r\n"), "line 4 has 9"),
+        (EIGHT.replace("pulse,", "pulse,,"), "line 2 has 8 fields, the header 9: complete it"),
+        (
+            "".join(f"{line},\n" for line in EIGHT.splitlines()).replace("died,", "died"),
+            "comma sta",
+        ),
+        (EIGHT.replace("d,7,1,50,51,2,4,True", "d,7,1,50"), "line 8 has 4 fields, the header 8"),
+        (EIGHT + "\nd", "line 9 has 1 field, the header 8"),
+        (EIGHT.replace(",False", ""), "line 3 has 7 fields, the header 8: complete it"),
+        (EIGHT.replace("a,7,2", '"a\nb,c",7,2').replace("a,7,10,", "a,7,10,,"), "line 7 has 9"),
+        (EIGHT.replace("stay,patient", "stays,patient"), "has no column stay"),
+        (TABLE.replace("unused", "gain"), "several columns gain"),
+        (EIGHT.replace("007", '"0"07'), "no proper csv file: line 2"),
+        (EIGHT.replace(",", ";"), "has no column"),
+    ],
+)
+def test_every_line_has_as_many_fields_as_the_header(run, store, table, message):
+    if message is None:
+        assert opened(run(STAYS, table).info("a-v0").total_steps) == 5
+        return
+    with pytest.raises(ConfigError, match=message):
+        run(STAYS, table)
+    assert not store.root.exists() or not list(store.root.iterdir())
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        TABLE.replace("\n", "\r\n"),
+        "\ufeff" + TABLE,
+        TABLE + "\n\n   \n",
+        "\n" + TABLE.removesuffix("\n"),
+        TABLE.replace("unused", '"un,used"').replace(",x", ',"x, ""y""\nz"'),
+        "".join(f"{line},\n" for line in TABLE.splitlines()),
+        TABLE.replace(",x", ","),
+    ],
+)
+def test_what_is_no_ragged_table(run, table):
+    check_stays(run(STAYS, table))
+
+
 def test_files_that_are_not_there_or_of_another_kind(run, tmp_path, store):
     schema = tmp_path / "s.yaml"
     schema.write_text(STAYS)
@@ -206,5 +257,5 @@ def test_files_that_are_not_there_or_of_another_kind(run, tmp_path, store):
 def test_public_is_what_the_schema_declares(run):
     assert not run(STAYS, TABLE).info("a-v0").may_leave
     info = run("public: true\n" + STAYS, TABLE, dataset="b-v0").info("b-v0")
-    assert info.metadata["declared_public"] is True
+    assert opened(info.metadata)["declared_public"] is True
     assert info.may_leave

@@ -6,7 +6,7 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.hashing import hash_rows, mix
+from distributed_privrl.data.hashing import mix
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import (
     ShardRef,
@@ -158,16 +158,6 @@ def test_bad_references_are_refused(store, options, message):
         shard_refs(store, chosen.pop("dataset"), **chosen)
     with pytest.raises(ConfigError, match="index must lie in"):
         ShardRef(root="", dataset="a-v0", index=2, count=2, unit="trajectory")
-
-
-def test_row_hashes_see_every_column_and_only_values():
-    rows = np.array([[1, 2], [2, 1], [1, 3], [0.0, 2], [-0.0, 2]], dtype=np.float32)
-    hashes = hash_rows([rows, np.zeros(5, dtype=np.int64)])
-    assert len({tuple(pair) for pair in hashes.tolist()}) == 4
-    assert hashes[3].tolist() == hashes[4].tolist()
-    assert (hashes[:, 0] != hashes[:, 1]).all()
-    nan = np.array([[np.nan, -np.nan]], dtype=np.float32)
-    assert hash_rows([nan]).tolist() == hash_rows([-nan]).tolist()
 
 
 def all_trajectories(store, count, **caps):

@@ -26,6 +26,7 @@ from tests.data.conftest import (
     random_walk,
     walk,
 )
+from tests.opened import opened
 
 
 def check_nothing_left(store):
@@ -56,11 +57,14 @@ def test_info_of_trajectories(store):
     )
     info = store.info("clinic/stays-v0")
     assert (info.kind, info.layout) == ("trajectories", "episodes")
-    assert (info.total_steps, info.total_trajectories) == (8, 3)
+    assert (opened(info.total_steps), opened(info.total_trajectories)) == (8, 3)
     assert (info.environment, info.unit_column) == ("CartPole-v1", "patient_id")
     assert info.observation_space == OBSERVATION_SPACE
     assert info.action_space == ACTION_SPACE
-    assert info.metadata == {"description": "stays", "privacy_certificate": {"epsilon": 1.5}}
+    assert opened(info.metadata) == {
+        "description": "stays",
+        "privacy_certificate": {"epsilon": 1.5},
+    }
     assert store.ids() == ["clinic/stays-v0"]
 
 
@@ -99,8 +103,8 @@ def test_transitions_round_trip(store, discrete, layout, unit_column):
     chunks = (rows.select(slice(i, i + 3)) for i in range(0, 9, 3))
     store.write_transitions("a-v0", chunks, layout=layout, unit_column=unit_column, **spaces)
     info = store.info("a-v0")
-    assert (info.kind, info.layout, info.total_steps) == ("transitions", layout, 8)
-    assert info.total_trajectories == 0
+    assert (info.kind, info.layout, opened(info.total_steps)) == ("transitions", layout, 8)
+    assert opened(info.total_trajectories) == 0
     assert_same(
         store.read_transitions("a-v0", unit=unit_column or "transition"),
         rows,
@@ -199,7 +203,11 @@ def test_foreign_minari_sets_are_read(store):
     space = Box(-10, 10, (2,), np.float64)
     plain_minari("far/away-v0", space, lambda k: np.array([[k, t] for t in range(4)], float))
     info = store.info("far/away-v0")
-    assert (info.kind, info.total_steps, info.total_trajectories) == ("trajectories", 6, 2)
+    assert (info.kind, opened(info.total_steps), opened(info.total_trajectories)) == (
+        "trajectories",
+        6,
+        2,
+    )
     rows = store.read_transitions("far/away-v0", unit="trajectory")
     assert rows.observations.tolist() == [[k, t] for k in range(2) for t in range(3)]
     assert rows.next_observations.tolist() == [[k, t + 1] for k in range(2) for t in range(3)]
@@ -367,8 +375,8 @@ def test_metadata_is_updated_in_place(store):
     store.write_trajectories("a-v0", walk(), metadata={"note": 1}, **SPACES)
     hashed = [path.read_bytes() for path in store.files("a-v0")]
     store.update_metadata("a-v0", {"privacy_certificate": {"epsilon": 2.0}})
-    assert store.info("a-v0").metadata["privacy_certificate"] == {"epsilon": 2.0}
-    assert store.info("a-v0").metadata["note"] == 1
+    assert opened(store.info("a-v0").metadata)["privacy_certificate"] == {"epsilon": 2.0}
+    assert opened(store.info("a-v0").metadata)["note"] == 1
     assert [path.read_bytes() for path in store.files("a-v0")] == hashed
     loaded = minari.load_dataset("a-v0").storage.metadata
     assert loaded["privacy_certificate"] == {"epsilon": 2.0}

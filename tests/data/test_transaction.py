@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.files import UNFINISHED, write_atomically
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.splitting import split
 from distributed_privrl.data.store import DatasetStore
@@ -79,7 +79,7 @@ def test_nobody_reads_along_while_rows_are_written(
     seen: list[int] = []
 
     def chunks() -> Iterator[Trajectories]:
-        (temporary,) = store.root.glob(".*.part")
+        (temporary,) = store.root.glob(f"{UNFINISHED}*")
         seen.append(stat.S_IMODE(temporary.stat().st_mode))
         yield walk()
 

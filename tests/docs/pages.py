@@ -12,23 +12,63 @@ CONFIGURATIONS = sorted((ROOT / "tune_configs").glob("*.yaml"))
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block of a page; its name is what stands in backticks on the line before."""
+    """A fenced block of a page.
+
+    Args:
+        page: where it stands.
+        language: that it names, or nothing.
+        name: of a file, in backticks on the line before.
+        text: what it quotes.
+        remark: of the comment before it: ``not run: REASON``, or ``exits with CODE: REASON``.
+    """
 
     page: Path
     language: str
     name: str
     text: str
+    remark: str = ""
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is typed: Python, or lines of a shell."""
+        return self.language in ("python", "sh") or bool(
+            not self.language and re.match(r"privrl ", self.text)
+        )
+
+    @property
+    def left_out(self) -> str:
+        """Why it is not run; empty where it is."""
+        return self.remark.partition("not run: ")[2]
+
+    @property
+    def exit_code(self) -> int:
+        """What its command lines exit with."""
+        found = re.match(r"exits with (\d+): .", self.remark)
+        return int(found[1]) if found else 0
 
 
 def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+_FENCE = re.compile(
+    r"(?:^ *<!-- (?P<remark>[^\n]*) -->\n)?(?:^`(?P<name>[^`\n]+)`\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def all_fences(page: Path) -> list[Fence]:
+    """Return the blocks of a page, in order."""
+    return [
+        Fence(page, match["language"], match["name"] or "", text, match["remark"] or "")
+        for match in _FENCE.finditer(page.read_text())
+        for text in [re.sub(f"^{match['indent']}", "", match["text"], flags=re.MULTILINE)]
+    ]
+
+
 def fences(page: Path, language: str) -> Iterator[Fence]:
-    pattern = r"(?:^`([^`\n]+)`\n)?^```(\w*)\n(.*?)^```$"
-    for match in re.finditer(pattern, page.read_text(), re.MULTILINE | re.DOTALL):
-        if match[2] == language:
-            yield Fence(page, match[2], match[1] or "", match[3])
+    yield from (fence for fence in all_fences(page) if fence.language == language)
 
 
 def prose(page: Path) -> str:

@@ -2,17 +2,24 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 import distributed_privrl as pr
+from distributed_privrl.agents.deployment import export_torchscript
+from distributed_privrl.agents.normalisation import Normalisation
+from distributed_privrl.agents.policy import Policy
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.models.layers import mlp
 from tests.cli.conftest import Workplace
-from tests.docs.pages import ROOT, command_lines, fences
+from tests.docs.pages import ROOT, fences
+from tests.docs.running import in_folder, run_code
 
 README = ROOT / "README.md"
 
@@ -32,15 +39,12 @@ def test_the_example_of_the_readme_works(
     folder = workplace.folder
     for name, text in files.items():
         (folder / name).write_text(text)
-    monkeypatch.chdir(folder)
-    for line in _lines_from_import(README, 6):
-        words = line.split()[1:]
-        if words[0] == "run":
-            words += ["-o", "runtime.executor=local"]
-        done = workplace.privrl(*words)
-        assert done.exit_code == 0, f"{line}\n{done.output}"
-        if words[0] == "plan":
-            assert "each patient_id" in done.stdout
+    own_storage(workplace, monkeypatch)
+    save_pendulum_policy(folder)
+    lines = run_code(README, monkeypatch)
+    assert [line.split()[1] for line in lines] == [
+        *("import", "ledger", "plan", "run", "certificate", "export", "ledger")
+    ]
     synthetic = pd.read_csv("stays-private.csv")
     assert len(synthetic) == 500
     assert synthetic[["heart_rate", "pressure"]].stack().between(0, 300).all()
@@ -54,9 +58,28 @@ def test_the_example_of_the_readme_works(
     assert not verification.outputs_missing
 
 
-def _files_of(
-    page: Path, table: tuple[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> set[str]:
+def own_storage(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Type in the workplace's folder, on its ledger and datasets."""
+    in_folder(workplace.folder, monkeypatch)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(workplace.datasets))
+    monkeypatch.setenv("PRIVRL_LEDGER", workplace.ledger)
+
+
+def save_pendulum_policy(folder: Path) -> None:
+    """Save a policy that has learned nothing where a run of the pendulum would leave its own."""
+    made = folder / "runs" / "pendulum"
+    made.mkdir(parents=True)
+    policy = Policy(
+        mlp((3, 4, 2), torch.Generator().manual_seed(0)),
+        normalisation=Normalisation.identity(3),
+        observation_space=Box(-8, 8, (3,)),
+        action_space=Box(-2, 2, (1,)),
+    )
+    policy.save(made / "policy.safetensors")
+    export_torchscript(policy, made / "policy.pt")
+
+
+def _files_of(page: Path, table: tuple[str, str], folder: Path) -> set[str]:
     """Write a page's YAML files, and the table whose header it shows; return the files' names."""
     files = {fence.name: fence.text for fence in fences(page, "yaml") if fence.name}
     name, text = table
@@ -64,14 +87,7 @@ def _files_of(
     assert shown.text.splitlines()[0] == text.splitlines()[0]
     for file, content in {**files, name: text}.items():
         (folder / file).write_text(content)
-    monkeypatch.chdir(folder)
     return set(files)
-
-
-def _lines_from_import(page: Path, count: int) -> list[str]:
-    lines = command_lines(page)
-    first = next(i for i, line in enumerate(lines) if line.startswith("privrl import"))
-    return lines[first:][:count]
 
 
 def _infusions(patients: int) -> str:
@@ -93,16 +109,17 @@ def test_the_example_of_primorl_works_without_a_simulator(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, folder = ROOT / "docs" / "primorl.md", workplace.folder
-    files = _files_of(page, ("infusions.csv", _infusions(200)), folder, monkeypatch)
+    files = _files_of(page, ("infusions.csv", _infusions(200)), folder)
     assert files == {"schema.yaml", "bounds.yaml", "infusions.yaml"}
-    small = "-o runtime.executor=local -o data.units=200 -o training.rounds=5 -o"
-    small += " training.expected_batch_size=50 -o training.policy.steps=20"
-    for line in _lines_from_import(page, 6):
-        words = line.split()[1:]
-        if words[0] in ("plan", "run"):
-            words += small.split()
-        done = workplace.privrl(*words)
-        assert done.exit_code == 0, f"{line}\n{done.output}"
+    own_storage(workplace, monkeypatch)
+    save_pendulum_policy(folder)
+    small = "-o data.units=200 -o training.rounds=5 -o training.expected_batch_size=50"
+    small += " -o training.policy.steps=20"
+
+    def smaller(words: Sequence[str]) -> Sequence[str]:
+        return small.split() if words[0] in ("plan", "run") else ()
+
+    assert len(run_code(page, monkeypatch, smaller=smaller)) == 6
     policy = torch.jit.load("runs/infusions/policy.pt")
     assert 0 <= float(policy(torch.tensor([[65.0, 2.0]]))) <= 1
     sections = json.loads(Path("runs/infusions/report.json").read_text())["sections"]
@@ -146,18 +163,15 @@ def test_the_example_of_own_experts_works(
     generator = torch.Generator().manual_seed(0)
     one = _bidder(generator)  # most bidders are alike, so that there is something stable
     networks = {f"a{number}": one if number % 4 else _bidder(generator) for number in range(600)}
-    files = _files_of(page, ("bids.csv", _bids(networks)), folder, monkeypatch)
+    files = _files_of(page, ("bids.csv", _bids(networks)), folder)
     assert files == {"schema.yaml", "bounds.yaml", "bids.yaml"}
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(workplace.datasets))
-    (code,) = fences(page, "python")
-    for line in _lines_from_import(page, 5):
-        words = line.split()[1:]
-        if words[0] == "run":
-            words += ["-o", "runtime.executor=local", "-o", "training.rounds=3"]
-        done = workplace.privrl(*words)
-        assert done.exit_code == 0, f"{line}\n{done.output}"
-        if words[0] == "import":
-            exec(compile(code.text, str(page), "exec"), {"networks": networks})
+    own_storage(workplace, monkeypatch)
+
+    def smaller(words: Sequence[str]) -> Sequence[str]:
+        return ("-o", "training.rounds=3") if words[0] == "run" else ()
+
+    lines = run_code(page, monkeypatch, smaller=smaller, names={"networks": networks})
+    assert len(lines) == 5
     stable = DatasetStore(workplace.datasets).read_trajectories("bids/stable-v0")
     assert len(stable)
     assert stable.lengths.max() <= 6

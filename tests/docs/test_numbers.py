@@ -1,9 +1,10 @@
 """Numbers that the documentation quotes are those of the code."""
 
+import json
 import math
 import re
+from typing import Any
 
-import numpy as np
 import pytest
 
 from distributed_privrl.core.config import NoisyBounds
@@ -13,13 +14,10 @@ from distributed_privrl.environments import mazes, reference_returns
 from distributed_privrl.experiments import demo_configs
 from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.methods.privorl import pretraining
-from distributed_privrl.methods.privorl.config import DenoiserConfig
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, RowSynthesizer
-from distributed_privrl.privacy import noise, quantiles, verification
+from distributed_privrl.privacy import calibration, noise, quantiles, verification
 from distributed_privrl.privacy.quantiles import QuantileRelease
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds import bounding, gradient, plan, training
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.rounds import book_keeping, bounding, exact_sums, plan, training
 from tests.docs.pages import ROOT
 
 PAPER_PARAMETERS, PAPER_ROUNDS = 6.46e6, 574_000
@@ -72,6 +70,119 @@ def test_what_epsilon_means_is_computed() -> None:
     assert f"at 1 the factor is {math.e:.1f}, at 8 it is {math.exp(8):,.0f}" in readme
 
 
+def results(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(page(f"benchmarks/results/utility_{name}.json"))[
+        "cells"
+    ]
+    return found
+
+
+def cell_of(name: str, maze: str, epsilon: float | None, variant: str = "ours") -> dict[str, Any]:
+    wanted = (maze, variant, epsilon)
+    rows = results(name)
+    (found,) = (row for row in rows if (row["maze"], row["variant"], row["epsilon"]) == wanted)
+    return found
+
+
+def short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def test_fidelity_is_that_of_the_stored_tables() -> None:
+    readme = page("README.md")
+    rows = re.findall(r"^\| epsilon ([\d.]+) \| (.+) \|$", readme, re.MULTILINE)
+    assert [epsilon for epsilon, _ in rows] == ["10", "1", ".3"]
+    for epsilon, shown in rows:
+        for maze, pair in zip(("umaze", "medium", "large"), shown.split(" | "), strict=True):
+            cell = cell_of("maze2d", maze, float(epsilon))
+            assert pair == f"{short(cell['marginal'])}, {short(cell['correlation'])}", maze
+            assert (cell["unit"], cell["delta"]) == ("transition", 1e-7)
+    whole = [cell_of("maze2d_j", maze, 1.0) for maze in ("umaze", "medium")]
+    said = [
+        f"{short(cell['marginal'])}, {short(cell['correlation'])} in {cell['maze']}"
+        for cell in whole
+    ]
+    assert f"delta 1e-6), at epsilon 1: {said[0]} and {said[1]}." in readme
+
+
+def earned(cell: dict[str, Any]) -> str:
+    low, high = (float(end) for end in cell["iql, range of 3"].split(" .. "))
+    return f"{round(cell['iql'])} ({low:.0f} to {abs(high) if high == 0 else high:.0f})"
+
+
+def test_misses_are_those_of_the_stored_tables() -> None:
+    missed = page("README.md").split("## What is missed")[1].split("\n## ")[0]
+    for name, maze, epsilon, variant in (
+        ("maze2d_j", "medium", 10.0, "ours"),
+        ("maze2d_j", "medium", None, "real"),
+        ("mujoco", "halfcheetah", 10.0, "ours"),
+        ("mujoco", "halfcheetah", None, "real"),
+        ("diffusion", "umaze", 1.0, "privorl_n"),
+        ("diffusion", "large", 1.0, "privorl_n"),
+        ("diffusion", "umaze", None, "real"),
+        ("diffusion", "large", None, "real"),
+    ):
+        assert earned(cell_of(name, maze, epsilon, variant)) in missed, (name, maze, epsilon)
+    walls = cell_of("maze2d_j", "umaze", 10.0, "privorl_j")["in walls"]
+    assert f"{100 * walls:.0f} % of the states lie in walls" in missed
+    landed = {
+        (row["agent"], row["row"]): f"{row['normalised']:.2f}".replace("0.", ".")
+        for row in results("expert")
+        if row["environment"] == "lunarlander"
+    }
+    cql, bcq = "discrete_cql", "discrete_bcq"
+    assert (
+        f"{landed[cql, 'ours']} (CQL) and {landed[bcq, 'ours']} (BCQ) of the best policy known,"
+        f" without privacy {landed[cql, 'non_private']} and {landed[bcq, 'non_private']}; two"
+    ) in missed
+    gaps = {
+        (row["instance"], row["constants"], row["rho"]): row
+        for row in results("value_iteration")
+        if row["method"] == "DP-VAPVI"
+    }
+    leading = [gaps[instance, "leading", 25.0]["K=1000"] for instance in "ab"]
+    assert f"{leading[0]:.1f} and {leading[1]:.1f} below the best" in missed
+    theorem = {
+        round(row[f"K={k}"], 9)
+        for (i, c, _), row in gaps.items()
+        for k in (5, 1000)
+        if (i, c) == ("a", "theorem")
+    }
+    assert len(theorem) == 1, "nothing is learned, at any rho and K"
+    table = page("benchmarks/results/utility_value_iteration.md")
+    behaviour = re.search(r"behaviour: a: ([\d.]+), b: ([\d.]+)\.", table)
+    assert behaviour is not None
+    assert "behaviour is {:.1f} and {:.1f} below".format(*map(float, behaviour.groups())) in missed
+
+
+def test_every_promise_names_what_checks_it_and_every_miss_its_figures() -> None:
+    readme = page("README.md")
+    promises = readme.split("## What is promised, and what checks it")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (?!promise)([^-|].+) \| (.+) \|$", promises, re.MULTILINE)
+    assert len(rows) >= 8
+    for promise, checked in rows:
+        path, _, function = checked.strip("`").partition("::")
+        assert checked.startswith("`tests/"), promise
+        assert (ROOT / path).is_file(), promise
+        assert not function or f"def {function}(" in page(path), promise
+    misses = re.findall(
+        r"^\* (.+)$", readme.split("## What is missed")[1].split("\n## ")[0], re.MULTILINE
+    )
+    assert len(misses) == 5
+    for miss in misses:
+        named = re.findall(r"`(benchmarks/results/\w+\.md)`", miss)
+        assert named, miss
+        assert all((ROOT / path).is_file() for path in named), miss
+
+
+def test_no_page_but_the_withdrawn_one_states_a_share_of_what_real_rows_give() -> None:
+    about_rows = ("README.md", "docs/index.md", "docs/evaluation.md", "docs/privorl_ar.md")
+    for name in (*about_rows, "docs/privorl_n.md", "docs/privorl_j.md"):
+        found = re.findall(r"\bshares? of \d*\.?\d|paper's shares? (?:is|are)", page(name))
+        assert not found, name
+    assert "**Every share on this page is withdrawn" in page("docs/utility.md")
+
+
 def test_mazes_are_those_of_the_table() -> None:
     rows = re.findall(
         r"^\| ([\w-]+) \| `([^`]+)` \| `([^`]+)` \| (\d+) x (\d+) \| \((.+?), (.+?)\) \| (\d+) \|$",
@@ -121,30 +232,10 @@ def test_the_bounds_on_lattice_noise() -> None:
     assert (round(math.log2(probability)), "(2^-36 for that network)" in text) == (-36, True)
 
 
-def test_float32_sums_move_by_little_more_than_the_clip_norm() -> None:
-    assert gradient.SUM_EVERY_ROWS == 1024
-    assert 2 * 1024 * 2.0**-24 * 1024 == 1 / 8
-    units, width, clip_norm = 4096, 11, 0.5
-    update = DiffusionUpdate(
-        synthesizer=RowSynthesizer(model=DenoiserConfig(width=64, depth=2), row_width=width),
-        seed=0,
-        clip_norm=clip_norm,
-        micro_batch_rows=128,
-    )()
-    generator = np.random.default_rng(0)
-    rows = generator.normal(size=(1, 1, width)).astype(np.float32)
-    draws = generator.normal(size=(1, 1, 1 + width))
-    parameters = update._flat.numpy().copy()
-
-    def summed(count: int) -> np.ndarray:
-        batch = UnitBatch(
-            rows=np.repeat(rows, count, axis=0),
-            valid=np.ones((count, 1), bool),
-            draws=np.repeat(draws, count, axis=0),
-        )
-        return np.array(update.clipped_sum(parameters, batch), np.float64)
-
-    one = summed(1)
-    assert 0.9 * clip_norm < np.linalg.norm(one) <= clip_norm, "the unit is not clipped"
-    moved = np.linalg.norm(summed(units) - summed(units - 1) - one)
-    assert 0 < moved < 1e-4 * clip_norm
+def test_the_slack_of_float32_sums() -> None:
+    text = page("docs/threat-model.md")
+    assert (calibration.SUM_SLACK, "at most .008 C (`SUM_SLACK`)" in text) == (0.008, True)
+    ratio = book_keeping.CANCELLATION_LIMIT
+    units = exact_sums.most_units(1, 1.0), exact_sums.most_units(4, ratio)
+    assert (ratio, units) == (16, (259, 32))
+    assert "259 units of one row, 32 of four" in text

@@ -8,7 +8,8 @@ import pytest
 from distributed_privrl.core.errors import ConfigError, MissingExtraError
 from distributed_privrl.environments.cartpole import BALANCE, SWINGUP
 from distributed_privrl.environments.pendulum import Pendulum
-from distributed_privrl.environments.simulators import Simulator, simulator_of
+from distributed_privrl.environments.registered_simulators import simulator_of
+from distributed_privrl.environments.simulators import Simulator
 
 LOCOMOTION = ("HalfCheetah-v5", "Walker2d-v5")
 ALL = ("Pendulum-v1", BALANCE, SWINGUP, *LOCOMOTION)
@@ -124,7 +125,7 @@ def test_pendulum_and_cartpole_need_no_mujoco() -> None:
     code = (
         "import sys, gymnasium\n"
         "sys.modules['mujoco'] = sys.modules['dm_control'] = None\n"
-        "from distributed_privrl.environments.simulators import simulator_of\n"
+        "from distributed_privrl.environments.registered_simulators import simulator_of\n"
         f"for name in ('Pendulum-v1', {BALANCE!r}, {SWINGUP!r}):\n"
         "    simulator_of(name), gymnasium.make(name).reset(seed=0)\n"
     )

@@ -10,20 +10,24 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.evaluation.plots import maze_positions
-from distributed_privrl.evaluation.report import (
-    DECLARED_PUBLIC,
+from distributed_privrl.core.sensitive import Sensitive
+from distributed_privrl.evaluation.figures import (
     AnyFigure,
-    Metric,
     PrivateFigure,
     PublicFigure,
     ReleasedFigure,
+)
+from distributed_privrl.evaluation.plots import maze_positions
+from distributed_privrl.evaluation.report import (
+    DECLARED_PUBLIC,
+    Metric,
     Section,
     explain,
     write_report,
 )
-from distributed_privrl.evaluation.source import Source
-from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.evaluation.source import Sourced
+from distributed_privrl.privacy.metrics import PublicValue
+from tests.answers import answer, released
 
 CERTIFICATE: dict[str, Any] = {
     "schema": 1,
@@ -129,7 +133,7 @@ def test_page_loads_nothing_from_outside(tmp_path: Path) -> None:
 
 
 def test_released_values_name_their_ledger_entry(tmp_path: Path) -> None:
-    html, numbers = write(tmp_path, section(ReleasedValue(7.5, "entry-9")))
+    html, numbers = write(tmp_path, section(released(7.5, "entry-9")))
     assert "released, ledger entry entry-9" in html
     assert numbers["sections"][0]["metrics"][0] == {
         "name": "marginal",
@@ -140,7 +144,7 @@ def test_released_values_name_their_ledger_entry(tmp_path: Path) -> None:
     }
 
 
-RELEASED_FIGURE = ReleasedFigure(image=IMAGE, caption="Samples", ledger_entry="entry-9")
+RELEASED_FIGURE = ReleasedFigure(answer=answer(IMAGE, "entry-9"), caption="Samples")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ RELEASED_FIGURE = ReleasedFigure(image=IMAGE, caption="Samples", ledger_entry="e
 )
 @pytest.mark.parametrize(
     "shown",
-    [section(ReleasedValue(7.5, "entry-9")), section(PublicValue(1.0), RELEASED_FIGURE)],
+    [section(released(7.5, "entry-9")), section(PublicValue(1.0), RELEASED_FIGURE)],
 )
 def test_public_report_shows_what_a_valid_certificate_paid_for(
     tmp_path: Path, shown: Section, certificate: dict[str, Any]
@@ -167,16 +171,29 @@ def test_public_report_shows_what_a_valid_certificate_paid_for(
 
 
 def test_a_source_says_what_may_leave() -> None:
-    released = Source(kind="released", ledger_entry="entry-9")
-    assert released.value(1.0) == ReleasedValue(1.0, "entry-9")
-    assert Source(kind="public").value(1.0) == PublicValue(1.0)
-    assert Source(kind="private").value(1.0) == 1.0
-    kinds = [type(one.figure(IMAGE, "x")) for one in (released, Source(kind="public"))]
-    assert kinds == [ReleasedFigure, PublicFigure]
-    assert type(Source(kind="private").figure(IMAGE, "x")) is PrivateFigure
-    for wrong in ({"kind": "released"}, {"kind": "public", "ledger_entry": "entry-9"}):
-        with pytest.raises(ConfigError, match="ledger_entry="):
-            Source(**wrong)
+    made = Sourced.released(answer(2.0, "entry-9"))
+    public, private = Sourced.public(2.0), Sourced.private(2.0)
+    assert made.then(abs).value(float) == released(2.0, "entry-9")
+    assert public.then(abs).value(float) == PublicValue(2.0)
+    assert private.then(abs).value(float) == 2.0
+    figures = [one.figure(lambda _: IMAGE, "x") for one in (made, public, private)]
+    assert [type(one) for one in figures] == [ReleasedFigure, PublicFigure, PrivateFigure]
+    assert [one.may_leave for one in (made, public, private)] == [True, True, False]
+    with pytest.raises(TypeError, match="a released source with None"):
+        Sourced(2.0, "released")
+    with pytest.raises(TypeError, match="a public source with"):
+        Sourced(2.0, "public", answer(2.0, "entry-9"))
+    with pytest.raises(TypeError, match="is an Answer, not bytes"):
+        ReleasedFigure(answer=IMAGE, caption="x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("audience", ["public", "private"])
+def test_no_report_takes_what_is_sensitive(tmp_path: Path, audience: Any) -> None:
+    folder = tmp_path / "private"
+    for value in (Sensitive(31.5), PublicValue, answer(1.0, "entry-9")):
+        with pytest.raises(TypeError):
+            write(folder, section(value), audience=audience)
+    write(folder, section(0.5 if audience == "private" else PublicValue(0.5)), audience=audience)
 
 
 @pytest.mark.parametrize("bare", [0.93, 3, "text", None, np.float64(1.0), [PublicValue(1.0)]])
@@ -187,8 +204,7 @@ def test_public_report_refuses_bare_values(tmp_path: Path, bare: Any) -> None:
 
 
 def test_public_report_refuses_private_figures(tmp_path: Path) -> None:
-    released = ReleasedFigure(image=IMAGE, caption="Samples", ledger_entry="entry-9")
-    write(tmp_path / "released", section(PublicValue(1.0), released))
+    write(tmp_path / "released", section(PublicValue(1.0), RELEASED_FIGURE))
     with pytest.raises(TypeError, match="'Real rows' is a PrivateFigure"):
         write(
             tmp_path / "refused",

@@ -10,7 +10,6 @@ from distributed_privrl.environments import ReferenceReturns
 from distributed_privrl.evaluation.returns import (
     LearningCurve,
     Returns,
-    bootstrap_interval,
     evaluate_policy,
     mean_figure,
     normalised,
@@ -152,19 +151,3 @@ def test_figure_is_the_mean_of_the_last_evaluations_not_the_best() -> None:
         LearningCurve(steps=(), returns=()).figure()
     with pytest.raises(ConfigError, match="curves"):
         mean_figure([])
-
-
-def test_bootstrap_interval_has_the_normal_width() -> None:
-    values = np.random.default_rng(1).normal(5, 2, size=400)
-    low, high = bootstrap_interval(values, generator=np.random.default_rng(2), resamples=4000)
-    half = 1.96 * values.std() / 20
-    assert low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert high == pytest.approx(values.mean() + half, abs=0.1 * half)
-    narrow = bootstrap_interval(values, generator=np.random.default_rng(2), confidence=0.5)
-    assert narrow[1] - narrow[0] == pytest.approx((high - low) * 0.674 / 1.96, rel=0.1)
-
-
-def test_bootstrap_interval_of_one_value_is_that_value() -> None:
-    assert bootstrap_interval([3.0], generator=np.random.default_rng(0)) == (3.0, 3.0)
-    with pytest.raises(ConfigError, match="values"):
-        bootstrap_interval([], generator=np.random.default_rng(0))

@@ -18,20 +18,21 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.evaluation.canaries import CanaryRound
-from distributed_privrl.evaluation.membership import Estimate
+from distributed_privrl.evaluation.membership import Estimate, attack_figures
 from distributed_privrl.experiments import attacks
 from distributed_privrl.experiments import audit as audit_module
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.attacks import attacked_rows
+from distributed_privrl.experiments.attacks import Attacked, attacked_rows
 from distributed_privrl.experiments.audit import Audit, audit_configuration, audit_run, read_audit
 from distributed_privrl.experiments.audit_report import (
     ChargedRound,
     canary_facts,
     canary_section,
     compared_section,
+    membership_section,
 )
 from distributed_privrl.experiments.demo import set_budget
-from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.directory import FORMAT, RunDirectory
 from distributed_privrl.experiments.registry import (
     METHODS,
     load_config,
@@ -201,6 +202,8 @@ def test_the_verdict_says_what_it_rests_on(world: World, audits: dict[str, Audit
     folder = world.folder / "open-audit"
     section = private_report(folder)["sections"][0]
     assert f"in {ROWS} and {ROWS} groups" in section["explanation"]
+    assert "99%: a percentile bootstrap over groups, of rates the wider" in section["explanation"]
+    assert "too narrow" not in section["explanation"]
     shown = {metric["name"]: metric for metric in section["metrics"]}
     assert shown["verdict"]["value"] == "the model gives members away"
     assert "p <= 0.01" in shown["verdict"]["explanation"]
@@ -646,7 +649,9 @@ def by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
     (tmp_path / "bounds.yaml").write_text(BOUNDS)
     directory = RunDirectory(tmp_path / "run")
     directory.checkpoint.mkdir(parents=True)
-    (directory.checkpoint / "run.json").write_text('{"run_id": "run-1", "noise_source": "none"}')
+    (directory.checkpoint / "run.json").write_text(
+        json.dumps({"format": FORMAT, "run_id": "run-1", "noise_source": "none"})
+    )
 
     def attacked(store: DatasetStore) -> tuple[Any, list[int]]:
         config = configuration(tmp_path)
@@ -827,3 +832,14 @@ def test_bounds_found_with_noise_are_read_from_the_ledger(world: World, tmp_path
     assert found.figures.members == 600
     with pytest.raises(VerificationError, match="the ledger has no entry"):
         place.audit("run", tmp_path / "other", ledger_url=f"sqlite:///{tmp_path / 'new.sqlite'}")
+
+
+def test_an_interval_of_few_groups_is_said_to_be_too_narrow() -> None:
+    generator = np.random.default_rng(0)
+    figures = attack_figures(
+        generator.normal(size=6), generator.normal(size=20), generator=generator, permutations=9
+    )
+    section = membership_section(Attacked(figures=figures, areas={}, rounds=1), unit="patient")
+    assert "Of 6 groups on a side the bootstrap's is too narrow: p alone tells." in str(
+        section.explanation
+    )

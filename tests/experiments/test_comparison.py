@@ -8,7 +8,8 @@ from gymnasium.spaces import Box
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.evaluation.report import PrivateFigure, Section
+from distributed_privrl.evaluation.figures import PrivateFigure
+from distributed_privrl.evaluation.report import Section
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments import comparison
 from distributed_privrl.experiments.comparison import (

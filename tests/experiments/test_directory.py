@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.files import UNFINISHED, write_atomically
 from distributed_privrl.experiments.directory import RunDirectory
 from tests.methods.tiny import config
 
@@ -74,3 +75,32 @@ def test_runtime_and_evaluation_are_those_of_now(begun: RunDirectory) -> None:
     went_on = begun.resumed(changed)
     assert went_on.runtime == changed.runtime
     assert went_on.evaluation == changed.evaluation
+
+
+def test_a_folder_without_a_configuration_has_begun_no_run(tmp_path: Path) -> None:
+    """A kill between run.json and config.yaml left what neither run nor --resume took."""
+    half = RunDirectory(tmp_path / "run")
+    write_atomically(half.facts_path, "{}")
+    with pytest.raises(ConfigError, match="or begin one without --resume"):
+        RunDirectory.create(half.path, config(), resume=True, noise_source="float64_lattice")
+    begun = RunDirectory.create(half.path, config(), resume=False, noise_source="float64_lattice")
+    assert begun.run_id.startswith("run-")
+    assert begun.config_path.exists()
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    half = RunDirectory(tmp_path / "run")
+    write_atomically(half.facts_path, "{}")
+    write_atomically(half.checkpoint / "rounds.safetensors", "parameters")
+    with pytest.raises(ConfigError, match="is not empty and holds no run"):
+        RunDirectory.create(half.path, config(), resume=False, noise_source="float64_lattice")
+    assert (half.checkpoint / "rounds.safetensors").exists()
+
+
+def test_what_dead_processes_left_in_a_run_goes_with_its_resume(begun: RunDirectory) -> None:
+    for folder in (begun.path, begun.checkpoint, begun.make_private()):
+        (folder / f"{UNFINISHED}0").mkdir()
+    RunDirectory.create(begun.path, config(), resume=True, noise_source="float64_lattice")
+    assert [path for path in begun.path.rglob("*") if path.name.startswith(UNFINISHED)] == []
+    begun.discard()
+    assert not begun.path.exists()

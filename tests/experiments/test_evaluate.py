@@ -18,18 +18,20 @@ from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments import reference_returns
+from distributed_privrl.evaluation.intervals import spread
 from distributed_privrl.evaluation.report import Section
-from distributed_privrl.evaluation.returns import normalised, spread
-from distributed_privrl.evaluation.source import Source
+from distributed_privrl.evaluation.returns import normalised
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.evaluation.trainer import PlainTrainer, configured
 from distributed_privrl.experiments import evaluate as module
 from distributed_privrl.experiments.agents import ratio_section, return_ratios, returns_section
 from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_datasets
 from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
+from tests.answers import answer
 from tests.experiments.certified import ENTRY, certify
 
-RELEASED = Source(kind="released", ledger_entry=ENTRY)
+RELEASED = Sourced.released(answer("gym/released-v0", ENTRY))
 SMALL = {"seeds": 2, "steps": 20, "episodes": 2}
 CHOSEN = {"steps": 1, "episodes": 1, "options": {}}
 
@@ -453,7 +455,7 @@ def test_rows_that_cannot_be_shown_are_a_private_line(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def content_section(rows: Any, *_: Any, **__: Any) -> Section:
-        raise ValueError(f"the range [0, {rows['synthetic'].max()}] is too wide")
+        raise ValueError(f"the range [0, {rows.content.max()}] is too wide")
 
     monkeypatch.setattr(module, "content_section", content_section)
     figures = _evaluate(store, tmp_path / "out", synthetic="gym/own-v0", trainers=())
@@ -708,8 +710,9 @@ def test_options_reach_the_agents(store: DatasetStore, tmp_path: Path) -> None:
     ("figures", "said"),
     [
         ([3.0], "1 seed, no interval"),
-        ([1.0, 2.0, 3.0], "3 seeds: 1.0, 2.0, 3.0; 95 % t-interval -0.5 .. 4.5"),
-        ([1.0, 2.0, 3.0, 4.0, 5.0], "5 seeds, 95 % bootstrap interval 1.8 .. 4.2"),
+        ([1.0, 2.0, 3.0], "3 seeds: 1.0, 2.0, 3.0; 95 %: -0.5 .. 4.5 (t, n=3)"),
+        ([1.0, 2.0] * 4, "8 seeds: " + "1.0, 2.0, " * 3 + "1.0, 2.0; 95 %: 1.1 .. 1.9 (t, n=8)"),
+        ([1.0, 2.0] * 5, "10 seeds; 95 %: 1.2 .. 1.8 (percentile bootstrap, n=10)"),
     ],
 )
 def test_few_seeds_get_no_interval_that_they_cannot_bear(figures: list[float], said: str) -> None:

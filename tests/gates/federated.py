@@ -14,6 +14,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import EncodedShard, ShardRef, shard_refs
@@ -79,16 +80,13 @@ class ListedTrajectories:
 
     Args:
         trajectories: of all units, each ``(K, D)``.
-        index: of the shard.
-        count: number of shards.
     """
 
     trajectories: list[NDArray[np.float32]] = field(repr=False)
-    index: int = 0
-    count: int = 1
 
-    def __call__(self) -> EncodedShard:
-        mine = range(self.index, len(self.trajectories), self.count)
+    def __call__(self, keep: Keep | None = None) -> EncodedShard:
+        ids = np.arange(len(self.trajectories), dtype=np.uint64)
+        mine = ids if keep is None else ids[keep(ids)]
         own = [self.trajectories[unit] for unit in mine]
         rows = np.concatenate([np.zeros((0, 5), np.float32), *own])
         return EncodedShard(
@@ -154,8 +152,8 @@ class FederatedSystem(System):
         columns = RowLayout(observations, ACTIONS, CODING).width
         plain = Scaling(offset=np.zeros(columns), scale=np.ones(columns))
         encoder = TransitionEncoder(observations, ACTIONS, plain, CODING)
-        refs = shard_refs(store, dataset, count=count, unit="trajectory")
-        return tuple(self.stored(ref, encoder) for ref in refs)
+        (ref,) = shard_refs(store, dataset, count=1, unit="trajectory")
+        return (self.stored(ref, encoder),) * count
 
     def stored(self, ref: ShardRef, encoder: TransitionEncoder) -> ShardSource:
         """Return the source of a stored dataset's shard, coded as a dynamics model needs it."""
@@ -164,11 +162,8 @@ class FederatedSystem(System):
     def listed(
         self, trajectories: list[NDArray[np.float32]], count: int
     ) -> tuple[ShardSource, ...]:
-        """Return ``count`` shards in memory, which no encoder has looked at."""
-        return tuple(
-            ListedTrajectories(trajectories=trajectories, index=index, count=count)
-            for index in range(count)
-        )
+        """Return what ``count`` workers read, in memory, which no encoder has looked at."""
+        return (ListedTrajectories(trajectories=trajectories),) * count
 
 
 class ListedSystem(FederatedSystem):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import LedgerEntry
@@ -30,23 +31,19 @@ CLIP_NORM = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class TableShard:
-    """A shard of units that hold one row each; shards are of the same size where they can be.
+    """Units that hold one row each.
 
     Args:
         rows: of all units, ``(U, D)``.
         valid: ``(U,)``; None: all.
-        index: of the shard.
-        count: number of shards.
     """
 
     rows: NDArray[np.float32]
     valid: NDArray[np.bool_] | None = None
-    index: int = 0
-    count: int = 1
 
-    def __call__(self) -> EncodedShard:
+    def __call__(self, keep: Keep | None = None) -> EncodedShard:
         ids = np.arange(len(self.rows), dtype=np.uint64)
-        mine = ids % self.count == self.index
+        mine = np.ones(len(ids), bool) if keep is None else keep(ids)
         valid = np.ones(len(ids), bool) if self.valid is None else self.valid
         return EncodedShard(
             rows=np.ascontiguousarray(self.rows[mine], np.float32),
@@ -102,6 +99,7 @@ class GateUpdate:
         dtype: of the parameters.
         clip_norm: L2 bound of a unit.
         per_unit_gradients: which of the two paths.
+        micro_batch_rows: rows computed at once.
     """
 
     network: Callable[[], nn.Module] = ToyNetwork
@@ -109,6 +107,7 @@ class GateUpdate:
     dtype: torch.dtype = torch.float64
     clip_norm: float | None = CLIP_NORM
     per_unit_gradients: Any = "auto"
+    micro_batch_rows: int = 256
 
     @property
     def draw_count(self) -> int:
@@ -120,6 +119,7 @@ class GateUpdate:
             row_loss=self.loss,
             clip_norm=self.clip_norm,
             per_unit_gradients=self.per_unit_gradients,
+            micro_batch_rows=self.micro_batch_rows,
         )
 
 
@@ -276,16 +276,14 @@ class System:
     def units(
         self, rows: NDArray[Any], count: int, valid: NDArray[np.bool_] | None = None
     ) -> tuple[ShardSource, ...]:
-        """Return ``count`` shards of units, the rows of a table; unit i's vector is that of row i.
+        """Return what ``count`` workers read: the rows of a table, unit i's vector that of row i.
 
         Args:
             rows: ``(U, D)``.
-            count: number of shards.
+            count: of workers, each of which keeps the units of its blocks.
             valid: ``(U,)``; None: all.
         """
-        return tuple(
-            TableShard(rows=rows, valid=valid, index=index, count=count) for index in range(count)
-        )
+        return (TableShard(rows=rows, valid=valid),) * count
 
     def stored(self, ref: ShardRef, encoder: TransitionEncoder) -> ShardSource:
         """Return the source of a stored dataset's shard."""

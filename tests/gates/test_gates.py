@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gates import gates, norms, quantiles, releases, trajectories
+from tests.gates import gates, integers, norms, quantiles, releases, sums, trajectories
 from tests.gates.system import System
 from tests.gates.trajectories import TrajectorySystem
 
@@ -25,9 +25,15 @@ GATES = [
     norms.gate_split_units,
     quantiles.gate_quantiles,
     quantiles.gate_choices,
+    integers.gate_integer_noise,
+    integers.gate_paid_rounding,
+    integers.gate_exact_sums,
     releases.gate_release_sensitivity,
     releases.gate_every_cell,
     releases.gate_charged_releases,
+    releases.gate_exact_statistics,
+    sums.gate_sums_that_round_badly,
+    sums.gate_one_answer,
 ]
 
 

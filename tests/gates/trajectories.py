@@ -24,7 +24,7 @@ from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.network import DiffusionUpdate
 from distributed_privrl.methods.privorl.trajectory_config import TransformerConfig, UNetConfig
-from distributed_privrl.rounds.worker import ShardSource, StoredFragments
+from distributed_privrl.rounds.worker import LocalUpdateWorker, ShardSource, StoredFragments
 from tests.gates.norms import CLIPPED, NULL, PATHS, TOLERANCE, assert_within, clipped_sum
 from tests.gates.system import (
     CLIP_NORM,
@@ -152,9 +152,9 @@ class TrajectorySystem(System):
                 layout=layout,
                 unit_column=UNIT,
             )
-        refs = shard_refs(store, dataset, count=count, unit=UNIT)
+        (ref,) = shard_refs(store, dataset, count=1, unit=UNIT)
         width = encoder.observation_space.shape[0]
-        return tuple(self._shown(ref, encoder, width, time_limit) for ref in refs)
+        return (self._shown(ref, encoder, width, time_limit),) * count
 
     def stored(self, ref: ShardRef, encoder: TransitionEncoder) -> ShardSource:
         """Return the fragments of a stored dataset's shard; their first transitions are shown."""
@@ -196,7 +196,10 @@ def gate_one_vector_a_unit(system: TrajectorySystem) -> None:
         ]
         episodes = replace(episodes_of(tables), unit_ids=owners)
         sources = system.episodes(episodes, count, layout="episodes")
-        held = np.concatenate([source().unit_ids for source in sources])
+        run = system.run(workers=count, sources=sources, insecure_key=3)
+        run.open()
+        workers = [LocalUpdateWorker(spec) for spec in run.worker_specs()]
+        held = np.concatenate([worker._shard.unit_ids for worker in workers])
         split = np.bincount(held.astype(int), minlength=names).max()
         assert split == 1, f"a unit's fragments lie in {split} shards"
         return clipped_sum(system, coordinate_update(names), sources)

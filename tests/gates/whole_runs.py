@@ -54,7 +54,7 @@ class Watch:
         workers: of each worker.
         servers: of each server.
         units: that each worker holds.
-        coins: number of a round, units whose coins fell on one worker, vectors that it summed.
+        coins: nonce of a draw, units whose coins fell on one worker, vectors that it summed.
         norms: of single units' vectors, in each worker's first batch.
         sums: what each worker returned, round after round.
         draws: what the noise and the optimiser were given.
@@ -63,7 +63,7 @@ class Watch:
     workers: list[WorkerSpec] = field(default_factory=list)
     servers: list[ServerSpec] = field(default_factory=list)
     units: list[NDArray[np.uint64]] = field(default_factory=list)
-    coins: list[tuple[int, NDArray[np.uint64], int]] = field(default_factory=list)
+    coins: list[tuple[str, NDArray[np.uint64], int]] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     sums: list[NDArray[np.float64]] = field(default_factory=list)
     draws: Observation = field(default_factory=Observation)
@@ -81,9 +81,9 @@ def watched(expected_units: float) -> Iterator[Watch]:
         seen.units.append(self._shard.unit_ids)
         self._update = _SeenUpdate(self._update, seen)
 
-    def batched(self: LocalUpdateWorker, included: Any, round_index: int) -> UnitBatch:
-        units = batch(self, included, round_index)
-        seen.coins.append((round_index, self._shard.unit_ids[included], len(units)))
+    def batched(self: LocalUpdateWorker, included: Any, nonce: str, blocks: Any) -> UnitBatch:
+        units = batch(self, included, nonce, blocks)
+        seen.coins.append((nonce, self._shard.unit_ids[included], len(units)))
         return units
 
     # Both patch the server: what came last has to go first, or the spies stay.
@@ -212,8 +212,10 @@ def assert_taken_as_certified(stage: Stage, seen: Watch) -> None:
     (event,), held = stage.events, np.concatenate(seen.units)
     assert len(np.unique(held)) == len(held), "a unit lies in the shards of two workers"
     assert len(held) == stage.units, f"{stage.units} units are certified, workers hold {len(held)}"
-    for number in range(event.count):
-        drawn = [(units, vectors) for index, units, vectors in seen.coins if index == number]
+    nonces = {nonce for nonce, _, _ in seen.coins}
+    assert len(nonces) == event.count, f"{event.count} draws of noise had {len(nonces)} nonces"
+    for nonce in nonces:
+        drawn = [(units, vectors) for other, units, vectors in seen.coins if other == nonce]
         different = len(np.unique(np.concatenate([units for units, _ in drawn])))
         vectors = sum(vectors for _, vectors in drawn)
         assert vectors == different, f"{different} units added {vectors} vectors to a round"

@@ -21,10 +21,10 @@ from distributed_privrl.agents.experts import (
 )
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.expert.config import ExpertConfig
 from distributed_privrl.privacy.ledger import Ledger
@@ -182,9 +182,10 @@ class World:
         self.folder, self.store = folder, DatasetStore(folder / "datasets")
         self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
         self.ledger = Ledger(self.url)
-        self.ledger.set_budget(
+        give_budget(
+            self.store,
+            self.ledger,
             dataset=DATASET,
-            fingerprint=inspect(self.store, DATASET).fingerprint,
             budget=PrivacyBudget(
                 epsilon=epsilon, delta=0.024, unit=UNIT_COLUMN, relation=Relation.POLICY_LEVEL
             ),

@@ -8,9 +8,9 @@ from typing import Any
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.primorl.config import PrimorlConfig
 from distributed_privrl.privacy.ledger import Ledger
@@ -85,9 +85,10 @@ class World:
         self.folder, self.store = folder, DatasetStore(folder / "datasets")
         self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
         self.ledger = Ledger(self.url)
-        self.ledger.set_budget(
+        give_budget(
+            self.store,
+            self.ledger,
             dataset=DATASET,
-            fingerprint=inspect(self.store, DATASET).fingerprint,
             budget=PrivacyBudget(epsilon=epsilon, delta=1e-3, unit=unit),
         )
 

@@ -20,6 +20,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.termination import termination_rule
 from distributed_privrl.evaluation.report import report_json
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.methods.primorl import start_states
 from distributed_privrl.methods.primorl.config import PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts, load_ensemble
@@ -36,6 +37,7 @@ from distributed_privrl.methods.primorl.start_states import (
 from distributed_privrl.methods.primorl.study import study
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.verification import verify_certificate
+from tests.answers import answer
 from tests.docs.pages import ROOT, fences
 from tests.gates import leaks
 from tests.gates.leaks import Secrets
@@ -290,8 +292,8 @@ def test_noisy_starts_show_neither_first_observations_nor_their_moments(
     secrets.sums.extend([totals, *totals[:, None], *observations, *observations.reshape(-1, 1)])
     folder, told = result.directory.path, "\n".join(said)
     assert_no_secret_leaves(folder, secrets, told)
-    for number in (totals[0], observations[7, 1], observations[7]):
-        (folder / "metrics.jsonl").write_bytes(np.float64(number).tobytes())
+    for number in (totals[0], np.float64(observations[7, 1]), np.float64(observations[7])):
+        (folder / "metrics.jsonl").write_bytes(number.tobytes())
         with pytest.raises(AssertionError, match=r"a partial sum|holds a row"):
             assert_no_secret_leaves(folder, secrets, told)
 
@@ -330,7 +332,8 @@ def test_a_diverged_ensemble_ends_neither_study_nor_report(
         facts.save(tensors * factor, tmp_path / "ensemble.safetensors")
         results = study(config, tmp_path, lambda *_: None)
         stored = json.loads(json.dumps(results, allow_nan=False))
-        sections = policy_sections(config, tmp_path / "policy.safetensors", "entry", stored)
+        path = Sourced.released(answer(tmp_path / "policy.safetensors", "entry"))
+        sections = policy_sections(config, path, path.then(lambda _, found=stored: found))
         assert len(sections) == 3
         certificate = {"status": "valid", "ledger_entries": ["entry"]}
         report_json("diverged", certificate, sections, "public")

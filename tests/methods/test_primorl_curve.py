@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding
 from distributed_privrl.data.scaling import scaling_from_bounds
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.primorl.model_environment import (
@@ -184,7 +186,8 @@ def test_reports_cope_with_curves_of_any_version(finished: Finished) -> None:
 
     def titles(*points: dict[str, Any]) -> list[str]:
         results = [{"kind": "curve", "points": list(points)}] if points else []
-        return [section.title for section in policy_sections(config, file, "entry", results)]
+        sections = policy_sections(config, Sourced.private(file), Sourced.private(results))
+        return [section.title for section in sections]
 
     assert titles() == [UNTRIED]
     assert titles({"step": 30, "returns": [1.0]}) == [UNTRIED]
@@ -236,13 +239,14 @@ def test_actions_are_held_in_training_and_not_by_what_is_released(finished: Fini
 
 
 def test_a_run_that_was_begun_with_another_horizon_keeps_it(finished: Finished) -> None:
-    """Runs of earlier versions have 200 in their configuration, whatever the cap on a unit is."""
+    """Its configuration says 200, whatever the cap on a unit is."""
     directory = finished.world.folder / "earlier"
     directory.mkdir()
     before = finished.world.config(data__max_length=48)
     values = before.model_dump(mode="json")
     values["training"]["policy"]["horizon"] = 200
     (directory / "config.yaml").write_text(json.dumps(values))
+    shutil.copytree(finished.world.folder / "run" / "checkpoint", directory / "checkpoint")
     resumed: Any = RunDirectory(directory).resumed(before)
     assert resumed.rollout_horizon == 200
     changed = finished.world.config(data__max_length=48, training__policy__horizon=24)

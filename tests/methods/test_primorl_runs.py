@@ -3,6 +3,7 @@
 import json
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from distributed_privrl.methods.primorl.start_states import (
     GaussianStarts,
 )
 from distributed_privrl.privacy.calibration import PrivateRound
-from distributed_privrl.privacy.mechanisms import LaplaceRelease
+from distributed_privrl.privacy.exact_releases import FixedPointLaplaceRelease
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.federated import FederatedUpdate
 from distributed_privrl.rounds.local_update import UnitBatch
@@ -183,6 +184,7 @@ def test_what_cannot_be_is_refused_before_anything_is_charged(
 
 def test_independent_transitions_are_refused(world: World) -> None:
     rows = world.store.read_transitions(DATASET, unit="transition")
+    rows = replace(rows, observations=rows.observations + 1)  # of other people
     info = world.store.info(DATASET)
     world.store.write_transitions(
         "pendulum/rows-v0",
@@ -249,7 +251,7 @@ def test_noisy_starts_are_charged_and_certified(
     checked = verify_certificate(result.directory.certificate, ledger=world.ledger)
     starts, ensemble = checked.certificate.stages
     assert (starts.name, starts.accountant, starts.delta) == ("starts", "pure", 0.0)
-    assert [event.kind for event in starts.events] == ["laplace"]
+    assert [event.kind for event in starts.events] == ["discrete_laplace"]
     assert ensemble.name == "ensemble"
     run_id = result.directory.run_id
     entries = {entry.id: entry.epsilon for entry in world.ledger.entries()}
@@ -283,7 +285,7 @@ def test_too_small_a_budget_is_refused_before_anything_is_drawn(
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("noise was drawn")
 
-    for mechanism, method in ((LaplaceRelease, "release"), (PrivateRound, "add_noise")):
+    for mechanism, method in ((FixedPointLaplaceRelease, "release"), (PrivateRound, "add_noise")):
         monkeypatch.setattr(mechanism, method, drawn)
     for asked in ({}, {"training__policy__starts": {"epsilon": 1.0}}):
         with pytest.raises(BudgetError):

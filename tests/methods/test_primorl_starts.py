@@ -35,6 +35,7 @@ from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.context import RunContext
+from tests.holding import hold
 
 DATASET = "clinic/stays-v0"
 NULL = Relation.REPLACE_WITH_NULL
@@ -56,6 +57,16 @@ def release(width: int = 3, relation: Relation = NULL, clip_norm: float = 1.5) -
     return MomentsRelease(width=width, clip_norm=clip_norm, epsilon=1.0, relation=relation)
 
 
+def totals_of(asked: MomentsRelease, vectors: np.ndarray) -> np.ndarray:
+    """Return the sums over units in steps: whole numbers."""
+    return asked.totals(vectors, asked.mechanism("trajectory"))
+
+
+def moments_of(asked: MomentsRelease, vectors: np.ndarray) -> np.ndarray:
+    """Return the same in units of the clip norm and its square."""
+    return totals_of(asked, vectors) * asked.mechanism("trajectory").lattice
+
+
 def extreme_vectors(width: int, clip_norm: float = 1.5) -> np.ndarray:
     corners = np.array(list(itertools.product((-1.0, 0.0, 1.0), repeat=width)))
     noise = np.random.default_rng(0).normal(size=(300, width))
@@ -71,43 +82,55 @@ def test_a_unit_moves_the_totals_by_no_more_than_is_claimed_and_can_move_them_so
 ) -> None:
     vectors = extreme_vectors(width, clip_norm)
     asked = release(width, clip_norm=clip_norm)
-    all_totals = [asked.totals(row[None]) for row in vectors]
-    distances = [float(np.abs(one).sum()) for one in all_totals]
-    assert max(distances) <= asked.sensitivity
-    assert max(distances) >= 0.9999 * asked.sensitivity
+    paid = asked.mechanism("trajectory").sensitivity_steps
+    all_totals = [totals_of(asked, row[None]) for row in vectors]
+    distances = [int(np.abs(one).sum()) for one in all_totals]
+    assert max(distances) <= paid
+    assert max(distances) >= 0.9999 * paid
     # Beside others it moves them as far: totals are sums of whole numbers.
-    everyone = asked.totals(vectors)
+    everyone = totals_of(asked, vectors)
+    assert everyone.dtype == np.int64
     for index in range(0, len(vectors), 17):
-        without = asked.totals(np.delete(vectors, index, axis=0))
+        without = totals_of(asked, np.delete(vectors, index, axis=0))
         np.testing.assert_array_equal(everyone - without, all_totals[index])
 
 
 def test_a_replaced_unit_moves_them_by_twice_that_at_most() -> None:
     asked = release(2, Relation.REPLACE_ONE)
-    totals = [asked.totals(row[None]) for row in extreme_vectors(2)]
-    rows = np.stack(totals)
-    largest = float(np.abs(rows[:, None] - rows).sum(axis=2).max())
+    rows = np.stack([totals_of(asked, row[None]) for row in extreme_vectors(2)])
+    largest = int(np.abs(rows[:, None] - rows).sum(axis=2).max())
     assert asked.sensitivity == 2 * release(2).sensitivity
-    assert largest <= asked.sensitivity
+    assert largest <= asked.mechanism("trajectory").sensitivity_steps
+
+
+def test_rounding_after_the_sum_would_not_be_what_a_unit_is_charged_for() -> None:
+    """Terms that each round up by half a step: their sum moves by whole steps, as is paid for."""
+    asked = release(1, clip_norm=1.0)
+    mechanism = asked.mechanism("trajectory")
+    half = np.full((1000, 1), 1.5 * mechanism.lattice)
+    assert totals_of(asked, half)[0] == 2000
+    assert totals_of(asked, half[1:])[0] == 1998
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_vector_that_is_not_finite_counts_as_zero(bad: float) -> None:
-    assert release().totals(np.array([[0.1, bad, 0.2]])).tolist() == [0.0] * 9
-    assert release().totals(np.zeros((0, 3))).tolist() == [0.0] * 9
+    assert totals_of(release(), np.array([[0.1, bad, 0.2]])).tolist() == [0] * 9
+    assert totals_of(release(), np.zeros((0, 3))).tolist() == [0] * 9
 
 
 def test_totals_are_the_moments_of_clipped_vectors() -> None:
     rows = np.array([[0.3, 0.4], [6.0, 8.0]])  # the second has norm 10: clipped to (1.2, 1.6)
-    found = release(2, clip_norm=2.0).totals(rows) * [2, 2, 4, 4, 4]
+    asked = release(2, clip_norm=2.0)
     expected = [1.5, 2.0, 0.09 + 1.44, 0.12 + 1.92, 0.16 + 2.56]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    found = asked.parts(rows).sum(axis=0) * [2, 2, 4, 4, 4]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(moments_of(asked, rows) * [2, 2, 4, 4, 4], expected, atol=2e-5)
 
 
 def test_moments_of_totals_are_mean_and_covariance() -> None:
     rows = np.random.default_rng(1).normal([0.2, -0.1], [0.1, 0.3], (500, 2))
     asked = release(2, clip_norm=5.0)
-    mean, root = asked.moments(asked.totals(rows), 500)
+    mean, root = asked.moments(moments_of(asked, rows), 500)
     np.testing.assert_allclose(mean, rows.mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(root @ root.T, np.cov(rows.T, bias=True), atol=1e-5)
 
@@ -122,7 +145,8 @@ def test_noise_is_of_the_sensitivity_over_epsilon() -> None:
     """Both ways: a scale that is 5 % off is seen by 4,000 draws of 9 numbers."""
     asked = release()
     mechanism = asked.mechanism("trajectory")
-    noise = [mechanism.release(np.zeros(9), SeededNoise(key)) for key in range(4000)]
+    nothing = np.zeros(9, np.int64)
+    noise = [mechanism.release(nothing, SeededNoise(key)) for key in range(4000)]
     assert np.abs(noise).mean() == pytest.approx(asked.sensitivity / asked.epsilon, rel=0.03)
     assert epsilon((mechanism.event,), delta=0.0, relation=NULL) == pytest.approx(1.0, rel=1e-6)
 
@@ -183,10 +207,12 @@ class Clinic:
         return DataConfig(sensitive=DATASET, unit=self.unit)
 
     def release(self, context=None, relation=NULL, **asked):
+        starts, context = NoisyStarts(**{"epsilon": 1.0, **asked}), context or self.context()
+        hold(context, DATASET, self.unit, starts.epsilon, relation=relation)
         return release_start_states(
-            NoisyStarts(**{"epsilon": 1.0, **asked}),
+            starts,
             self.data,
-            context or self.context(),
+            context,
             encoder=ENCODER,
             bounds=BOUNDS,
             relation=relation,
@@ -224,7 +250,7 @@ def test_what_is_charged_is_what_the_certificate_states(clinic):
     (event,) = stage.events
     assert entry.id == "run/starts"
     assert (entry.epsilon, entry.delta) == (0.7, 0.0)
-    assert event.kind == "laplace"
+    assert event.kind == "discrete_laplace"
     cost = epsilon(stage.events, delta=stage.delta, relation=stage.relation, accountant="pure")
     assert cost == pytest.approx(0.7, rel=1e-6)
     assert cost <= entry.epsilon
@@ -264,8 +290,9 @@ def test_a_unit_with_many_trajectories_moves_no_more_than_one_with_one(tmp_path)
     with_it = Clinic(tmp_path / "with", first, units=[*range(50), *[99] * 200])
     without = Clinic(tmp_path / "without", first[:50], units=[*range(50)])
     asked = release(2, clip_norm=math.sqrt(2))
-    moved = [asked.totals((seen_vectors(one) - OFFSET) / SCALE) for one in (with_it, without)]
-    assert 0 < np.abs(moved[0] - moved[1]).sum() <= asked.sensitivity
+    moved = [totals_of(asked, (seen_vectors(one) - OFFSET) / SCALE) for one in (with_it, without)]
+    paid = asked.mechanism("patient_id").sensitivity_steps
+    assert 0 < np.abs(moved[0] - moved[1]).sum() <= paid
 
 
 @pytest.mark.parametrize("relation", [NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE])

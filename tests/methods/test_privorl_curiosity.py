@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.methods.privorl import network as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
@@ -201,9 +201,10 @@ def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
     seen = Watched(monkeypatch)
     url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-    Ledger(url).set_budget(
+    give_budget(
+        store,
+        Ledger(url),
         dataset=SENSITIVE,
-        fingerprint=inspect(store, SENSITIVE).fingerprint,
         budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
     )
     result = program.run(

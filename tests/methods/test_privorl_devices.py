@@ -11,9 +11,9 @@ import torch
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, LocalWorkerGroup
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.network import (
@@ -175,9 +175,10 @@ class Recorder(LocalExecutor):
 
 def budget(store: DatasetStore, url: str) -> Ledger:
     ledger = Ledger(url)
-    ledger.set_budget(
+    give_budget(
+        store,
+        ledger,
         dataset=SENSITIVE,
-        fingerprint=inspect(store, SENSITIVE).fingerprint,
         budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
     )
     return ledger

@@ -10,11 +10,11 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.trajectory_reports import release_warnings, verdict
 from distributed_privrl.methods.privorl.sampling import chunk_path
@@ -35,6 +35,7 @@ from tests.methods.walks import (
     walk_store,
     walks,
 )
+from tests.opened import opened
 
 METHODS = ["privorl_j", "privorl_j_unet"]
 MODELS = {"privorl_j": {}, "privorl_j_unet": {"model": {"width": 8, "depth": 2, "horizon": 8}}}
@@ -53,9 +54,10 @@ class World:
         self.folder, self.store = folder, DatasetStore(folder / "datasets")
         self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
         self.ledger = Ledger(self.url)
-        self.ledger.set_budget(
+        give_budget(
+            self.store,
+            self.ledger,
             dataset=SENSITIVE,
-            fingerprint=inspect(self.store, SENSITIVE).fingerprint,
             budget=PrivacyBudget(epsilon=8.0, delta=1e-4, unit="trajectory"),
         )
 
@@ -149,7 +151,11 @@ def test_a_run_leaves_certified_trajectories(
         assert worker.source.max_fragments_per_unit == 3
         assert worker.source.ref.max_rows_per_unit == 24
     info = world.store.info("test/private-walks-v0")
-    assert (info.kind, info.layout, info.total_trajectories) == ("trajectories", "episodes", 20)
+    assert (info.kind, info.layout, opened(info.total_trajectories)) == (
+        "trajectories",
+        "episodes",
+        20,
+    )
     made = world.store.read_trajectories("test/private-walks-v0")
     assert made.lengths.min() >= 1
     assert made.lengths.max() <= 24
@@ -157,7 +163,7 @@ def test_a_run_leaves_certified_trajectories(
     assert np.flatnonzero(ends).tolist() == (made.offsets[1:] - 1).tolist()
     assert not (made.terminated & made.truncated).any()
     assert (np.abs(made.observations) <= 2).all()
-    assert set(info.metadata[SEAM_KEY]) == {"inside", "at_seams", "of_a_step"}
+    assert set(opened(info.metadata)[SEAM_KEY]) == {"inside", "at_seams", "of_a_step"}
 
 
 def test_reports_show_trajectories_and_keep_real_ones_private(world: World) -> None:

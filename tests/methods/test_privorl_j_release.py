@@ -16,6 +16,7 @@ from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
 from tests.methods.walks import config_values, walk_store
+from tests.opened import opened
 
 METHODS = ["privorl_j", "privorl_j_unet", "privorl_ar_j"]
 MODELS = {
@@ -79,7 +80,7 @@ def test_categories_come_out_as_they_went_in(method: str, tmp_path: Path) -> Non
     )
     assert_whole(made, longest=LONGEST)
     real, info = store.info(GRID), store.info(RELEASED)
-    assert (info.kind, info.total_trajectories) == ("trajectories", 60)
+    assert (info.kind, opened(info.total_trajectories)) == ("trajectories", 60)
     for space, values in (
         (info.observation_space, made.observations),
         (info.action_space, made.actions),
@@ -95,7 +96,7 @@ def test_categories_come_out_as_they_went_in(method: str, tmp_path: Path) -> Non
     assert set(np.unique(made.rewards)) <= set(np.unique(store.read_trajectories(GRID).rewards))
     assert len(np.unique(made.observations)) > 3
     assert len(np.unique(made.actions)) > 1
-    seams = info.metadata[SEAM_KEY]
+    seams = opened(info.metadata)[SEAM_KEY]
     assert 0 <= seams["inside"] <= 1, "the share of steps whose categories differ"
 
 

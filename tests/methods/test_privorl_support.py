@@ -18,7 +18,7 @@ from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.metadata import SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
-from distributed_privrl.evaluation.source import Source
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.registry import METHODS
 from distributed_privrl.experiments.trajectory_reports import support_verdict, trajectory_sections
 from distributed_privrl.methods.privorl import support as module
@@ -41,9 +41,11 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
 from tests.gates.leaks import logged
+from tests.holding import hold
 from tests.methods.finished import finished_run, ledger_of
 from tests.methods.walks import (
     PUBLIC,
@@ -54,6 +56,7 @@ from tests.methods.walks import (
     walk_store,
     walks,
 )
+from tests.opened import opened
 
 NULL, REPLACE_ONE = Relation.REPLACE_WITH_NULL, Relation.REPLACE_ONE
 ASKED = NoisySupport(epsilon=2.0, columns=(0,), cells=10)
@@ -110,17 +113,24 @@ class Walks:
         relation: Relation = NULL,
         context: RunContext | None = None,
     ) -> tuple[Support, Stage]:
+        context = context or self.context()
+        hold(context, SENSITIVE, self.data.unit, asked.epsilon, relation=relation)
         return find_support(
             self.release(asked, relation),
             self.data,
-            context or self.context(),
+            context,
             encoder=self.synthesizer.fragments.transitions,
             units=units,
         )
 
-    def totals(self) -> NDArray[np.float64]:
+    def steps(self) -> NDArray[np.int64]:
         encoder = self.synthesizer.fragments.transitions
         return cell_totals(self.release().grid, self.data, self.context(), encoder)
+
+    def totals(self) -> NDArray[np.float64]:
+        """What each cell weighs; sums of whole numbers, so that differences are exact."""
+        weights: NDArray[np.float64] = self.steps() / module.UNIT_WEIGHT
+        return weights
 
     def drawn(self, support: Support | None, attempts: int = 1000) -> NDArray[np.float32]:
         """The encoded steps of 30 trajectories of an untrained model."""
@@ -176,19 +186,24 @@ def test_noise_is_of_the_sensitivity_over_epsilon(relation: Relation, sensitivit
     asked = SupportRelease(
         grid=GRID, asked=ASKED.model_copy(update={"epsilon": 0.5}), relation=relation
     )
-    mechanism = asked.mechanism("trajectory")
-    noise = [mechanism.release(np.zeros(4), SeededNoise(key)) for key in range(4000)]
-    assert asked.sensitivity == mechanism.sensitivity == sensitivity
-    assert np.abs(noise).mean() == pytest.approx(sensitivity / 0.5, rel=0.04)
-    assert epsilon((mechanism.event,), delta=0.0, relation=relation) <= 0.5 * (1 + 1e-9)
+    mechanism = asked.mechanism
+    nothing = np.zeros(4, np.int64)
+    noise = [mechanism.release(nothing, SeededNoise(key)) for key in range(4000)]
+    assert asked.sensitivity == mechanism.sensitivity / UNIT_WEIGHT == sensitivity
+    assert np.abs(noise).mean() / UNIT_WEIGHT == pytest.approx(sensitivity / 0.5, rel=0.04)
+    cost = epsilon((mechanism.event,), delta=0.0, relation=relation)
+    assert 0.5 * (1 - 1e-9) <= cost <= 0.5
 
 
 def test_of_cells_that_nobody_visits_about_one_counts_as_visited() -> None:
     grid = SupportGrid(columns=(0, 1), low=(0.0, 0.0), high=(1.0, 1.0), cells=20)
     wanted = NoisySupport(epsilon=0.1, columns=(0, 1), cells=20)
     asked = SupportRelease(grid=grid, asked=wanted, relation=NULL)
-    noise = [asked.mechanism("u").release(np.zeros(400), SeededNoise(key)) for key in range(200)]
-    assert np.sum(np.array(noise) >= asked.threshold) / 200 == pytest.approx(1.0, abs=0.3)
+    nothing = np.zeros(400, np.int64)
+    noise = [asked.mechanism.release(nothing, SeededNoise(key)) for key in range(200)]
+    assert np.sum(np.array(noise) >= asked.threshold * UNIT_WEIGHT) / 200 == pytest.approx(
+        1.0, abs=0.3
+    )
 
 
 def test_cells_of_many_units_are_found_and_charged_once(
@@ -203,8 +218,8 @@ def test_cells_of_many_units_are_found_and_charged_once(
     (entry,), (event,) = world.ledger.entries(), stage.events
     assert entry.id == "run/support"
     assert (entry.epsilon, entry.delta) == (2.0, 0.0)
-    assert (stage.name, stage.accountant, event.kind) == ("support", "pure", "laplace")
-    assert epsilon(stage.events, delta=0.0, relation=NULL, accountant="pure") <= 2.0 * (1 + 1e-9)
+    assert (stage.name, stage.accountant, event.kind) == ("support", "pure", "discrete_laplace")
+    assert epsilon(stage.events, delta=0.0, relation=NULL, accountant="pure") <= 2.0
     monkeypatch.setattr(module, "cell_totals", None)
     assert world.find() == (support, stage)
     for other in ({"columns": (1,)}, {"epsilon": 1.0, "cells": 4}):
@@ -332,9 +347,10 @@ def test_what_is_kept_has_the_noise_of_the_run_s_relation(
     relation: Relation, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Walks(tmp_path, budget=1000.0, relation=relation)
-    exact = world.totals()
+    exact = world.steps()
     monkeypatch.setattr(module, "cell_totals", lambda *_: exact)  # sixty times the same rows
-    noise = [stored(world, relation, f"run-{index}") - exact for index in range(60)]
+    shares = exact / UNIT_WEIGHT
+    noise = [stored(world, relation, f"run-{index}") - shares for index in range(60)]
     assert np.count_nonzero(noise) == 600
     assert np.abs(noise).mean() == pytest.approx(scale, rel=0.2)
 
@@ -464,12 +480,20 @@ def test_what_leaves_the_support_is_drawn_again(world: Walks) -> None:
     np.testing.assert_array_equal(world.drawn(wide), free)
 
 
-def holding(exact: NDArray[np.float64], folder: Path) -> list[str]:
+def holding(exact: NDArray[np.int64], folder: Path) -> list[str]:
     """Return the files, the ledger and the store among them, that hold exact weights of cells."""
-    told = [float(value) for value in exact if value % 1]
+    told = [int(value) for value in exact if value % UNIT_WEIGHT]
     assert len(told) >= 2
     secrets = [
-        form for value in told for form in (np.float64(value).tobytes(), repr(value)[:12].encode())
+        form
+        for steps in told
+        for share in (steps / UNIT_WEIGHT,)
+        for form in (
+            np.int64(steps).tobytes(),
+            np.float64(share).tobytes(),
+            str(steps).encode(),
+            repr(share)[:12].encode(),
+        )
     ]
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [
@@ -497,7 +521,7 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     assert plans[1] is not None
     assert plans[1].noise_multiplier > plans[0].noise_multiplier, "less is left for the rounds"
     store = walk_store(tmp_path / "datasets")
-    exact: list[NDArray[np.float64]] = []
+    exact: list[NDArray[np.int64]] = []
     monkeypatch.setattr(
         module, "cell_totals", lambda *asked: exact.append(cell_totals(*asked)) or exact[0]
     )
@@ -507,23 +531,25 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     assert holding(exact[0], tmp_path) == []
     np.save(tmp_path / "a.npy", exact[0])
     (tmp_path / "b.json").write_text(json.dumps(exact[0].tolist()))
-    assert holding(exact[0], tmp_path) == ["a.npy", "b.json"]
+    np.save(tmp_path / "c.npy", exact[0] / UNIT_WEIGHT)
+    (tmp_path / "d.json").write_text(json.dumps((exact[0] / UNIT_WEIGHT).tolist()))
+    assert holding(exact[0], tmp_path) == ["a.npy", "b.json", "c.npy", "d.json"]
     certificate = json.loads(result.directory.certificate.read_text())
     stages = {stage["name"]: stage for stage in certificate["stages"]}
     assert list(stages) == ["support", "fine-tune"]
-    assert stages["support"]["events"][0]["kind"] == "laplace"
+    assert stages["support"]["events"][0]["kind"] == "discrete_laplace"
     assert 7.0 < certificate["epsilon"] <= 8.0
     spent = context.ledger.accounts()[0].spent_epsilon
     assert spent == pytest.approx(certificate["epsilon"], rel=1e-3)
     entry = context.ledger.reserved(f"{context.run_id}/support")
     assert entry is not None
     assert entry.epsilon == 2.0
-    said = store.info(settings.output.dataset).metadata[SUPPORT_KEY]
+    said = opened(store.info(settings.output.dataset).metadata)[SUPPORT_KEY]
     assert said["cells"] == 12
     assert 0 < said["visited"] <= 12
     assert said["trajectories_outside"] == 0
-    made_public = {"synthetic": settings.output.dataset, "public": PUBLIC}
-    (section,) = trajectory_sections(store, made_public, None, source=Source(kind="public"))
+    made_public = Sourced.public(settings.output.dataset)
+    (section,) = trajectory_sections(store, made_public, {"public": PUBLIC}, None)
     shown = {metric.name: metric.value.value for metric in section.metrics}
     assert shown["cells of the support"] == said["visited"]
     assert shown["trajectories outside the support"] == 0
@@ -534,10 +560,11 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     made = fragment_synthesizer(settings, store, encoder)
     assert isinstance(made, StepSynthesizer)
     transitions = made.fragments.transitions
+    (account,) = context.ledger.accounts()
     support, _ = find_support(
         support_release(NoisySupport(**asked), transitions, made.bins, NULL),
         settings.data,
-        replace(context, fingerprint=context.ledger.accounts()[0].fingerprint),
+        replace(context, fingerprint=f"{account.fingerprint}:{account.partition}"),
         encoder=transitions,
         units=UNITS,
     )

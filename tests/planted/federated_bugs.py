@@ -8,7 +8,6 @@ import torch
 
 from distributed_privrl.rounds.ensemble_clipping import EnsembleClip
 from distributed_privrl.rounds.federated import FederatedUpdate
-from distributed_privrl.rounds.row_kernels import add_rows_
 from tests.gates.federated import UPDATE
 
 
@@ -32,7 +31,7 @@ def no_clip_after_the_last_batch(patch: pytest.MonkeyPatch) -> None:
 
     def unclipped(self: EnsembleClip, vectors: Any, total: Any) -> None:
         finite = np.isfinite(self.norms(vectors)).all(axis=1)
-        add_rows_(torch.from_numpy(total), torch.from_numpy(vectors[finite]), 0)
+        total.add_rows(slice(None), torch.from_numpy(vectors[finite]))
 
     patch.setattr(EnsembleClip, "add_clipped", unclipped)
 

@@ -13,33 +13,30 @@ from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.privorl.step_model import StepLoss
 from distributed_privrl.models.ddpm import DDPM
-from distributed_privrl.rounds.book_keeping import BookKeeping
+from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.server import ParameterServer
-from distributed_privrl.rounds.unit_rows import UnitRows
 from distributed_privrl.rounds.worker import LocalUpdateWorker
 
 
 def coins_of_fragments(patch: pytest.MonkeyPatch) -> None:
     """Every fragment has a coin; a unit takes part, clipped once, if one of its coins says so."""
 
-    def clipped_sum(self: LocalUpdateWorker, parameters: Any, round_index: int) -> Any:
-        ids = np.arange(len(self._shard.rows), dtype=np.uint64)
-        chosen = self._sampler.draw(ids, self._spec.sampling_probability, round_index)
+    def clipped_sum(self: LocalUpdateWorker, parameters: Any, nonce: str) -> Any:
+        rows, block = len(self._shard.rows), self._spec.own_blocks.start
+        chosen = self._coins.draw(rows, self._spec.sampling_probability, nonce=nonce, block=block)
         units = np.unique(np.searchsorted(self._shard.offsets, chosen, side="right") - 1)
-        return self._update.clipped_sum(parameters, self._batch(units, round_index))
+        return self._update.clipped_sum(parameters, self._batch(units, nonce))
 
     patch.setattr(LocalUpdateWorker, "clipped_sum", clipped_sum)
 
 
 def sum_of_fragments(patch: pytest.MonkeyPatch) -> None:
     """A unit's vector is the sum over its fragments, not their mean."""
-    right = BookKeeping._forward
-
-    def summed(self: BookKeeping, row_losses: Any, units: UnitRows, rows: slice) -> Any:
-        losses = right(self, row_losses, units, rows)
-        return losses * units.each
-
-    patch.setattr(BookKeeping, "_forward", summed)
+    patch.setattr(
+        UnitBatch,
+        "weights",
+        property(lambda self: np.arange(self.rows.shape[1]) < self.row_counts[:, None]),
+    )
 
 
 def one_fragment_drawn(patch: pytest.MonkeyPatch) -> None:
@@ -54,21 +51,19 @@ def one_fragment_drawn(patch: pytest.MonkeyPatch) -> None:
 
 def later_fragments_count_less(patch: pytest.MonkeyPatch) -> None:
     """Fragments are weighed by their place: what a unit adds depends on their order."""
-    right = BookKeeping._forward
 
-    def weighed(self: BookKeeping, row_losses: Any, units: UnitRows, rows: slice) -> Any:
-        losses = right(self, row_losses, units, rows)
-        shares = 0.5 ** np.arange(1, units.each + 1)
-        weights = np.tile(units.each * shares / shares.sum(), len(units))
-        return losses * torch.from_numpy(weights).to(losses)
+    def weighed(self: UnitBatch) -> Any:
+        own = np.arange(self.rows.shape[1]) < self.row_counts[:, None]
+        shares = own * 0.5 ** np.arange(1, self.rows.shape[1] + 1)
+        return shares / shares.sum(axis=1, keepdims=True)
 
-    patch.setattr(BookKeeping, "_forward", weighed)
+    patch.setattr(UnitBatch, "weights", property(weighed))
 
 
 def units_over_shards(patch: pytest.MonkeyPatch) -> None:
     """Episodes are dealt out by their position: a person's lie in several shards."""
     patch.setattr(
-        shards, "_keep", lambda ref: lambda ids: np.arange(len(ids)) % ref.count == ref.index
+        shards, "_keep", lambda ref, also: lambda ids: also(np.arange(len(ids), dtype=np.uint64))
     )
 
 

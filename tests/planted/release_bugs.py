@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from distributed_privrl.methods.value_iteration import counts
+from distributed_privrl.methods.value_iteration import counts, statistics
 from distributed_privrl.methods.value_iteration.counts import CountWorker
-from distributed_privrl.privacy.mechanisms import GaussianRelease
+from distributed_privrl.methods.value_iteration.features import FeatureMap
+from distributed_privrl.methods.value_iteration.integer_sums import Lattice
+from distributed_privrl.methods.value_iteration.linear_sensitivity import symmetric_to_vector
+from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.releases import ReleaseServer
 
@@ -35,8 +39,8 @@ def repeated_cells(patch: pytest.MonkeyPatch) -> None:
     """Time steps are not told apart: a trajectory counts in each of them as often as it is long."""
     right = CountWorker.counts
 
-    def all_steps(self: CountWorker, step: int) -> Any:
-        found = right(self, step)
+    def all_steps(self: CountWorker, step: int, reward_unit: float) -> Any:
+        found = right(self, step, reward_unit)
         return replace(found, counts=found.counts * self._blocks)
 
     patch.setattr(CountWorker, "counts", all_steps)
@@ -44,34 +48,59 @@ def repeated_cells(patch: pytest.MonkeyPatch) -> None:
 
 def empty_cells_stay_empty(patch: pytest.MonkeyPatch) -> None:
     """Only visited cells get noise: who was where shows in what is zero."""
-    right = SecureNoise.add_gaussian
+    right = SecureNoise.add_discrete_gaussian
 
     def sparse(self: SecureNoise, values: Any, **arguments: Any) -> Any:
         noisy = right(self, values, **arguments)
-        return np.where(values == 0, 0.0, noisy)
+        return np.where(values == 0, 0, noisy)
 
-    patch.setattr(SecureNoise, "add_gaussian", sparse)
+    patch.setattr(SecureNoise, "add_discrete_gaussian", sparse)
 
 
 def wrong_scale(patch: pytest.MonkeyPatch) -> None:
     """The noise has half the deviation that is stated."""
-    right = SecureNoise.add_gaussian
+    right = SecureNoise.add_discrete_gaussian
 
     def quiet(self: SecureNoise, values: Any, *, standard_deviation: float, **rest: Any) -> Any:
         return right(self, values, standard_deviation=standard_deviation / 2, **rest)
 
-    patch.setattr(SecureNoise, "add_gaussian", quiet)
+    patch.setattr(SecureNoise, "add_discrete_gaussian", quiet)
+
+
+def sums_rounded_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Rows are added as floats, and their sum is rounded: exact noise on sums that are not."""
+
+    def rounded_at_the_end(
+        features: FeatureMap, pairs: Any, values: Any, lattice: Lattice
+    ) -> NDArray[np.int64]:
+        total = np.zeros((features.blocks, features.width))
+        np.add.at(total, features.block_of(pairs), features.vectors(pairs) * values[:, None])
+        return np.rint(total / lattice.lattice).astype(np.int64).reshape(-1)
+
+    patch.setattr(statistics, "row_steps", rounded_at_the_end)
+
+
+def pairs_rounded_together(patch: pytest.MonkeyPatch) -> None:
+    """The rows of a pair are counted and their product is rounded, not each row's."""
+
+    def rounded_together(
+        features: FeatureMap, counts: Any, weights: Any, lattice: Lattice
+    ) -> NDArray[np.int64]:
+        gram = features.gram(counts * weights)
+        return np.rint(symmetric_to_vector(gram) / lattice.lattice).astype(np.int64)
+
+    patch.setattr(statistics, "gram_steps", rounded_together)
 
 
 def released_twice(patch: pytest.MonkeyPatch) -> None:
     """The mean of two draws is used, and one is charged."""
-    right = GaussianRelease.release
+    right = DiscreteGaussianRelease.release
 
-    def twice(self: GaussianRelease, values: Any, source: Any, *, tag: int = 0) -> Any:
+    def twice(self: DiscreteGaussianRelease, values: Any, source: Any, *, tag: int = 0) -> Any:
         first = right(self, values, source, tag=tag)
         return (first + right(self, values, source, tag=tag)) / 2
 
-    patch.setattr(GaussianRelease, "release", twice)
+    patch.setattr(DiscreteGaussianRelease, "release", twice)
 
 
 def reserved_too_late(patch: pytest.MonkeyPatch) -> None:

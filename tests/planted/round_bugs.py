@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.noise_kernel import DrawnAhead
-from distributed_privrl.privacy.sampling import SecurePoissonSampler
+from distributed_privrl.privacy.sampling import SlotCoins, UnitRandomness
 from distributed_privrl.rounds import server
+from distributed_privrl.rounds.exact_sums import ExactSum
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
@@ -81,15 +83,13 @@ def seeded_keys(patch: pytest.MonkeyPatch) -> None:
 
 
 def same_coins_on_all_workers(patch: pytest.MonkeyPatch) -> None:
-    """Workers of one run share a key, as copies of one process would."""
-    seed = int.from_bytes(os.urandom(8), "big")
-    right = SecurePoissonSampler.__init__
+    """The coins of all blocks are those of the first."""
+    right = SlotCoins.draw
 
-    def start(self: SecurePoissonSampler) -> None:
-        right(self)
-        self._generator = np.random.default_rng(seed)
+    def draw(self: SlotCoins, slots: int, q: float, *, nonce: str, block: int) -> Any:
+        return right(self, slots, q, nonce=nonce, block=0)
 
-    patch.setattr(SecurePoissonSampler, "__init__", start)
+    _with_coins(patch, draw)
 
 
 def noise_used_again(patch: pytest.MonkeyPatch) -> None:
@@ -109,54 +109,97 @@ def noise_used_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DrawnAhead, "_prepare", once)
 
 
-def _with_sampler(patch: pytest.MonkeyPatch, draw: Callable[..., Any]) -> None:
-    patch.setattr(SecurePoissonSampler, "draw", draw)
+def _with_coins(patch: pytest.MonkeyPatch, draw: Callable[..., Any]) -> None:
+    patch.setattr(SlotCoins, "draw", draw)
 
 
 def fixed_batches(patch: pytest.MonkeyPatch) -> None:
-    def draw(self: SecurePoissonSampler, ids: Any, q: float, round_index: int) -> Any:
-        return np.sort(self._generator.choice(len(ids), round(q * len(ids)), replace=False))
+    generator = np.random.default_rng()
 
-    _with_sampler(patch, draw)
+    def draw(self: SlotCoins, slots: int, q: float, **_: Any) -> Any:
+        return np.sort(generator.choice(slots, round(q * slots), replace=False))
+
+    _with_coins(patch, draw)
 
 
 def shuffled_epochs(patch: pytest.MonkeyPatch) -> None:
     """Every unit once an epoch, in an order that is shuffled anew."""
-    orders: dict[int, list[Any]] = {}
+    orders: dict[tuple[int, int], list[Any]] = {}
+    generator = np.random.default_rng()
 
-    def draw(self: SecurePoissonSampler, ids: Any, q: float, round_index: int) -> Any:
-        left = orders.setdefault(id(self), [])
+    def draw(self: SlotCoins, slots: int, q: float, *, nonce: str, block: int) -> Any:
+        left = orders.setdefault((id(self), block), [])
         if not left:
-            order = self._generator.permutation(len(ids))
-            left.extend(np.array_split(order, round(1 / q)))
+            left.extend(np.array_split(generator.permutation(slots), round(1 / q)))
         return np.sort(left.pop())
 
-    _with_sampler(patch, draw)
+    _with_coins(patch, draw)
 
 
 def repeated_batches(patch: pytest.MonkeyPatch) -> None:
     """One coin a unit for two rounds."""
-    kept: dict[int, Any] = {}
-    right = SecurePoissonSampler.draw
+    kept: dict[tuple[int, int], Any] = {}
+    right = SlotCoins.draw
 
-    def draw(self: SecurePoissonSampler, ids: Any, q: float, round_index: int) -> Any:
-        if round_index % 2 == 0:
-            kept[id(self)] = right(self, ids, q, round_index)
-        return kept[id(self)]
+    def draw(self: SlotCoins, slots: int, q: float, *, nonce: str, block: int) -> Any:
+        place = id(self), block
+        if place not in kept:
+            kept[place] = right(self, slots, q, nonce=nonce, block=block)
+            return kept[place]
+        return kept.pop(place)
 
-    _with_sampler(patch, draw)
+    _with_coins(patch, draw)
 
 
 def wrong_sampling_probability(patch: pytest.MonkeyPatch) -> None:
-    right = SecurePoissonSampler.draw
-    _with_sampler(patch, lambda self, ids, q, number: right(self, ids, min(1.0, 1.2 * q), number))
+    right = SlotCoins.draw
+    _with_coins(
+        patch, lambda self, slots, q, **names: right(self, slots, min(1.0, 1.2 * q), **names)
+    )
 
 
 def units_drawn_with_replacement(patch: pytest.MonkeyPatch) -> None:
-    def draw(self: SecurePoissonSampler, ids: Any, q: float, round_index: int) -> Any:
-        return np.sort(self._generator.integers(len(ids), size=round(q * len(ids))))
+    generator = np.random.default_rng()
 
-    _with_sampler(patch, draw)
+    def draw(self: SlotCoins, slots: int, q: float, **_: Any) -> Any:
+        return np.sort(generator.integers(slots, size=round(q * slots)))
+
+    _with_coins(patch, draw)
+
+
+def float32_sums(patch: pytest.MonkeyPatch) -> None:
+    """Vectors are added up in float32, whatever their number."""
+
+    def add(self: ExactSum, place: slice, gradients: Any, inputs: Any) -> None:
+        total = self.total[place].float()
+        self.total[place] = (total + torch.mm(gradients.t(), inputs).view(-1)).double()
+
+    patch.setattr(ExactSum, "add_product", add)
+
+
+def coins_by_the_round(patch: pytest.MonkeyPatch) -> None:
+    """Coins follow from the round's number: a rebuilt server draws new noise for old ones."""
+    patch.setattr(ParameterServer, "_draw_nonce", property(lambda self: str(self._round)))
+
+
+def fresh_coins(patch: pytest.MonkeyPatch) -> None:
+    """A worker that is asked again tosses its coins again."""
+    generator = np.random.default_rng()
+
+    def draw(self: SlotCoins, slots: int, q: float, **_: Any) -> Any:
+        return np.flatnonzero(generator.random(slots) < q)
+
+    _with_coins(patch, draw)
+
+
+def fresh_draws(patch: pytest.MonkeyPatch) -> None:
+    """A worker that is asked again draws a unit's own randomness again."""
+    right = UnitRandomness.normals
+
+    def normals(self: UnitRandomness, units: Any, nonce: str, *others: Any, **more: Any) -> Any:
+        return right(self, units, f"{nonce}/{os.urandom(4).hex()}", *others, **more)
+
+    patch.setattr(UnitRandomness, "normals", normals)
 
 
 def unreserved_block(patch: pytest.MonkeyPatch) -> None:
@@ -223,8 +266,8 @@ def realised_denominator(patch: pytest.MonkeyPatch) -> None:
     right = LocalUpdateWorker._batch
     sizes: dict[int, tuple[float, int]] = {}
 
-    def batch(self: LocalUpdateWorker, included: Any, round_index: int) -> Any:
-        units = right(self, included, round_index)
+    def batch(self: LocalUpdateWorker, included: Any, nonce: str, blocks: Any) -> Any:
+        units = right(self, included, nonce, blocks)
         expected = self._spec.sampling_probability * len(self._shard.unit_ids)
         sizes[id(self._update)] = (expected, len(units))
         return units

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_privrl.privacy.sampling import SecurePoissonSampler
+from distributed_privrl.privacy.sampling import SlotCoins
 from distributed_privrl.rounds import server, training
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
@@ -40,11 +40,11 @@ def coins_at_twice(patch: pytest.MonkeyPatch) -> None:
 
 def coins_fall_twice_as_often(patch: pytest.MonkeyPatch) -> None:
     """Workers are told q, and their coins fall at 2 q."""
-    right = SecurePoissonSampler.draw
+    right = SlotCoins.draw
     patch.setattr(
-        SecurePoissonSampler,
+        SlotCoins,
         "draw",
-        lambda self, ids, q, number: right(self, ids, min(1.0, 2 * q), number),
+        lambda self, slots, q, **names: right(self, slots, min(1.0, 2 * q), **names),
     )
 
 
@@ -75,12 +75,12 @@ def charged_trajectories_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def shards_overlap(patch: pytest.MonkeyPatch) -> None:
     """Every worker reads the whole dataset, so that a unit takes part once for each of them."""
-    right = training.shard_refs
+    right = training.WorkerSpec
 
-    def refs(*arguments: Any, count: int, **keywords: Any) -> Any:
-        return right(*arguments, count=1, **keywords) * count
+    def spec(**settings: Any) -> Any:
+        return right(**{**settings, "index": 0, "workers": 1})
 
-    patch.setattr(training, "shard_refs", refs)
+    patch.setattr(training, "WorkerSpec", spec)
 
 
 def a_unit_twice(patch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,9 @@ def a_unit_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         LocalUpdateWorker,
         "_batch",
-        lambda self, included, number: right(self, np.r_[included[:1], included], number),
+        lambda self, included, nonce, blocks: right(
+            self, np.r_[included[:1], included], nonce, (min(1, len(included)), *blocks)
+        ),
     )
 
 

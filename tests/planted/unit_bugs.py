@@ -67,12 +67,11 @@ def bad_units_drop_the_batch(patch: pytest.MonkeyPatch) -> None:
     for path in (BookKeeping, OpacusGradients):
         right = path.add_clipped_gradients
 
-        def safe(self: Any, losses: Any, *, accumulator: Any, right: Any = right, **k: Any) -> int:
-            own = torch.zeros_like(accumulator)
-            additions: int = right(self, losses, accumulator=own, **k)
-            if bool(torch.isfinite(own).all()):
-                accumulator.add_(own)
-            return additions
+        def safe(self: Any, losses: Any, *, total: Any, right: Any = right, **k: Any) -> None:
+            before = total.total.clone()
+            right(self, losses, total=total, **k)
+            if not bool(torch.isfinite(total.total).all()):
+                total.total.copy_(before)
 
         patch.setattr(path, "add_clipped_gradients", safe)
 
@@ -103,8 +102,8 @@ def clip_each_copy(patch: pytest.MonkeyPatch) -> None:
     """Every copy of a unit is clipped and added, so that a unit has norm copies x C."""
     right = BookKeeping.add_clipped_gradients
 
-    def each(self: BookKeeping, losses: Any, *, units: UnitRows, **keywords: Any) -> int:
-        return right(self, losses, units=UnitRows(units.rows, 1), **keywords)
+    def each(self: BookKeeping, losses: Any, *, units: UnitRows, **keywords: Any) -> None:
+        right(self, losses, units=UnitRows(units.rows, 1), **keywords)
 
     patch.setattr(BookKeeping, "add_clipped_gradients", each)
 
@@ -160,7 +159,7 @@ def rows_are_units(patch: pytest.MonkeyPatch) -> None:
 
     def group(row_units: Any, cap: int | None) -> Any:
         order = np.argsort(row_units, kind="stable")
-        return order, np.arange(len(order), dtype=np.uint64), np.ones(len(order), np.int64)
+        return order, row_units[order], np.ones(len(order), np.int64)
 
     patch.setattr(shards, "_group", group)
 
@@ -169,7 +168,7 @@ def trajectories_are_units(patch: pytest.MonkeyPatch) -> None:
     """A unit whose rows do not lie together counts once for each run of them."""
 
     def group(row_units: Any, cap: int | None) -> Any:
-        starts = np.flatnonzero(np.r_[True, row_units[1:] != row_units[:-1]])
+        starts = np.flatnonzero(np.diff(row_units, prepend=row_units[:1] + 1))
         lengths = np.diff(np.r_[starts, len(row_units)])
         return np.arange(len(row_units)), row_units[starts], lengths
 

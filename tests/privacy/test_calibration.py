@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from scipy.stats import chi2
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import (
+    SUM_SLACK,
     PrivateRound,
     calibrate_gaussian,
     calibrate_laplace,
@@ -131,9 +133,11 @@ def test_a_round_draws_once_with_the_noise_that_its_event_states():
 @pytest.mark.parametrize("dimension", [1, 10, 6_460_000])
 def test_rounding_of_sums_and_to_the_lattice_is_inside_the_sensitivity(dimension):
     granularity = lattice_granularity(ROUND.clip_norm, dimension)
-    expected = 2.0 * (1 + 2.0**-10) + math.sqrt(dimension) * granularity
+    expected = 2.0 * (1 + SUM_SLACK) + math.sqrt(dimension) * granularity
     assert ROUND.sensitivity(dimension) == expected
-    assert ROUND.sensitivity(dimension) <= 2.0 * (1 + 2.0**-10 + 2.0**-20)
+    assert ROUND.sensitivity(dimension) <= 2.0 * (1 + SUM_SLACK + 2.0**-20)
+    exact = replace(ROUND, sum_slack=0.0)
+    assert exact.sensitivity(dimension) == 2.0 + math.sqrt(dimension) * granularity
 
 
 def test_two_neighbouring_rounded_sums_stay_within_the_sensitivity():

@@ -25,9 +25,18 @@ from distributed_privrl.privacy.certificate import (
     sign_certificate,
     with_outputs,
 )
-from distributed_privrl.privacy.events import GaussianEvent
+from distributed_privrl.privacy.events import (
+    ApproximateDpEvent,
+    DiscreteGaussianEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    ParallelEvent,
+    PureDpEvent,
+    RepeatAndSelectEvent,
+    drawn_from_floats,
+)
 from distributed_privrl.privacy.units import Relation
-from tests.privacy.stages import INSECURE, ROUNDS, certificate, count_stage, stage
+from tests.privacy.stages import COUNT, INSECURE, ROUNDS, certificate, count_stage, stage
 
 CONTRACT = {
     "schema", "status", "method", "epsilon", "delta", "epsilon_rdp", "epsilon_rdp_reason",
@@ -124,12 +133,42 @@ def test_an_insecure_noise_source_makes_the_status_invalid():
     assert certificate(noise_source=INSECURE).status == "invalid"
 
 
-def test_every_stage_states_the_noise_source_s_assumptions_once():
+def test_every_stage_that_draws_from_floats_states_the_noise_source_s_assumptions_once():
     stages = certificate(
         stage(assumptions=("float32_partial_sums", "float64_lattice_noise"))
     ).stages
     assert stages[0].assumptions == ("float32_partial_sums", "float64_lattice_noise")
-    assert certificate().stages[0].assumptions == ("float64_lattice_noise",)
+    count, rounds = certificate().stages
+    assert (count.assumptions, rounds.assumptions) == ((), ("float64_lattice_noise",))
+
+
+EXACT = (
+    COUNT,
+    DiscreteGaussianEvent(noise_multiplier=3.0, sensitivity=2.0**17),
+    PureDpEvent(
+        epsilon=2.0,
+        derivation={"mechanism": "permute_and_flip", "sensitivity": 1.0, "scale": 1.0},
+    ),
+    ApproximateDpEvent(epsilon=0.0, delta=1e-9),
+    ParallelEvent(branches=((COUNT,), ())),
+)
+FROM_FLOATS = (
+    GaussianEvent(noise_multiplier=3.0),
+    LaplaceEvent(noise_multiplier=3.0),
+    PureDpEvent(epsilon=0.5),
+    ApproximateDpEvent(epsilon=0.1, delta=1e-9),
+    ParallelEvent(branches=((COUNT,), (GaussianEvent(noise_multiplier=3.0),))),
+    RepeatAndSelectEvent(
+        distribution="poisson", mean=2.0, events=(COUNT, LaplaceEvent(noise_multiplier=3.0))
+    ),
+)
+
+
+def test_exact_integers_need_no_assumption_and_all_else_does():
+    assert not drawn_from_floats(EXACT)
+    assert certificate(stage(events=EXACT)).stages[0].assumptions == ()
+    for event in FROM_FLOATS:
+        assert drawn_from_floats((*EXACT, event)), event.kind
 
 
 def test_a_run_without_stages_is_non_private():

@@ -4,17 +4,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from distributed_privrl.core.config import DataConfig, NoisyCount
+from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from distributed_privrl.rounds.charging import count_units, open_charge, settle_charge
+from distributed_privrl.rounds.charging import (
+    count_units,
+    held_budget,
+    open_charge,
+    settle_charge,
+)
 from distributed_privrl.rounds.plan import RoundPlan, RoundsConfig
+from tests.holding import hold
 
 NULL = Relation.REPLACE_WITH_NULL
-DATA = SimpleNamespace(sensitive="clinic/stays-v0")
+DATA = SimpleNamespace(sensitive="clinic/stays-v0", unit="transition", units=1000)
+PRIVACY = PrivacyConfig(epsilon=41.0, delta=1e-6)
 
 
 class Store:
@@ -65,7 +72,8 @@ def plan(context):
         ),
         accountant="pld",
     )
-    open_charge(DATA, context, plan)
+    with held_budget(DATA, PRIVACY, context):
+        open_charge(DATA, context, plan)
     context.ledger.reserve_rounds("run", rounds=10, nonce="first")
     return plan
 
@@ -113,6 +121,7 @@ def counting(epsilon):
 
 
 def test_a_noisy_count_carries_its_margin(context):
+    hold(context, DATA.sensitive, DATA.unit, 0.1)
     count, stage = count_units(counting(0.1), context, relation=NULL)
     assert count.margin == 70  # ln(1000) / 0.1, rounded up
     assert count.source == "dp"
@@ -121,6 +130,7 @@ def test_a_noisy_count_carries_its_margin(context):
 
 
 def test_a_count_that_is_mostly_noise_is_refused(context):
+    hold(context, DATA.sensitive, DATA.unit, 0.01)
     with pytest.raises(ConfigError, match=r"too noisy.*data\.units\.epsilon") as refused:
         count_units(counting(0.01), context, relation=NULL)  # margin 691 of about 1000
     assert "\n" not in str(refused.value)

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy import integer_noise
 from distributed_privrl.privacy.noise import (
     LATTICE_SLACK,
     NoiseSource,
@@ -237,6 +238,10 @@ def test_seeded_noise_depends_on_seed_and_tag_alone() -> None:
         used.add_discrete_laplace(integers, scale=9.0, tag=1),
         SeededNoise(1).add_discrete_laplace(integers, scale=9.0, tag=1),
     )
+    np.testing.assert_array_equal(
+        used.add_discrete_gaussian(integers, standard_deviation=9.0, tag=1),
+        SeededNoise(1).add_discrete_gaussian(integers, standard_deviation=9.0, tag=1),
+    )
 
 
 def test_only_secure_noise_is_certifiable_and_says_what_it_assumes() -> None:
@@ -262,6 +267,7 @@ def test_a_forked_or_closed_source_refuses() -> None:
                 lambda: gaussian(source, 3),
                 lambda: source.add_laplace(np.zeros(2), scale=1.0, granularity=1.0),
                 lambda: source.add_discrete_laplace(np.zeros(2, np.int64), scale=1.0),
+                lambda: source.add_discrete_gaussian(np.zeros(2, np.int64), standard_deviation=1.0),
             ):
                 with pytest.raises(UnsafeError, match="forked"):
                     draw()
@@ -315,10 +321,14 @@ def test_discrete_laplace_has_its_probabilities(source, scale) -> None:
     noise = source.add_discrete_laplace(np.full(draws, 10), scale=scale) - 10
     decay = math.exp(-1 / scale)
     size = np.arange(-largest, largest + 1)
-    probability = (1 - decay) / (1 + decay) * decay ** np.abs(size)
+    assert_frequencies(noise, size, (1 - decay) / (1 + decay) * decay ** np.abs(size))
+
+
+def assert_frequencies(noise: np.ndarray, size: np.ndarray, probability: np.ndarray) -> None:
+    """Integers are drawn as often as they must be, and a tenth more of some would show."""
     observed = np.array([(noise == k).sum() for k in size])
-    observed = np.append(observed, draws - observed.sum())
-    expected = np.append(probability, 1 - probability.sum()) * draws
+    observed = np.append(observed, len(noise) - observed.sum())
+    expected = np.append(probability, 1 - probability.sum()) * len(noise)
     common = expected > 5
     statistic = float(((observed - expected)[common] ** 2 / expected[common]).sum())
     assert both_tails(statistic, stats.chi2(common.sum() - 1)) > ALPHA
@@ -327,10 +337,51 @@ def test_discrete_laplace_has_its_probabilities(source, scale) -> None:
     assert stats.chi2(common.sum() - 1).sf(statistic) < ALPHA
 
 
-def test_discrete_laplace_stops_at_the_ends_of_the_integers() -> None:
+@pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(2)], ids=["secure", "seeded"])
+@pytest.mark.parametrize("deviation", [0.7, 1.0, 3.0])
+def test_discrete_gaussians_have_their_probabilities(source, deviation) -> None:
+    noise = source.add_discrete_gaussian(np.full(25_000, 10), standard_deviation=deviation) - 10
+    every = np.exp(-(np.arange(-60, 61) ** 2) / (2 * deviation**2)).sum()
+    size = np.arange(-8, 9)
+    assert_frequencies(noise, size, np.exp(-(size**2) / (2 * deviation**2)) / every)
+
+
+@pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(2)], ids=["secure", "seeded"])
+@pytest.mark.parametrize("deviation", [2.0**20, 1e6 + 0.1, 2.0**40])
+def test_wide_discrete_gaussians_are_gaussian_and_a_fifth_less_or_more_fails(
+    source, deviation
+) -> None:
+    noise = source.add_discrete_gaussian(np.zeros(2_000, np.int64), standard_deviation=deviation)
+    law, squares = stats.chi2(2_000), float(((noise / deviation) ** 2).sum())
+    assert both_tails(squares, law) > ALPHA
+    assert both_tails(squares * 0.64, law) < ALPHA
+    assert both_tails(squares * 1.5625, law) < ALPHA
+    assert stats.kstest(noise / deviation, "norm").pvalue > ALPHA
+
+
+def test_integer_noise_stops_at_the_ends_of_the_integers() -> None:
     ends = np.array([np.iinfo(np.int64).max, np.iinfo(np.int64).min])
     noisy = SecureNoise().add_discrete_laplace(np.repeat(ends, 20), scale=5.0)
     assert (noisy[:20] > 0).all()
     assert (noisy[20:] < 0).all()
+    noisy = SecureNoise().add_discrete_gaussian(np.repeat(ends, 20), standard_deviation=5.0)
+    assert (noisy[:20] > 0).all()
+    assert (noisy[20:] < 0).all()
     with pytest.raises(ConfigError, match="scale"):
         SecureNoise().add_discrete_laplace(ends, scale=-1.0)
+    with pytest.raises(ConfigError, match="standard_deviation"):
+        SecureNoise().add_discrete_gaussian(ends, standard_deviation=0.0)
+    with pytest.raises(ConfigError, match="int64"):
+        SecureNoise().add_discrete_gaussian(np.zeros(3), standard_deviation=1.0)  # type: ignore[arg-type]
+
+
+def test_long_vectors_are_drawn_in_parts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part at its place, with noise of its own."""
+    monkeypatch.setattr(integer_noise, "_PART", 100)
+    values = np.arange(0, 1_000_000_000, 1_000_000)
+    noisy = SecureNoise().add_discrete_gaussian(values, standard_deviation=1000.0)
+    noise = noisy - values
+    assert np.abs(noise).max() < 10_000
+    parts = noise.reshape(10, 100)
+    assert (np.abs(np.corrcoef(parts)[np.triu_indices(10, 1)]) < 0.6).all()
+    assert noisy.dtype == np.int64

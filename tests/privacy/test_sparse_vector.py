@@ -9,6 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import binom, laplace
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy import sparse_vector
 from distributed_privrl.privacy.accounting import epsilon as epsilon_of
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import (
@@ -127,6 +128,45 @@ def test_wrong_answers_are_exact(scales: tuple[float, float], margin: float) -> 
         assert found == pytest.approx(margin, rel=1e-5)
 
 
+@pytest.mark.parametrize("scales", [(0.3, 0.3), (1.0, 1.0), (2.0, 4.0), (5.0, 0.3), (40.0, 40.0)])
+@pytest.mark.parametrize("margin", [0, 1, 2, 7, 90])
+def test_discrete_noise_fails_no_oftener_at_two_steps_more(
+    scales: tuple[float, float], margin: int
+) -> None:
+    """The law of the difference by convolution; one step more would not do for small margins."""
+    points = np.arange(-4000, 4001)
+    laws = [math.tanh(1 / (2 * b)) * np.exp(-np.abs(points) / b) for b in scales]
+    difference = np.convolve(*laws)
+    middle = len(difference) // 2
+
+    def tail(least: int) -> float:
+        return float(difference[middle + least :].sum())
+
+    assert tail(margin + 2) <= wrong_answer(margin, *scales) * (1 + 1e-9)
+    assert tail(margin) > wrong_answer(margin, *scales) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("step", [2.0**-20, 0.25, 1.0])
+def test_a_count_below_theta_is_as_far_from_the_threshold_as_its_failure_needs(
+    step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whole steps, whatever rounding did to the two."""
+    monkeypatch.setattr(sparse_vector, "STEP", step)
+    asked: list[int] = []
+
+    class Noted(SeededNoise):
+        def add_discrete_laplace(self, values: np.ndarray, **options: float) -> np.ndarray:
+            asked.extend(values.tolist())
+            return super().add_discrete_laplace(values, **options)
+
+    for epsilon in (1.0, 3.3, 7.5):
+        one = made(epsilon=epsilon, draws=1)
+        asked.clear()
+        one.stable_steps(np.array([math.nextafter(one.stable_count, 0)]), Noted(0))
+        threshold, count = asked
+        assert (threshold - count - 2) * step >= one.margin
+
+
 def pairs(common: bool) -> list[tuple[np.ndarray, np.ndarray]]:
     """Counts of a set with one expert less, and with it, at most 1 apart; in any order."""
     found = []
@@ -172,9 +212,13 @@ def custom(variant: str, threshold: float, query: float) -> StablePrefixes:
     )
 
 
+@pytest.mark.parametrize("step", [sparse_vector.STEP, 0.25])
 @pytest.mark.parametrize(("threshold", "query"), [(0.5, 0.5), (0.2, 0.6), (0.7, 0.1)])
-def test_answers_of_monotone_counts_cost_what_is_claimed(threshold: float, query: float) -> None:
+def test_answers_of_monotone_counts_cost_what_is_claimed(
+    threshold: float, query: float, step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both ways: never more, and nearly as much, so that a scale that is too large fails too."""
+    monkeypatch.setattr(sparse_vector, "STEP", step)
     one = custom("tight", threshold, query)
     adding, removing = losses(one, common=True)
     assert 0.9 * (threshold + query) < removing <= threshold + query + 1e-6

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.executor import Executor, LocalExecutor, WorkerGroup
-from distributed_privrl.data.shards import EncodedShard, shard_of
+from distributed_privrl.data.episode_reader import Keep
+from distributed_privrl.data.shards import EncodedShard
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
@@ -19,7 +20,7 @@ from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
-from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
 from tests.rounds.toy import ToyUpdate, initial_parameters
 
 UNITS = 400
@@ -30,19 +31,17 @@ RUN_ID = "run-toy"
 class MemoryShard:
     """Units made from a seed in the worker's process: no array travels."""
 
-    index: int
-    count: int
     units: int = UNITS
     rows_per_unit: int = 1
     poison: float | None = None
 
-    def __call__(self) -> EncodedShard:
+    def __call__(self, keep: Keep | None = None) -> EncodedShard:
         generator = np.random.default_rng(7)
         rows = generator.normal(size=(self.units, self.rows_per_unit, 5)).astype(np.float32)
         if self.poison is not None:
             rows[3] = self.poison
         ids = np.arange(self.units, dtype=np.uint64)
-        mine = shard_of(ids, self.count) == self.index
+        mine = np.ones(self.units, bool) if keep is None else keep(ids)
         kept = rows[mine].reshape(-1, 5)
         return EncodedShard(
             rows=kept,
@@ -58,6 +57,7 @@ class ToyRun:
 
     folder: Path
     workers: int = 1
+    blocks: int = 6
     rounds: int = 20
     spare: int = 10
     block: int = 5
@@ -119,16 +119,18 @@ class ToyRun:
     def worker_specs(self) -> list[WorkerSpec]:
         return [
             WorkerSpec(
-                source=MemoryShard(
-                    index=index,
-                    count=self.workers,
-                    rows_per_unit=self.rows_per_unit,
-                    poison=self.poison,
-                ),
+                source=MemoryShard(rows_per_unit=self.rows_per_unit, poison=self.poison),
                 local_update=self.update,
                 sampling_probability=self.sampling_probability,
+                secret=SecretOfRun(
+                    run_id=RUN_ID,
+                    ledger=self.ledger if self.mechanism is not None else None,
+                    insecure_key=self.insecure_key,
+                ),
+                index=index,
+                workers=self.workers,
+                blocks=self.blocks,
                 copies=self.copies,
-                insecure_key=self.insecure_key,
             )
             for index in range(self.workers)
         ]

@@ -26,8 +26,9 @@ from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds import bounding
 from distributed_privrl.rounds.bounding import NARROWEST, find_bounds
-from distributed_privrl.rounds.charging import check_budget
+from distributed_privrl.rounds.charging import held_budget
 from distributed_privrl.rounds.context import RunContext
+from tests.holding import hold
 
 DATASET = "clinic/stays-v0"
 NULL = Relation.REPLACE_WITH_NULL
@@ -100,9 +101,11 @@ class Clinic:
         return DataConfig(sensitive=DATASET, unit=self.unit, bounds=values)
 
     def find(self, context=None, relation=NULL, ranges=RANGES, **settings):
+        data, context = self.data(**settings), context or self.context()
+        hold(context, DATASET, self.unit, data.charged_epsilon, relation=relation)
         return find_bounds(
-            self.data(**settings),
-            context or self.context(),
+            data,
+            context,
             ranges,
             relation=relation,
             units=UNITS,
@@ -176,23 +179,28 @@ def test_too_small_a_budget_is_refused_before_rows_are_read(tmp_path, monkeypatc
 
 def test_bounds_are_not_paid_for_a_run_that_could_not_pay_its_rounds(clinic):
     privacy = PrivacyConfig(epsilon=6.0, delta=1e-6)
+
+    def held(privacy, run_id="run"):
+        with held_budget(clinic.data(), privacy, clinic.context(run_id)):
+            pass
+
     with pytest.raises(BudgetError, match=r"5 and delta .* needs 6 .*--epsilon 6") as refused:
-        check_budget(clinic.data(), privacy, clinic.context())
+        held(privacy)
     assert "\n" not in str(refused.value)
-    check_budget(clinic.data(), PrivacyConfig(epsilon=5.0, delta=1e-5), clinic.context())
     with pytest.raises(BudgetError, match="delta"):
-        check_budget(clinic.data(), PrivacyConfig(epsilon=5.0, delta=2e-5), clinic.context())
-    clinic.find()
-    check_budget(clinic.data(), privacy, clinic.context())  # charged already: the ledger decides
+        held(PrivacyConfig(epsilon=5.0, delta=2e-5))
+    assert clinic.spent == 0
+    held(PrivacyConfig(epsilon=5.0, delta=1e-5))
+    assert clinic.spent == 5.0
     with pytest.raises(BudgetError):
-        check_budget(clinic.data(), privacy, clinic.context("another"))
+        held(PrivacyConfig(epsilon=1.0, delta=1e-6), "another")
 
 
 def test_without_a_budget_the_line_that_sets_one_has_the_run_s_numbers(tmp_path):
     clinic, privacy = Clinic(tmp_path, normals(10)), PrivacyConfig(epsilon=6.0, delta=1e-6)
     line = f"privrl ledger budget {DATASET} --epsilon 6 --delta 1e-06 --unit transition"
     with pytest.raises(BudgetError, match=f"set one with `{line}`"):
-        check_budget(clinic.data(), privacy, clinic.context())
+        held_budget(clinic.data(), privacy, clinic.context()).__enter__()
 
 
 @pytest.mark.parametrize("relation", [NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE])

@@ -12,7 +12,7 @@ from torch import nn
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.network import DiffusionRowLoss, build_denoiser
-from distributed_privrl.privacy.calibration import SUM_SLACK
+from distributed_privrl.privacy.noise import lattice_granularity
 from distributed_privrl.rounds.gradient import GradientLocalUpdate, clip_rows
 from distributed_privrl.rounds.local_update import UnitBatch
 from tests.rounds.toy import ToyLoss, ToyUpdate, batch, initial_parameters
@@ -28,7 +28,8 @@ def test_book_keeping_equals_opacus(copies: int, clip_norm: float | None) -> Non
     oracle = ToyUpdate(clip_norm=clip_norm, per_unit_gradients="opacus", micro_batch_rows=6)()
     expected = oracle.clipped_sum(PARAMETERS, units)
     assert np.abs(expected).max() > 0.01
-    np.testing.assert_allclose(ours.clipped_sum(PARAMETERS, units), expected, atol=1e-5 / 10)
+    steps = 20 * lattice_granularity(clip_norm or 1.0, len(PARAMETERS))
+    np.testing.assert_allclose(ours.clipped_sum(PARAMETERS, units), expected, atol=1e-6 + steps)
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -141,7 +142,9 @@ def test_micro_batches_do_not_change_the_sum(micro_batch_rows: int) -> None:
     units = batch(2500)
     expected = ToyUpdate()().clipped_sum(PARAMETERS, units)
     actual = ToyUpdate(micro_batch_rows=micro_batch_rows)().clipped_sum(PARAMETERS, units)
-    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
+    step = lattice_granularity(1.0, len(PARAMETERS))
+    assert np.abs(actual - expected).max() <= 2500 * step  # each part is rounded by itself
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_an_empty_batch_gives_zero() -> None:
@@ -181,28 +184,3 @@ def test_layers_that_couple_units_are_refused(layer: nn.Module) -> None:
     module = nn.Sequential(nn.Linear(5, 4), layer, nn.Linear(4, 5))
     with pytest.raises(UnsafeError, match="normalises over the batch"):
         GradientLocalUpdate(module=module, row_loss=ToyLoss(), clip_norm=1.0)
-
-
-def test_micro_batches_are_no_larger_than_what_the_sensitivity_pays_for() -> None:
-    with pytest.raises(ConfigError, match="micro_batch_rows=1025"):
-        ToyUpdate(micro_batch_rows=1025)()
-
-
-@pytest.mark.parametrize("removed", [False, True])
-def test_float32_sums_stay_within_the_slack_that_is_paid_for(removed: bool) -> None:
-    units = batch(8192, seed=5)
-    parameters = initial_parameters(torch.float32)
-    update = ToyUpdate(dtype=torch.float32)()
-    whole = update.clipped_sum(parameters, units).astype(np.float64)
-    own = update.clipped_sum(parameters, units.part(17, 18)).astype(np.float64)
-    kept = np.delete(np.arange(8192), 17)
-    valid = units.valid.copy()
-    valid[17] = False
-    others = (
-        replace(units, rows=units.rows[kept], valid=units.valid[kept], draws=units.draws[kept])
-        if removed
-        else replace(units, valid=valid)
-    )
-    rest = update.clipped_sum(parameters, others).astype(np.float64)
-    assert np.linalg.norm(own) > 0.99
-    assert np.linalg.norm(whole - own - rest) <= SUM_SLACK

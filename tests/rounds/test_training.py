@@ -150,13 +150,18 @@ def test_the_rest_is_the_plan_s_and_the_run_s(store: DatasetStore, tmp_path: Pat
     plan = plan_of(config)
     found = started(store, tmp_path, config, plan)
     refs = [spec.source.ref for spec in found.workers]
-    assert [(ref.index, ref.count) for ref in refs] == [(0, 2), (1, 2)]
+    places = [(spec.index, spec.workers, spec.blocks) for spec in found.workers]
+    assert places == [(0, 2, 4), (1, 2, 4)]
     for ref in refs:
+        assert (ref.index, ref.count) == (0, 1)
         assert (ref.dataset, ref.unit, ref.max_rows_per_unit) == (DATASET, "trajectory", 7)
         assert ref.skip_trajectories == 0
-    assert {(spec.copies, spec.all_rows, spec.insecure_key) for spec in found.workers} == {
-        (4, False, 3)
+    assert {(spec.copies, spec.all_rows, spec.least_slots) for spec in found.workers} == {
+        (4, False, 0)
     }
+    for spec in found.workers:
+        assert (spec.secret.run_id, spec.secret.insecure_key) == ("run-toy", 3)
+        assert spec.secret.ledger is not None
     server = found.server
     assert (server.rounds, server.max_rounds, server.block_rounds) == (3, 5, 1)
     assert (server.expected_units, server.run_id, server.insecure_key) == (10, "run-toy", 3)

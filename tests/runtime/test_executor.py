@@ -1,21 +1,24 @@
 """Ray changes where workers run, and nothing else; a killed worker changes nothing."""
 
+import itertools
 import os
+import pickle
 import signal
-import stat
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, WorkerLostError
+from distributed_privrl.core.errors import BudgetError, ConfigError, WorkerLostError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.rounds.server import ParameterServer
+from distributed_privrl.rounds.training import run_rounds
 from distributed_privrl.rounds.worker import LocalUpdateWorker
-from distributed_privrl.runtime import session
+from distributed_privrl.runtime import executor as module
 from distributed_privrl.runtime.executor import RayExecutor
 from tests.rounds.harness import RUN_ID, ToyRun
 from tests.runtime.probe import Probe
@@ -94,10 +97,66 @@ def test_a_lost_call_is_repeated_only_where_that_is_safe(
     safe = ray_executor.start(Probe, [0, 1], repeat_lost_calls=True, service=True)
     assert safe.call("die_once", {"marker": str(tmp_path / "safe")}) == ["alive", "alive"]
     unsafe = ray_executor.start(Probe, [0], service=True)
-    with pytest.raises(WorkerLostError, match="died during die_once"):
+    with pytest.raises(WorkerLostError, match="died during die_once") as lost:
         unsafe.call("die_once", {"marker": str(tmp_path / "unsafe")})
+    assert lost.value.may_return
+    unsafe.wait_for_lost()
+    assert unsafe.call("die_once", {"marker": str(tmp_path / "unsafe")}) == ["alive"]
     safe.close()
     unsafe.close()
+
+
+def test_a_call_that_dies_late_is_repeated(
+    ray_executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the call took before its worker died is no part of the time to come back."""
+    import ray
+
+    group = ray_executor.start(Probe, [0], repeat_lost_calls=True, service=True)
+    patience, late, get = group._recovery_seconds, [0.0], ray.get  # type: ignore[attr-defined]
+
+    def slow_get(reference: Any, *, timeout: float | None = None) -> Any:
+        if timeout is None:  # the call itself, not the question whether the worker is back
+            late[0] += 1.1 * patience
+        return get(reference, timeout=timeout)
+
+    monkeypatch.setattr(module, "monotonic", lambda: time.monotonic() + late[0])
+    monkeypatch.setattr(ray, "get", slow_get)
+    assert group.call("die_once", {"marker": str(tmp_path / "late")}) == ["alive"]
+    group.close()
+
+
+def test_a_worker_that_does_not_come_back_in_time_is_given_up(
+    ray_executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_executor, "_recovery_seconds", 7.0)
+    group = ray_executor.start(Probe, [0], repeat_lost_calls=True, service=True)
+    ticks = itertools.count(0, 8)  # of a clock that is past the end when it is read again
+    monkeypatch.setattr(module, "monotonic", lambda: float(next(ticks)))
+    said = r"worker 0 of 1 died and did not come back within runtime\.recovery_seconds=7:"
+    with pytest.raises(WorkerLostError, match=said) as lost:
+        group.call("die_once", {"marker": str(tmp_path / "slow")})
+    assert not lost.value.may_return
+    group.close()
+
+
+def test_a_worker_that_always_dies_is_given_up(
+    ray_executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOSSES_A_CALL", 1)
+    group = ray_executor.start(Probe, [0], repeat_lost_calls=True, service=True)
+    with pytest.raises(WorkerLostError, match="worker 0 of 1 died 2 times during die") as lost:
+        group.call("die")
+    assert not lost.value.may_return
+    group.close()
+
+
+def test_a_group_takes_its_patience_along(ray_executor: Executor) -> None:
+    group = ray_executor.start(Probe, [0], repeat_lost_calls=True, service=True)
+    group._recovery_seconds = 7.0  # type: ignore[attr-defined]
+    found = pickle.loads(pickle.dumps(group))
+    assert (found._recovery_seconds, found._repeat, found.call("threads")) == (7.0, True, ["1"])
+    group.close()
 
 
 def test_too_many_cpus_are_refused_instead_of_waiting_for_ever(ray_executor: Executor) -> None:
@@ -160,109 +219,19 @@ def test_a_killed_server_comes_back_from_its_checkpoint(
     workers = ray_executor.start(LocalUpdateWorker, toy.worker_specs(), repeat_lost_calls=True)
     server = ray_executor.start(KillableServer, [toy.server_spec(workers)], service=True)
     server.call("advance", {"rounds": 8})
-    os.kill(server.call("pid")[0], signal.SIGKILL)
-    status = _patiently(server, "progress")
-    assert (status.round_index, status.reserved) == (5, 10)
-    while not server.call("advance", {"rounds": 50})[0].finished:
-        pass
+    seen: list[int] = []
+
+    def kill(stage: str, done: int, *_: Any) -> None:
+        if not seen:
+            os.kill(server.call("pid")[0], signal.SIGKILL)
+        seen.append(done)
+
+    plan: Any = SimpleNamespace(block_rounds=20, budget=None)
+    assert run_rounds(server, plan, progress=kill).reserved == 25
+    assert seen == [8, 5, 10, 15, 20]
     entry = toy.ledger.reserved(RUN_ID)
     assert entry is not None
     assert entry.committed_rounds == 20
     assert entry.committed_rounds <= entry.drawn_rounds <= entry.reserved_rounds == 25
     server.close()
     workers.close()
-
-
-def _patiently(group: Any, method: str) -> Any:
-    for _ in range(100):
-        try:
-            return group.call(method)[0]
-        except WorkerLostError:
-            time.sleep(0.2)
-    raise AssertionError("the server did not come back")
-
-
-def test_the_token_is_never_readable_by_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token = tmp_path / "auth_token"
-    token.write_text("secret")
-    token.chmod(0o644)
-    monkeypatch.setattr(session, "TOKEN_FILE", token)
-    session.prepare_environment()
-    assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    token.unlink()
-    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    session.prepare_environment()
-    assert not token.exists()
-    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
-
-
-@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
-def test_a_cluster_without_a_token_is_refused(
-    monkeypatch: pytest.MonkeyPatch, address: str | None
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises(UnsafeError, match="RAY_AUTH_MODE is not token"):
-        session.connect(address=address)
-
-
-def test_an_address_that_cannot_be_checked_is_refused() -> None:
-    with pytest.raises(ConfigError, match="host:port"):
-        session.connect(address="auto")
-
-
-def test_a_ray_that_somebody_else_started_is_refused(
-    ray_executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "_STARTED", [])
-    with pytest.raises(UnsafeError, match=r"ray\.shutdown"):
-        session.connect()
-
-
-def test_ray_leaves_the_handler_of_a_termination(monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray
-
-    def init(**_: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as ray.init does, with one of its own
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(session, "_STARTED", [])
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        session.connect()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_too_little_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SHARED_MEMORY_BYTES", 2**60)
-    with pytest.raises(UnsafeError, match="shm-size"):
-        session._check_shared_memory()
-
-
-def test_nothing_is_spilled_to_disk(ray_executor: Executor) -> None:
-    import ray
-
-    node = ray._private.worker.global_worker.node
-    assert node._config["automatic_object_spilling_enabled"] is False
-
-
-def test_a_cluster_that_answers_without_a_token_is_not_joined(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(session, "answers_without_token", lambda address: True)
-    with pytest.raises(UnsafeError, match="lets in anybody"):
-        session.connect(address="10.0.0.1:6379")
-
-
-def test_our_own_ray_does_not_answer_without_its_token(ray_executor: Executor) -> None:
-    import ray
-
-    assert not session.answers_without_token(ray.get_runtime_context().gcs_address)

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.executor import Executor, LocalExecutor
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.sampling import read_chunks
 from distributed_privrl.privacy.ledger import Ledger
@@ -32,9 +32,10 @@ def made(folder: Path, master: DatasetStore, executor: Executor, workers: int) -
     store = DatasetStore(folder / "datasets")
     shutil.copytree(master.root, store.root)
     url = f"sqlite:///{folder / 'ledger.sqlite'}"
-    Ledger(url).set_budget(
+    give_budget(
+        store,
+        Ledger(url),
         dataset=SENSITIVE,
-        fingerprint=inspect(store, SENSITIVE).fingerprint,
         budget=PrivacyBudget(epsilon=8.0, delta=1e-4, unit="trajectory"),
     )
     result = program.run(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from distributed_privrl.core.config import (
     DataConfig,
@@ -144,6 +144,28 @@ class ExpertOutputConfig(PolicyOutputConfig):
         return (self.policy, self.torchscript)
 
 
+class ReturnRange(StrictModel):
+    """Returns that count as 0 and as 1; a public fact, by the word of who declares it."""
+
+    low: FiniteFloat = Field(description="return that counts as 0, e.g. of uniform actions")
+    high: FiniteFloat = Field(description="return that counts as 1, e.g. of a known good policy")
+
+    def share_of(self, value: float) -> float:
+        """Return where ``value`` lies between both.
+
+        Example:
+            >>> ReturnRange(low=10.0, high=50.0).share_of(30.0)
+            0.5
+        """
+        return (value - self.low) / (self.high - self.low)
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low={self.low:g} must be below high={self.high:g}")
+        return self
+
+
 class ExpertEvaluationConfig(EvaluationConfig):
     """How the policy is tried in ``data.environment``, a public simulator."""
 
@@ -152,6 +174,11 @@ class ExpertEvaluationConfig(EvaluationConfig):
     )
     max_steps: PositiveInt | None = Field(
         default=None, description="steps of an episode at most (default: the environment's)"
+    )
+    reference_returns: ReturnRange | None = Field(
+        default=None,
+        description="{low: R, high: R}: public returns that count as 0 and 1, never from the"
+        " sensitive data (default: those that the environment is registered with)",
     )
     baselines: dict[str, float] = Field(
         default_factory=dict, description="returns that the report shows beside, e.g. {dp_sgd: 310}"

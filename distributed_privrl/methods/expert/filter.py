@@ -4,9 +4,9 @@ Reference: paper 004, algorithm 2, with the draws and the accounting of `privacy
 """
 
 import hashlib
+import hmac
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from randomgen import AESCounter
 
-from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.data.trajectories import Trajectories
@@ -24,7 +24,6 @@ from distributed_privrl.methods.expert.pools import ExpertPools, padded
 from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 
-DRAWS_FILE = "draws.json"
 COUNTS_FILE = "prefix_counts.json"
 POLICIES_COLLECTED_THE_DATA = "hosted_policies_collected_the_data"
 POOL_TRAJECTORIES_ARE_FRESH = "release_pool_trajectories_are_fresh_draws_used_by_no_other_run"
@@ -44,7 +43,7 @@ class Draw:
     """One draw: private.
 
     Args:
-        index: of the draw among all that were started.
+        index: of the draw among all that were reserved.
         expert: number of the expert among all; None: there is none to draw.
         number: how often that expert was drawn before.
     """
@@ -55,97 +54,52 @@ class Draw:
 
 
 class SecretDraws:
-    """The order in which experts are drawn: secret, and the same after a crash.
+    """The order in which experts are drawn: secret, and one for the life of a reservation.
 
-    Experts are drawn independently and uniformly, from AES in counter mode under a key of the
-    operating system's entropy. Key and number of draws started lie in one file of the run's private
-    folder, written before each draw: a draw that a crash undid is never made again, so that no
-    trajectory is used twice. Once the run has settled, `forget_order` drops the key.
+    Experts are drawn independently and uniformly, from AES in counter mode under a key that is a
+    pseudo-random function of the secret of the run's entry in the ledger. Which draw of that order
+    comes next is the number of the round that the ledger reserved for it, never a count of the
+    run's own: whatever happens to the run's folder, lost, restored or copied, no two draws have the
+    same number, so that no trajectory is used twice. Once the entry is settled nobody knows the
+    order any more.
 
     Args:
-        folder: the run's private folder.
+        key: see `order_key`.
         draws: that are paid for; there are no more.
-        insecure_key: seeds the order in tests; the certificate is then invalid.
-
-    Raises:
-        StorageError: the file cannot be written, or is damaged.
     """
 
-    def __init__(self, folder: Path, *, draws: int, insecure_key: int | None = None) -> None:
-        self._path, self._draws = folder / DRAWS_FILE, draws
-        if self._path.exists():
-            self._key, self._started = self._read()
-            return
-        fresh = os.urandom(16)
-        if insecure_key is not None:
-            fresh = hashlib.sha256(f"{insecure_key}/draws".encode()).digest()[:16]
-        self._key, self._started = fresh, 0
+    def __init__(self, key: bytes, *, draws: int) -> None:
+        self._key, self._draws = key, draws
 
-    @property
-    def started(self) -> int:
-        """The number of draws that were started, also those that a crash undid."""
-        return self._started
+    def draw(self, reserved: int, live: NDArray[np.int64]) -> Draw:
+        """Return the draw that the ledger reserved as its round ``reserved``, from 0 on.
 
-    def start(self, live: NDArray[np.int64]) -> Draw:
-        """Start the next draw among the experts ``live`` (E,), the same ones at every draw.
+        Args:
+            reserved: of all rounds of the entry, those lost in crashes included.
+            live: (E,) experts that can be drawn, the same ones at every draw.
 
         Raises:
-            BudgetError: all draws that are paid for were started.
-            UnsafeError: the order was forgotten.
-            StorageError: the file cannot be written; nothing was drawn.
+            BudgetError: there are not so many draws.
         """
-        index = self._started
-        if index >= self._draws:
+        if not 0 <= reserved < self._draws:
             raise BudgetError(
                 f"all {self._draws} draws that are paid for were started: raise filter.spare"
             )
-        if self._key is None:
-            raise UnsafeError(f"{self._path} has no key, the run has settled: start a new run")
-        folder = self._path.parent
-        with storage_errors(f"write {folder}"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        content = {"key": self._key.hex(), "started": index + 1}
-        write_atomically(self._path, json.dumps(content), mode=0o600)
-        self._started = index + 1
         if len(live) == 0:
-            return Draw(index=index, expert=None, number=0)
+            return Draw(index=reserved, expert=None, number=0)
         order = self.order(live)
-        before = int(np.count_nonzero(order[:index] == order[index]))
-        return Draw(index=index, expert=int(order[index]), number=before)
+        before = int(np.count_nonzero(order[:reserved] == order[reserved]))
+        return Draw(index=reserved, expert=int(order[reserved]), number=before)
 
     def order(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the experts of all draws, (T,), among those that are ``live``: private."""
-        assert self._key is not None
         generator = np.random.Generator(AESCounter(key=int.from_bytes(self._key, "big")))
         return live[generator.integers(len(live), size=self._draws)]
 
-    def _read(self) -> tuple[bytes | None, int]:
-        try:
-            with storage_errors(f"read {self._path}"):
-                content = json.loads(self._path.read_text())
-            key = None if set(content) == {"started"} else bytes.fromhex(content["key"])
-            return key, int(content["started"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{self._path} is damaged, and which trajectories were used is not known: start a"
-                " new run"
-            ) from error
 
-
-def forget_order(private: Path) -> None:
-    """Keep the number of draws alone, once no more will be made; who was drawn is then unknown.
-
-    Args:
-        private: the run's private folder.
-
-    Raises:
-        StorageError: the file cannot be read or written.
-    """
-    path = private / DRAWS_FILE
-    if path.exists():
-        with storage_errors(f"read {path}"):
-            started = int(json.loads(path.read_text())["started"])
-        write_atomically(path, json.dumps({"started": started}), mode=0o600)
+def order_key(secret: bytes) -> bytes:
+    """Return the key of the order of draws, which tells nothing of the entry's other draws."""
+    return hmac.digest(secret, b"order of the draws of a filter", "sha256")[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +108,27 @@ class FilterSettings:
 
     Args:
         prefixes: the calibrated mechanism.
-        private: the run's private folder: the order of draws, and raw counts for the owner.
-        insecure_key: seeds the order of draws in tests.
+        private: the run's private folder: raw counts for the owner.
+        secret: reads the secret of the ledger's entry, in the process that draws.
+        insecure_key: seeds the order of draws in tests; the certificate is then invalid.
     """
 
     prefixes: StablePrefixes
     private: Path
+    secret: Callable[[], bytes]
     insecure_key: int | None = None
+
+    def order(self) -> SecretDraws:
+        """Return the order of draws.
+
+        Raises:
+            UnsafeError: the run has settled, and its order is forgotten.
+        """
+        if self.insecure_key is None:
+            key = order_key(self.secret())
+        else:
+            key = hashlib.sha256(f"{self.insecure_key}/draws".encode()).digest()[:16]
+        return SecretDraws(key, draws=self.prefixes.draws)
 
 
 class SvtFilter:
@@ -174,8 +142,8 @@ class SvtFilter:
         nothing of whose trajectory it is. A draw whose expert's pool is used up, or for which there
         is no expert, releases nothing; hosts are asked and noise is drawn all the same, always for
         ``max_length`` steps. Its process reads the trajectories of drawn experts itself; hosts are
-        told states and actions, not whose. Raw counts and the order of draws stay in the run's
-        private folder.
+        told states and actions, not whose. Raw counts stay in the run's private folder, the order
+        of draws in this process.
 
     Args:
         settings: see there.
@@ -185,49 +153,58 @@ class SvtFilter:
 
     def __init__(self, settings: FilterSettings) -> None:
         self.settings = settings
-        self._order = SecretDraws(
-            settings.private,
-            draws=settings.prefixes.draws,
-            insecure_key=settings.insecure_key,
-        )
+        self._order: SecretDraws | None = None
         self._released: Trajectories | None = None
         self._lengths: list[int] = []
         self._live: NDArray[np.int64] | None = None
         self._pools: ExpertPools | None = None
 
-    def step(self, index: int, workers: WorkerGroup, noise: NoiseSource | None) -> None:
+    def step(
+        self,
+        index: int,
+        workers: WorkerGroup,
+        noise: NoiseSource | None,
+        reserved: int | None = None,
+    ) -> None:
         """Draw a trajectory and add its stable prefix to what is released.
 
         Args:
             index: 0 for the first.
             workers: `ExpertHost` group, in the order of the experts.
             noise: draws the noise of threshold and queries.
+            reserved: number of the draw among all that the ledger reserved: who is drawn.
 
         Raises:
             ConfigError: steps out of order.
-            UnsafeError: there is no noise.
+            UnsafeError: there is no noise, nothing was reserved, or the run has settled.
             BudgetError: all draws that are paid for were started.
         """
         if noise is None:
             raise UnsafeError("stable prefixes need noise: set privacy.epsilon, or filter.share=0")
+        if reserved is None:
+            raise UnsafeError("a draw needs the number under which the ledger reserved it")
         if index != len(self._lengths):
             raise ConfigError(f"index must be {len(self._lengths)}, got {index}")
         if self._live is None:
             self._live = np.flatnonzero(np.concatenate(workers.call("describe")))
-        draw = self._order.start(self._live)
+        if self._order is None:
+            self._order = self.settings.order()
+        draw = self._order.draw(reserved, self._live)
         if self._pools is None:
-            self._pools = self._read(self._live, workers)
+            self._pools = self._read(self._order, self._live, workers)
         drawn = self._pools.drawn(draw.expert, draw.number)
         steps = self._stable_steps(draw, drawn, workers, noise)
         self._lengths.append(steps)
         if steps:
             self._add(_ended(drawn.cut(np.array([steps]))))
 
-    def _read(self, live: NDArray[np.int64], workers: WorkerGroup) -> ExpertPools:
+    def _read(
+        self, order: SecretDraws, live: NDArray[np.int64], workers: WorkerGroup
+    ) -> ExpertPools:
         """Return the pools of all experts that the run draws; whose they are reaches no host."""
         spec: HostSpec = workers.call("built_from")[0]
         units = np.concatenate(workers.call("units"))
-        drawn = np.unique(self._order.order(live)) if len(live) else live
+        drawn = np.unique(order.order(live)) if len(live) else live
         return ExpertPools(
             spec.pool, drawn, units[drawn], actions=spec.actions, release_pool=spec.release_pool
         )
@@ -284,16 +261,10 @@ class SvtFilter:
 
         Raises:
             ConfigError: the tensors are not those of a filter after so many draws.
-            UnsafeError: the order of draws is not there: which trajectories were used is not known.
         """
         lengths = tensors.get("lengths")
         if lengths is None or lengths.shape != (steps_done,):
             raise ConfigError(f"tensors must hold the lengths of {steps_done} draws")
-        if self._order.started < steps_done:
-            raise UnsafeError(
-                f"{self.settings.private / DRAWS_FILE} does not know of {steps_done} draws that"
-                " were made: put it back, or start a new run"
-            )
         released = released_prefixes(tensors)
         rows = [] if released is None else released.lengths.tolist()
         if lengths[lengths > 0].tolist() != rows:

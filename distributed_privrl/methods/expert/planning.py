@@ -22,12 +22,12 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.methods.expert.agent import algorithm_of, levels_of, local_settings
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.methods.expert.prefix_stage import plan_filter
+from distributed_privrl.methods.expert.prefix_stage import FilterPlan, plan_filter
+from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, check_delta_for_units
 from distributed_privrl.rounds.charging import declared_units
 from distributed_privrl.rounds.encoders import check_bounds_named
 from distributed_privrl.rounds.plan import Plan, RoundPlan, make_plan
-from distributed_privrl.rounds.releases import ReleasePlan
 
 ADAM_AND_TARGET = "adam_moments_and_target_network_post_process_noisy_steps"
 SPLIT_POOLS = "pools_split_by_trajectory_index"
@@ -41,7 +41,7 @@ class SelectivePlan(RoundPlan):
         filter: the filter's plan; None: there is no filter.
     """
 
-    filter: ReleasePlan | None = None
+    filter: FilterPlan | None = None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class RunPlan:
         rounds: of selective DP-SGD; None: noiseless steps alone.
     """
 
-    filter: ReleasePlan | None
+    filter: FilterPlan | None
     rounds: SelectivePlan | None
 
     @property
@@ -135,7 +135,7 @@ def plan_parts(config: ExpertConfig) -> RunPlan:
         training,
         unit=data.unit,
         units=units,
-        float64_sums=training.local == "federated",
+        sum_slack=0.0 if training.local == "federated" else SUM_SLACK,
     )
     used = training.skip_trajectories if filter_plan is None else _stop(filter_plan)
     spent = 0.0 if filter_plan is None or filter_plan.budget is None else filter_plan.budget.epsilon
@@ -143,12 +143,12 @@ def plan_parts(config: ExpertConfig) -> RunPlan:
     return RunPlan(filter=filter_plan, rounds=_with_filter(rounds, filter_plan))
 
 
-def _with_filter(plan: RoundPlan, filter_plan: ReleasePlan | None) -> SelectivePlan:
+def _with_filter(plan: RoundPlan, filter_plan: FilterPlan | None) -> SelectivePlan:
     values = {field.name: getattr(plan, field.name) for field in fields(RoundPlan)}
     return SelectivePlan(**values, filter=filter_plan)
 
 
-def _stop(plan: ReleasePlan) -> int:
+def _stop(plan: FilterPlan) -> int:
     """Return the number after the last trajectory that a filter uses."""
     assert plan.trajectories is not None
     return plan.trajectories[1] or 0

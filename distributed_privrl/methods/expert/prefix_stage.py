@@ -1,6 +1,7 @@
 """The release of stable prefixes as a stage of a run: its plan, its actors, what comes of it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.trajectories import Trajectories, no_trajectories
@@ -25,6 +26,17 @@ CHECKPOINT = "stable_prefixes.safetensors"
 STAGE = "stable prefixes"
 ALIKE_WITHIN_A_LEVEL = "exact_actions_behind_a_level_do_not_depend_on_the_expert"
 """What a released state could otherwise tell of them; nothing, where experts act by the levels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterPlan(ReleasePlan):
+    """The plan of the draws, with the filter that they use.
+
+    Args:
+        mechanism: thresholds and noise, calibrated to the plan's budget.
+    """
+
+    mechanism: StablePrefixes
 
 
 def filter_mechanism(
@@ -55,7 +67,7 @@ def plan_filter(
     units: UnitCount,
     *,
     levelled: bool = False,
-) -> ReleasePlan:
+) -> FilterPlan:
     """Return the plan of the draws, each reserved and charged on its own; opens no data.
 
     Draws are calibrated by privacy loss distributions, so they are composed by them, whichever
@@ -72,7 +84,8 @@ def plan_filter(
         UnsafeError: as `filter_mechanism`.
     """
     mechanism, asked = filter_mechanism(config, budget, units), config.first_trajectory
-    return ReleasePlan(
+    return FilterPlan(
+        mechanism=mechanism,
         units=units,
         budget=budget,
         accountant="pld",
@@ -92,22 +105,22 @@ def filter_context(context: RunContext) -> RunContext:
     return replace(context, run_id=f"{context.run_id}/{FILTER}")
 
 
-def run_filter(config: ExpertConfig, context: RunContext, plan: ReleasePlan) -> Trajectories:
+def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> Trajectories:
     """Draw experts and return the stable prefixes, none or more (algorithm 2).
 
     A crash that used up the spare draws leaves fewer; what was released is whole.
 
     Raises:
-        UnsafeError: there is no folder for the secret order of draws.
+        UnsafeError: there is no budget, or no folder for raw counts.
 
     Privacy: unit an expert, relation ``policy_level``; see `SvtFilter`. Each draw is reserved under
     the filter's own entry of the ledger. What is returned is released.
     """
     if plan.budget is None or context.make_private is None:
-        raise UnsafeError("the filter needs a budget, and a private folder for the order of draws")
+        raise UnsafeError("the filter needs a budget, and a private folder for its raw counts")
     own, asked = filter_context(context), config.filter
     levels = levels_of(config.data, context.store)
-    mechanism = filter_mechanism(asked, plan.budget, plan.units)
+    mechanism = plan.mechanism
     hosts = context.executor.start(
         ExpertHost,
         host_specs(
@@ -126,6 +139,7 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: ReleasePlan) -> 
     settings = FilterSettings(
         prefixes=mechanism,
         private=context.make_private(),
+        secret=partial(context.ledger.secret, own.run_id),
         insecure_key=context.insecure_key,
     )
     checkpoint = context.folder / CHECKPOINT

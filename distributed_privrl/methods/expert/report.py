@@ -17,72 +17,38 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.spaces import environment_spaces
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.environments.references import REFERENCE_RETURNS, reference_returns
 from distributed_privrl.evaluation import plots
-from distributed_privrl.evaluation.report import (
-    Metric,
-    PrivateFigure,
-    ReleasedFigure,
-    Section,
-    write_report,
-)
+from distributed_privrl.evaluation.figures import PrivateFigure
+from distributed_privrl.evaluation.report import Metric, Section, write_report
 from distributed_privrl.evaluation.returns import evaluate_policy
-from distributed_privrl.methods.expert.config import ExpertConfig
+from distributed_privrl.evaluation.source import Sourced
+from distributed_privrl.methods.expert.config import ExpertConfig, ReturnRange
 from distributed_privrl.methods.expert.filter import read_counts
-from distributed_privrl.methods.expert.prefix_stage import FILTER
-from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.privacy.metrics import Answer, PublicValue, metrics_record
 from distributed_privrl.rounds.context import RunContext
 
 FACTS = "expert_facts.json"
 PRIVATE_REPORT = "experts"
-REFERENCES_KEY = "reference_returns"
-EVALUATION_KEY = "evaluation_returns"
-"""The same over as many steps as an evaluation has."""
-REFERENCES_ARE_PUBLIC = "reference_returns_are_public"
-"""What a report of returns of the dataset's metadata assumes: they may be the experts' best."""
-_BEST = ("best", "expert")
 
 
-def write_facts(config: ExpertConfig, context: RunContext, stable: Trajectories | None) -> bool:
-    """Keep what the report shows beside the policy: released lengths, and public references.
+def write_facts(folder: Path, stable: Answer[Trajectories] | None) -> None:
+    """Keep the lengths of the released prefixes, which the report shows beside the policy.
 
-    Returns:
-        whether there are references, so that the release assumes `REFERENCES_ARE_PUBLIC`.
+    Args:
+        folder: of the checkpoint.
+        stable: what the filter released, None where there is none.
+
+    Privacy: post-processing of the release; no event.
     """
-    metadata = context.store.info(config.data.sensitive).metadata
-    steps = _episode_steps(config)
-    found = [metadata.get(key) for key in (EVALUATION_KEY, REFERENCES_KEY)]
-    references = next((known for known in map(_references, found) if _over(known, steps)), {})
-    lengths = None if stable is None else stable.lengths.tolist()
-    facts = {"lengths": lengths, "references": references}
-    write_atomically(context.folder / FACTS, json.dumps(facts))
-    return bool(references)
+    lengths = PublicValue(None) if stable is None else stable.map(_lengths)
+    write_atomically(folder / FACTS, json.dumps(metrics_record(lengths=lengths)))
 
 
-def _episode_steps(config: ExpertConfig) -> int | None:
-    """Return the most steps of an evaluation's episode: as asked, else the environment's."""
-    asked, environment = config.evaluation.max_steps, config.data.environment
-    if asked is not None or environment is None:
-        return asked
-    made = environment_spaces(environment)[2]
-    made.close()  # type: ignore[no-untyped-call]
-    return None if made.spec is None else made.spec.max_episode_steps
-
-
-def _references(found: Any) -> dict[str, float]:
-    """Return the public returns of a random and of the best policy, and over how many steps."""
-    if not isinstance(found, Mapping):
-        return {}
-    best = next((found[name] for name in _BEST if name in found), None)
-    known = {"random": found.get("random"), "best": best, "steps": found.get("steps")}
-    return {name: float(value) for name, value in known.items() if value is not None}
-
-
-def _over(references: Mapping[str, float], steps: int | None) -> bool:
-    """Whether episodes of ``steps`` compare with the references; those without steps always do."""
-    return bool(references) and references.get("steps") in (None, steps)
+def _lengths(stable: Trajectories) -> tuple[int, ...]:
+    return tuple(stable.lengths.tolist())
 
 
 def write_private_report(
@@ -209,59 +175,73 @@ def study(config: ExpertConfig, folder: Path, progress: Progress) -> list[dict[s
 
 
 def policy_sections(
-    config: ExpertConfig, path: Path, source: str, results: Sequence[Any]
+    config: ExpertConfig, path: Sourced[Path], results: Sourced[Sequence[Any]]
 ) -> list[Section]:
     """Return the sections on a policy and what paid for it.
 
     Args:
         config: of the run.
         path: the policy's file.
-        source: the ledger entry that paid for it last.
         results: what `study` returned.
 
     Privacy: post-processing of what was released; no event.
     """
-    found = {result["kind"]: result for result in results}
+    found = results.then(lambda every: {result["kind"]: result for result in every})
     sections = []
-    if "returns" in found:
-        sections.append(_returns_section(config, found, source))
+    if "returns" in found.content:
+        sections.append(_returns_section(config, found.then(_returns)))
     sections.append(_budget_section(config))
-    if found.get("facts", {}).get("lengths") is not None:
-        entry = source if source.endswith(f"/{FILTER}") else f"{source}/{FILTER}"
-        sections.append(_prefix_section(config, found["facts"]["lengths"], entry))
+    facts = found.content.get("facts", {})
+    if facts.get("lengths") is not None:
+        lengths = found.then(lambda kinds: np.asarray(kinds["facts"]["lengths"], np.float64))
+        sections.append(_prefix_section(config, lengths.paid_by(facts["lengths_ledger_entry"])))
     return sections
 
 
-def normalised_return(value: float, references: Mapping[str, float]) -> float | None:
-    """Return (value - random) / (best - random), where both are known and apart.
+def _returns(found: Mapping[str, Any]) -> list[float]:
+    return [float(value) for value in found["returns"]["returns"]]
 
-    Example:
-        >>> normalised_return(30.0, {"random": 10.0, "best": 50.0})
-        0.5
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def references_of(config: ExpertConfig) -> tuple[ReturnRange, str] | None:
+    """Return the returns that count as 0 and 1, and in words whose they are; None: nobody says.
+
+    They are those that the configuration declares, or those that the environment is registered
+    with, over its own time limit. What a sensitive dataset says of returns is never among them.
+
+    Args:
+        config: of the run.
     """
-    if not {"random", "best"} <= set(references) or references["best"] <= references["random"]:
+    evaluation, environment = config.evaluation, config.data.environment
+    if evaluation.reference_returns is not None:
+        return evaluation.reference_returns, "as declared in evaluation.reference_returns"
+    if environment is None or evaluation.max_steps is not None:
         return None
-    return (value - references["random"]) / (references["best"] - references["random"])
+    if environment not in REFERENCE_RETURNS:
+        return None
+    known = reference_returns(environment)
+    return ReturnRange(low=known.random, high=known.planner), "of uniform actions and a planner"
 
 
-def _returns_section(config: ExpertConfig, found: dict[str, Any], source: str) -> Section:
-    returns = [float(value) for value in found["returns"]["returns"]]
-    mean, references = float(np.mean(returns)), found["facts"]["references"]
+def _returns_section(config: ExpertConfig, returns: Sourced[list[float]]) -> Section:
     metrics = [
         Metric(
             name="mean return of the policy",
-            value=ReleasedValue(mean, ledger_entry=source),
-            explanation=f"{len(returns)} episodes; standard deviation {np.std(returns):.4g}",
+            value=returns.value(_mean),
+            explanation=f"{len(returns.content)} episodes; standard deviation"
+            f" {np.std(returns.content):.4g}",
         )
     ]
-    share = normalised_return(mean, references)
-    if share is not None:
+    if (found := references_of(config)) is not None:
+        references, whose = found
         metrics.append(
             Metric(
                 name="normalised return",
-                value=ReleasedValue(share, ledger_entry=source),
-                explanation=f"0: uniform actions ({references['random']:.4g}), 1: the best known"
-                f" policy ({references['best']:.4g}), each over as many steps",
+                value=returns.value(lambda values: references.share_of(_mean(values))),
+                explanation=f"0: {references.low:.4g}, 1: {references.high:.4g}, {whose}",
             )
         )
     for name, baseline in config.evaluation.baselines.items():
@@ -300,25 +280,27 @@ def _budget_section(config: ExpertConfig) -> Section:
     )
 
 
-def _prefix_section(config: ExpertConfig, lengths: Sequence[int], entry: str) -> Section:
-    released = np.asarray(lengths, dtype=np.float64)
+def _prefix_section(config: ExpertConfig, lengths: Sourced[NDArray[np.float64]]) -> Section:
+    released = lengths.content
     metrics = [
         Metric(name="experts drawn", value=PublicValue(config.filter.draws)),
-        Metric(name="stable prefixes", value=ReleasedValue(len(released), ledger_entry=entry)),
-        Metric(name="released steps", value=ReleasedValue(int(released.sum()), ledger_entry=entry)),
+        Metric(name="stable prefixes", value=lengths.value(len)),
+        Metric(name="released steps", value=lengths.value(lambda some: int(some.sum()))),
     ]
     figures = []
     if len(released):
         metrics.append(
             Metric(
                 name="mean length of a stable prefix",
-                value=ReleasedValue(float(released.mean()), ledger_entry=entry),
+                value=lengths.value(lambda some: float(some.mean())),
                 explanation=f"shortest {released.min():.0f}, longest {released.max():.0f}",
             )
         )
-        image = plots.column_histograms({"prefixes": released[:, None]}, ["steps"])
         figures.append(
-            ReleasedFigure(image=image, caption="Length of stable prefixes", ledger_entry=entry)
+            lengths.figure(
+                lambda some: plots.column_histograms({"prefixes": some[:, None]}, ["steps"]),
+                "Length of stable prefixes",
+            )
         )
     return Section(
         title="What the filter released",

@@ -4,15 +4,15 @@ Reference: paper 004, algorithms 2 and 3.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from distributed_privrl.agents.deployment import export_torchscript
 from distributed_privrl.agents.experts import policies_digest
-from distributed_privrl.core.errors import BudgetError
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.methods.expert.agent import AgentFacts, AgentUpdate
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.methods.expert.filter import forget_order
 from distributed_privrl.methods.expert.planning import (
     RunPlan,
     SelectivePlan,
@@ -20,11 +20,7 @@ from distributed_privrl.methods.expert.planning import (
     plan_parts,
 )
 from distributed_privrl.methods.expert.prefix_stage import FILTER, filter_context, run_filter
-from distributed_privrl.methods.expert.report import (
-    REFERENCES_ARE_PUBLIC,
-    write_facts,
-    write_private_report,
-)
+from distributed_privrl.methods.expert.report import write_facts, write_private_report
 from distributed_privrl.methods.expert.training import (
     StableSpec,
     StableTrainer,
@@ -32,7 +28,9 @@ from distributed_privrl.methods.expert.training import (
     save_rows,
 )
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.rounds.charging import check_budget, open_charges, settle_charge
+from distributed_privrl.privacy.ledger.records import Charge
+from distributed_privrl.privacy.metrics import Answer, settled_answer
+from distributed_privrl.rounds.charging import charges_of, held_budget, open_charges, settle_charge
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import (
     CertifiedDataset,
@@ -71,10 +69,12 @@ def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
     plan = plan_parts(config)
     check_dataset(config, context.store, plan)
     facts = AgentFacts.of(config.model, config.data, context.store, seed=config.seed)
-    _open_charges(config, context, plan)
+    charges = _charges(config, context, plan)
+    with held_budget(config.data, config.privacy, context, charges):
+        open_charges(context, charges)
     stages: list[Stage] = []
     entries: list[str] = []
-    stable, spare_rounds = None, 0
+    stable, answer, spare_rounds = None, None, 0
     if plan.filter is not None:
         stable = run_filter(config, context, plan.filter)
         own = filter_context(context)
@@ -82,8 +82,7 @@ def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
         stages.append(stage)
         entries.append(own.run_id)
         spare_rounds += left
-        if context.make_private is not None:
-            forget_order(context.make_private())
+        answer = _answer(own, stable)
     spec = _stable_spec(config, context, facts, stable, alone=plan.rounds is None)
     trained = _train(config, context, facts, plan.rounds, spec)
     if plan.rounds is not None and plan.rounds.mechanism is not None:
@@ -91,10 +90,8 @@ def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
         stages.append(stage)
         entries.append(context.run_id)
         spare_rounds += left
-    if write_facts(config, context, stable) and stages:
-        assumed = (*stages[-1].assumptions, REFERENCES_ARE_PUBLIC)
-        stages[-1] = stages[-1].model_copy(update={"assumptions": assumed})
-    threshold = None if plan.filter is None else float(plan.filter.about["threshold"])
+    write_facts(context.folder, answer)
+    threshold = None if plan.filter is None else plan.filter.mechanism.threshold
     write_private_report(config, context, threshold=threshold)
     return MethodResult(
         stages=tuple(stages),
@@ -105,23 +102,23 @@ def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
     )
 
 
-def _open_charges(config: ExpertConfig, context: RunContext, plan: RunPlan) -> None:
-    """Hold the cost of both parts, or of none, before either draws."""
-    spent: dict[str, float] = {}
+def _answer(context: RunContext, stable: Trajectories) -> Answer[Trajectories]:
+    """Return the stable prefixes as the answer of the filter's settled entry."""
+    entry = context.ledger.reserved(context.run_id)
+    assert entry is not None
+    return settled_answer(entry, stable)
+
+
+def _charges(config: ExpertConfig, context: RunContext, plan: RunPlan) -> list[Charge]:
+    """Return what both parts cost; they are charged together, before either draws."""
     parts: list[tuple[RunContext, Plan]] = []
     policies = None
-    if plan.filter is not None and plan.filter.budget is not None:
-        spent = {FILTER: plan.filter.budget.epsilon}
     if plan.filter is not None:
         parts.append((filter_context(context), plan.filter))
         policies = policies_digest(context.store, config.data.sensitive)
     if plan.rounds is not None:
         parts.append((context, plan.rounds))
-    try:
-        open_charges(config.data, parts, policies=policies)
-    except BudgetError:
-        check_budget(config.data, config.privacy, context, also=spent)  # says what both parts need
-        raise
+    return charges_of(config.data, context, parts, policies=policies)
 
 
 def _stable_spec(
@@ -220,7 +217,7 @@ def _release(
     kept = "ema" if config.training.optimiser.ema_decay else "parameters"
     policy = facts.policy(tensors[kept])
     return LearnedPolicy(
-        save=policy.save, beside={config.output.torchscript: policy.export_torchscript}
+        save=policy.save, beside={config.output.torchscript: partial(export_torchscript, policy)}
     )
 
 

@@ -42,7 +42,7 @@ def plan_primorl(config: PrimorlConfig, units: UnitCount | None = None) -> Round
         unit=config.data.unit,
         units=declared_units(config.data) if units is None else units,
         spent=config.data.charged_epsilon + sum(charged_before(config).values()),
-        float64_sums=True,
+        sum_slack=0.0,
     )
 
 

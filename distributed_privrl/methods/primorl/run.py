@@ -5,6 +5,7 @@ Reference: paper 001, algorithms 2 and 4.
 
 from pathlib import Path
 
+from distributed_privrl.agents.deployment import export_torchscript
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.shards import shard_refs
@@ -12,7 +13,6 @@ from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrainer
 from distributed_privrl.methods.primorl.planning import (
-    charged_before,
     check_config,
     check_dataset,
     plan_primorl,
@@ -33,8 +33,8 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import (
-    check_budget,
     count_units,
+    held_budget,
     open_charge,
     settle_charge,
 )
@@ -72,19 +72,19 @@ def run_primorl(config: PrimorlConfig, context: RunContext) -> MethodResult:
     data, relation = config.data, Relation(config.privacy.relation)
     ranges = search_ranges(data, context.store, relation=relation)
     EnsembleFacts.of(config.model, data, context.store, ranges)
-    check_budget(data, config.privacy, context, also=charged_before(config))
-    units, count_stage = count_units(data, context, relation=relation)
-    plan = plan_primorl(config, units)
-    stages = [] if count_stage is None else [count_stage]
-    found = None
-    if ranges is not None:
-        found, stage = find_bounds(data, context, ranges, relation=relation, units=units)
-        stages.append(stage)
-    facts = EnsembleFacts.of(config.model, data, context.store, found)
-    starts, start_stages = _starts(config, context, facts, relation=relation, units=units)
-    stages += start_stages
+    with held_budget(data, config.privacy, context):
+        units, count_stage = count_units(data, context, relation=relation)
+        plan = plan_primorl(config, units)
+        stages = [] if count_stage is None else [count_stage]
+        found = None
+        if ranges is not None:
+            found, stage = find_bounds(data, context, ranges, relation=relation, units=units)
+            stages.append(stage)
+        facts = EnsembleFacts.of(config.model, data, context.store, found)
+        starts, start_stages = _starts(config, context, facts, relation=relation, units=units)
+        stages += start_stages
+        open_charge(data, context, plan)
     entries = [f"{context.run_id}/{stage.name}" for stage in stages]
-    open_charge(data, context, plan)
     _initialise(config, context, facts)
     if isinstance(config, MopoConfig):
         _train_on_minibatches(config, context, facts)
@@ -159,6 +159,7 @@ def _train_ensemble(
         checkpoint=context.folder / TRAINED,
         copies=training.local.steps or 1,
         all_rows=training.local.steps is None,
+        most_rows=config.data.max_length,
     )
     train_in_rounds(spec, config, context, plan)
 
@@ -240,7 +241,7 @@ def _release(config: PrimorlConfig, context: RunContext, spec: PolicyTrainerSpec
     return LearnedPolicy(
         save=lambda path: trained_policy(spec).save(path),
         beside={
-            config.output.torchscript: lambda path: trained_policy(spec).export_torchscript(path),
+            config.output.torchscript: lambda path: export_torchscript(trained_policy(spec), path),
             config.output.ensemble: save_ensemble,
         },
     )

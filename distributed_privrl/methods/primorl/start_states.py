@@ -23,15 +23,13 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.spaces import environment_spaces
-from distributed_privrl.privacy.calibration import calibrate_laplace
+from distributed_privrl.privacy.calibration import calibrate_discrete_laplace
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.mechanisms import LaplaceRelease
+from distributed_privrl.privacy.exact_releases import FixedPointLaplaceRelease
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.first_releases import first_stage, release_first
 
-_FIXED_POINT = 2.0**26
-"""Moments are summed as whole multiples of one over this: exactly, up to 10^8 units."""
 _RESET_SEEDS = 2**31
 
 
@@ -141,7 +139,9 @@ class MomentsRelease:
     Privacy:
         Unit: whoever contributes x. Relation: ``relation``. Sensitivity: sqrt(O) + (O + 1) / 2 in
         L1, for |x|_1 <= sqrt(O) R and sum_(i<=j) |x_i x_j| = (|x|_1^2 + |x|_2^2) / 2; twice that
-        if one unit is replaced by another. Event: ``laplace``, pure.
+        if one unit is replaced by another. A unit's vector is rounded to the release's lattice,
+        and the integers are summed exactly; the release pays for the rounding. Event:
+        ``discrete_laplace``, pure and exact.
     """
 
     width: int
@@ -155,20 +155,23 @@ class MomentsRelease:
 
     @property
     def sensitivity(self) -> float:
-        """How far one unit moves `totals`, in L1."""
+        """How far one unit moves the sums, in L1, rounding aside."""
         return self.relation.contributions * (math.sqrt(self.width) + (self.width + 1) / 2)
 
-    def mechanism(self, unit: str) -> LaplaceRelease:
+    def mechanism(self, unit: str) -> FixedPointLaplaceRelease:
         """Return the release of `totals` with the least noise.
 
         Args:
             unit: what one person contributes.
         """
         budget = PrivacyBudget(epsilon=self.epsilon, delta=0.0, unit=unit, relation=self.relation)
-        return calibrate_laplace(budget=budget, sensitivity=self.sensitivity)
+        dimension = self.width + self.width * (self.width + 1) // 2
+        return calibrate_discrete_laplace(
+            budget=budget, sensitivity=self.sensitivity, dimension=dimension
+        )
 
-    def totals(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the sums over units ``(O + O (O + 1) / 2,)``. Private: for `mechanism` alone.
+    def parts(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what each unit adds ``(U, O + O (O + 1) / 2)``, in units of R and R^2. Private.
 
         Args:
             vectors: (U, O), standardised; a row that is not finite, in units of R, counts as zero.
@@ -183,11 +186,18 @@ class MomentsRelease:
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = rows * np.minimum(largest, 1 / np.maximum(norms, 1e-300))
         upper = np.triu_indices(self.width)
-        parts = np.concatenate([rows, rows[:, upper[0]] * rows[:, upper[1]]], axis=1)
-        # Cut towards zero after a hair off every number: no rounding reaches the sensitivity.
-        fixed = np.trunc(parts * (1 - 1e-12) * _FIXED_POINT).astype(np.int64)
-        totals: NDArray[np.float64] = fixed.sum(axis=0) / _FIXED_POINT
-        return totals
+        return np.concatenate([rows, rows[:, upper[0]] * rows[:, upper[1]]], axis=1)
+
+    def totals(
+        self, vectors: NDArray[np.float64], mechanism: FixedPointLaplaceRelease
+    ) -> NDArray[np.int64]:
+        """Return the sums over units, in steps of ``mechanism``'s lattice. Private: for it alone.
+
+        Args:
+            vectors: as for `parts`.
+            mechanism: that of this release.
+        """
+        return np.asarray(mechanism.to_steps(self.parts(vectors)).sum(axis=0), np.int64)
 
     def moments(
         self, totals: NDArray[np.float64], units: int
@@ -197,7 +207,7 @@ class MomentsRelease:
         Noise can make a covariance of no distribution: its negative eigenvalues become zero.
 
         Args:
-            totals: as `totals` has them.
+            totals: sums of `parts` over units.
             units: the public number of them.
         """
         first, second = np.split(totals / units, [self.width])
@@ -239,9 +249,9 @@ def release_start_states(
 
     Privacy: unit ``data.unit``, relation as given. A unit's vector is the mean of the first
     observations of its trajectories, those that are not finite left out, silently; without any it
-    is zero. Sensitivity: that of `MomentsRelease`. Event: ``laplace``, charged under the nonce
-    ``<run>/starts``, so that a resume draws no second time. Exact moments stay in this process and
-    are written nowhere; mean and covariance are post-processing.
+    is zero. Sensitivity: that of `MomentsRelease`. Event: ``discrete_laplace``, charged under the
+    nonce ``<run>/starts``, so that a resume draws no second time. Exact moments stay in this
+    process and are written nowhere; mean and covariance are post-processing.
     """
     columns = encoder.layout.blocks["observation"]
     offset, scale = encoder.scaling.offset[columns], encoder.scaling.scale[columns]
@@ -255,7 +265,7 @@ def release_start_states(
 
     def draw() -> list[float]:
         vectors = (_first_observations(data, context, len(offset)) - offset) / scale
-        totals = release.totals(vectors)
+        totals = release.totals(vectors, mechanism)
         return [float(v) for v in mechanism.release(totals, context.noise_source())]
 
     answer = release_first(

@@ -13,7 +13,6 @@ from distributed_privrl.core.config import (
     StrictModel,
 )
 from distributed_privrl.models.edm import EDM, SamplerConfig
-from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.plan import RoundsConfig
 
@@ -208,7 +207,7 @@ class PrivorlArTraining(PrivorlTraining):
 
     rounds: PositiveInt = Field(default=1000, description="private rounds (T)")
     micro_batch_rows: PositiveInt = Field(
-        default=512, le=SUM_EVERY_ROWS, description="rows computed at once; bounds memory"
+        default=512, description="rows computed at once; bounds memory"
     )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=3e-3, schedule="cosine")
     pretraining: ArPretrainingConfig = ArPretrainingConfig()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, get_args
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.shards import ShardRef
@@ -32,9 +33,9 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import find_bounds
 from distributed_privrl.rounds.charging import (
-    check_budget,
     count_units,
     declared_units,
+    held_budget,
     open_charge,
     settle_charge,
 )
@@ -85,6 +86,7 @@ class Parts:
         drawer: draws the release, chunk by chunk.
         release: what comes of the folder of chunks, and of what drew them.
         all_rows: every row of a unit takes part in its vector, not one drawn for each copy.
+        most_rows: public bound on a unit's rows, for ``all_rows``.
         curiosity_rate: share of a private round that is the model's own samples.
         bounded: finds, with noise and charged, what the drawer keeps to; None: nothing.
     """
@@ -94,6 +96,7 @@ class Parts:
     drawer: ChunkDrawer
     release: Callable[[Path, ChunkDrawer], Release]
     all_rows: bool = False
+    most_rows: int | None = None
     curiosity_rate: float = 0.0
     bounded: Bounded | None = None
 
@@ -138,8 +141,7 @@ def run_privorl(
 
     Raises:
         ConfigError: configuration and datasets do not fit together.
-        BudgetError: the ledger refuses; no round has been drawn. A count, bounds or a support that
-            were drawn before stay spent.
+        BudgetError: the ledger refuses; nothing has been drawn.
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
     quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
@@ -153,23 +155,10 @@ def run_privorl(
     ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
     parts = parts_of(public_encoder(config, context.store, ranges))
     parts.synthesizer.build(config.seed)  # what cannot be built is refused before any charge
-    check_budget(config.data, config.privacy, context, also=config.charged_before)
-    relation = Relation(config.privacy.relation)
-    units, count_stage = count_units(config.data, context, relation=relation)
-    plan = plan_rounds(config, units, curiosity_rate=parts.curiosity_rate)
-    stages = [] if count_stage is None else [count_stage]
-    if ranges is not None:
-        bounds, bounds_stage = find_bounds(
-            config.data, context, ranges, relation=relation, units=units
-        )
-        parts = parts_of(public_encoder(config, context.store, bounds))
-        stages.append(bounds_stage)
-    if parts.bounded is not None:
-        drawer, support_stage = parts.bounded.find(context, units)
-        parts = replace(parts, drawer=drawer)
-        stages.append(support_stage)
+    with held_budget(config.data, config.privacy, context):
+        parts, plan, stages = _release_first(config, context, parts, ranges, parts_of)
+        open_charge(config.data, context, plan)
     entries = [f"{context.run_id}/{stage.name}" for stage in stages]
-    open_charge(config.data, context, plan)
     _pretrain(config, context, parts)
     _fine_tune(config, context, parts, plan)
     spare_rounds = 0
@@ -184,6 +173,29 @@ def run_privorl(
         ledger_entries=tuple(entries),
         release=parts.release(context.folder / SYNTHETIC, parts.drawer),
     )
+
+
+def _release_first(
+    config: PrivorlConfig,
+    context: RunContext,
+    parts: Parts,
+    ranges: Bounds | None,
+    parts_of: Callable[[TransitionEncoder], Parts],
+) -> tuple[Parts, RoundPlan, list[Stage]]:
+    """Count units, find bounds and a support; return parts and plan that keep to them."""
+    relation = Relation(config.privacy.relation)
+    units, stage = count_units(config.data, context, relation=relation)
+    plan = plan_rounds(config, units, curiosity_rate=parts.curiosity_rate)
+    stages = [] if stage is None else [stage]
+    if ranges is not None:
+        bounds, stage = find_bounds(config.data, context, ranges, relation=relation, units=units)
+        parts = parts_of(public_encoder(config, context.store, bounds))
+        stages.append(stage)
+    if parts.bounded is not None:
+        drawer, stage = parts.bounded.find(context, units)
+        parts = replace(parts, drawer=drawer)
+        stages.append(stage)
+    return parts, plan, stages
 
 
 def check_config(config: PrivorlConfig) -> None:
@@ -283,6 +295,7 @@ def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: R
         checkpoint=context.folder / TRAINED,
         copies=training.noise_multiplicity,
         all_rows=parts.all_rows,
+        most_rows=parts.most_rows,
         public_update=_novel_update(config, context, update(plan.clip_norm), plan),
     )
     train_in_rounds(spec, config, context, plan)

@@ -18,11 +18,13 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.trajectory_config import NoisySupport
 from distributed_privrl.models.row_bins import RowBins
-from distributed_privrl.privacy.calibration import calibrate_laplace
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.mechanisms import LaplaceRelease
+from distributed_privrl.privacy.mechanisms import (
+    DiscreteLaplaceRelease,
+    integer_laplace_release,
+)
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
-from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import weights_of_rows
 from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.first_releases import first_stage, release_first
@@ -95,7 +97,8 @@ class SupportRelease:
 
     Privacy:
         Unit: whoever owns the rows that weigh 1 together. Relation: ``relation``. Sensitivity: 1
-        in L1, 2 if one unit is replaced by another. Event: ``laplace``, pure.
+        in L1, 2 if one unit is replaced by another, which is as many times `UNIT_WEIGHT` of the
+        whole numbers that are summed. Event: ``discrete_laplace``, pure and exact.
     """
 
     grid: SupportGrid
@@ -104,7 +107,7 @@ class SupportRelease:
 
     @property
     def sensitivity(self) -> float:
-        """How far one unit moves `totals`, in L1."""
+        """How far one unit moves the histogram, in L1."""
         return float(self.relation.contributions)
 
     @property
@@ -112,16 +115,12 @@ class SupportRelease:
         """Noisy weight from which a cell counts as visited; see `NoisySupport.threshold`."""
         return self.asked.threshold(self.sensitivity)
 
-    def mechanism(self, unit: str) -> LaplaceRelease:
-        """Return the release of `totals` with the least noise.
-
-        Args:
-            unit: what one person contributes.
-        """
-        budget = PrivacyBudget(
-            epsilon=self.asked.epsilon, delta=0.0, unit=unit, relation=self.relation
+    @property
+    def mechanism(self) -> DiscreteLaplaceRelease:
+        """The release of `cell_totals` with the least noise."""
+        return integer_laplace_release(
+            epsilon=self.asked.epsilon, sensitivity=self.relation.contributions * UNIT_WEIGHT
         )
-        return calibrate_laplace(budget=budget, sensitivity=self.sensitivity)
 
 
 def support_release(
@@ -182,15 +181,16 @@ def find_support(
 
     Privacy: unit ``data.unit``, relation that of ``release``. A unit's rows weigh alike and 1
     together; rows that the encoder cannot take are left out, silently. Sensitivity: that of
-    `SupportRelease`. Event: ``laplace``, charged under the nonce ``<run>/support``, so that a
-    resume draws no second time. Exact weights stay in this process and are written nowhere; what
-    is drawn within the support is post-processing.
+    `SupportRelease`. Event: ``discrete_laplace``, charged under the nonce ``<run>/support``, so
+    that a resume draws no second time. Exact weights stay in this process and are written nowhere;
+    what is drawn within the support is post-processing.
     """
-    mechanism = release.mechanism(data.unit)
+    mechanism = release.mechanism
 
     def draw() -> list[float]:
         totals = cell_totals(release.grid, data, context, encoder)
-        return [float(v) for v in mechanism.release(totals, context.noise_source())]
+        noisy = mechanism.release(totals, context.noise_source())
+        return [steps / UNIT_WEIGHT for steps in noisy.tolist()]
 
     answer = release_first(
         "support",
@@ -210,8 +210,11 @@ def find_support(
 
 def cell_totals(
     grid: SupportGrid, data: DataConfig, context: RunContext, encoder: TransitionEncoder
-) -> NDArray[np.float64]:
-    """Return the units' weight in each cell ``(G^B,)``. Private: for `SupportRelease` alone."""
+) -> NDArray[np.int64]:
+    """Return the units' weight in each cell ``(G^B,)``, in 1 / `UNIT_WEIGHT`.
+
+    Private: for `SupportRelease` alone.
+    """
 
     def chunks() -> Iterator[Transitions]:
         yield from context.store.iter_transitions(data.sensitive, unit=data.unit)
@@ -222,6 +225,4 @@ def cell_totals(
         encoded = encoder.encode(chunk)
         cells = grid.cells_of(encoded.rows[encoded.valid])
         np.add.at(totals, cells, weigh(chunk.unit_ids)[encoded.valid])
-    # Whole numbers until here, so that no rounding reaches the sensitivity.
-    weights: NDArray[np.float64] = totals / UNIT_WEIGHT
-    return weights
+    return totals

@@ -196,6 +196,7 @@ def _parts(
             chunks=partial(decoded, folder), facts=partial(facts, folder, drew)
         ),
         all_rows=config.training.all_fragments,
+        most_rows=config.training.max_fragments_per_unit,
         curiosity_rate=config.training.curiosity_rate,
         bounded=_bounded(config, drawer),
     )

@@ -23,7 +23,6 @@ from distributed_privrl.methods.privorl.config import (
 )
 from distributed_privrl.models.ddpm import DDPM
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds.local_update import SUM_EVERY_ROWS
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 
 
@@ -137,7 +136,7 @@ class TrajectoriesTraining(PrivorlTraining):
         default=256, description="units that take part in a round on average (q x units)"
     )
     micro_batch_rows: PositiveInt = Field(
-        default=32, le=SUM_EVERY_ROWS, description="rows computed at once; bounds memory"
+        default=32, description="rows computed at once; bounds memory"
     )
     max_fragments_per_unit: PositiveInt = Field(
         default=32, description="public cap on the fragments of a unit; further ones are left out"

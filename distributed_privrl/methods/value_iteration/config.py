@@ -17,6 +17,10 @@ from distributed_privrl.core.config import (
     StrictModel,
 )
 from distributed_privrl.methods.value_iteration import linear_settings, pessimism
+from distributed_privrl.methods.value_iteration.linear_presets import (
+    published_ridge,
+    theory_pessimism,
+)
 
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Preset = Literal["practical", "theory", "none"]
@@ -154,8 +158,13 @@ class ApviConfig(RunConfig):
 
 
 class LinearModelConfig(FiniteModelConfig):
-    """The features of DP-VAPVI (paper 002, section 4)."""
+    """The features of DP-VAPVI (paper 002, section 4), and which algorithm uses them."""
 
+    as_published: bool = Field(
+        default=False,
+        description="algorithm 2 as the paper prints it, with sensitivities that hold; false: our"
+        " redesign of DP-VAPVI (centred targets, ridge matched to the noise, budget shares)",
+    )
     features: Literal["environment", "one_hot"] | Path = Field(
         default="environment",
         description="environment: the problem's own; one_hot: a state of its own each; or a"
@@ -176,7 +185,8 @@ class LinearModelConfig(FiniteModelConfig):
         " changes; with pevi or reuse_gram",
     )
     centre_values: bool = Field(
-        default=True, description="regress differences to the middle of the value's range"
+        default=True,
+        description="regress differences to the middle of the value's range; never as_published",
     )
     early_termination: bool = Field(
         default=True, description="whether episodes can end before the horizon"
@@ -187,7 +197,7 @@ class LinearModelConfig(FiniteModelConfig):
 
 
 class SharesConfig(StrictModel):
-    """How a step's budget is divided, in proportion."""
+    """How a step's budget is divided, in proportion; as_published it is in equal parts."""
 
     variance_gram: PositiveFloat = Field(default=0.03, description="of the variance's Gram matrix")
     squares: PositiveFloat = Field(default=0.03, description="of phi V^2")
@@ -197,7 +207,7 @@ class SharesConfig(StrictModel):
 
 
 class RidgeConfig(StrictModel):
-    """How a noisy Gram matrix is made positive definite."""
+    """How a noisy Gram matrix is made positive definite; as_published by the shift alone."""
 
     projection: bool = Field(default=True, description="negative eigenvalues become zero")
     shift: bool = Field(default=False, description="add E / 2, as the paper does")
@@ -212,11 +222,18 @@ class LinearPessimismConfig(StrictModel):
 
     constant: NonNegative | None = Field(
         default=None,
-        description="C of vapvi (default .3), c of pevi (default .001); the paper's theory: 1",
+        description="C of vapvi (default .3), c of pevi (default .001); as_published: 1",
     )
-    offset: NonNegative = Field(default=0.0, description="D, divided by the number of units")
+    offset: NonNegative | None = Field(
+        default=None,
+        description="D, divided by the number of units (default 0; as_published: the theorem's)",
+    )
     noise_constant: NonNegative = Field(
         default=0.0, description="times the deviation that the noise alone gives to a value"
+    )
+    coverage: Probability | None = Field(
+        default=None,
+        description="kappa in the theorem's D, assumed (default: 1/d, the largest there can be)",
     )
 
 
@@ -230,7 +247,10 @@ class LinearTrainingConfig(ReleaseTrainingConfig):
 
 
 class VapviConfig(RunConfig):
-    """DP-VAPVI: a policy from noisy regressions (paper 002, algorithm 2); or private PEVI."""
+    """A redesign of DP-VAPVI: a policy from noisy regressions; or private PEVI.
+
+    ``model.as_published`` runs paper 002's algorithm 2 instead, with sensitivities that hold.
+    """
 
     method: Literal["vapvi"] = "vapvi"
     privacy: ReleasePrivacyConfig
@@ -245,25 +265,87 @@ class VapviConfig(RunConfig):
             raise ValueError("privacy.delta must be above 0: DP-VAPVI has Gaussian noise")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_of_ours_as_published(self) -> Self:
+        ours = {
+            "model.reuse_gram": (self.model.reuse_gram, False),
+            "model.pool_grams": (self.model.pool_grams, False),
+            "model.centre_values": (self.model.centre_values, True),
+            "model.largest_return": (self.model.largest_return, None),
+            "training.shares": (self.training.shares, SharesConfig()),
+            "training.ridge": (
+                self.training.ridge,
+                RidgeConfig(penalty=self.training.ridge.penalty),
+            ),
+            "training.pessimism.noise_constant": (self.training.pessimism.noise_constant, 0.0),
+        }
+        changed = [name for name, (value, default) in ours.items() if value != default]
+        if self.model.as_published and changed:
+            raise ValueError(
+                f"model.as_published has no {', '.join(changed)}: leave it out (of training.ridge"
+                " all but the penalty)"
+            )
+        if not self.model.as_published and self.training.pessimism.coverage is not None:
+            raise ValueError("training.pessimism.coverage belongs to model.as_published: true")
+        return self
+
+    @property
+    def algorithm(self) -> str:
+        """What runs, in words: for plans and reports."""
+        if self.model.regression == "pevi":
+            name, published = "private PEVI", "PEVI with the noise of DP-VAPVI's lines 9 and 10"
+        else:
+            name, published = "DP-VAPVI", "DP-VAPVI"
+        if self.model.as_published:
+            return f"{published} as published, with sensitivities that hold"
+        centred = "centred targets, " if self.model.centre_values else ""
+        return f"a redesign of {name}: {centred}ridge matched to the noise, budget shares"
+
     @property
     def halves(self) -> bool:
         """Whether variance and values come from disjoint halves of the units."""
         return self.model.split and self.model.regression == "vapvi"
 
+    @property
+    def centre_values(self) -> bool:
+        """Whether differences to the middle of the value's range are regressed."""
+        return self.model.centre_values and not self.model.as_published
+
     def shares(self) -> linear_settings.Shares:
-        """Return the division of a step's budget."""
+        """Return the division of a step's budget; published, rho_0 is one for all (line 2)."""
+        if self.model.as_published:
+            return linear_settings.Shares()
         return linear_settings.Shares(**self.training.shares.model_dump())
 
     def ridge(self) -> linear_settings.Ridge:
-        """Return how Gram matrices are made positive definite."""
+        """Return how Gram matrices are made positive definite; published, lines 2, 4 and 9."""
+        if self.model.as_published:
+            return published_ridge(self.training.ridge.penalty)
         return linear_settings.Ridge(**self.training.ridge.model_dump())
 
-    def pessimism(self) -> linear_settings.Pessimism:
-        """Return the penalty."""
-        values = self.training.pessimism.model_dump()
-        if values["constant"] is None:
-            values["constant"] = 0.3 if self.model.regression == "vapvi" else 0.001
-        return linear_settings.Pessimism(**values)
+    def pessimism(self, dimension: int, rho: float | None) -> linear_settings.Pessimism:
+        """Return the penalty; published, line 11.
+
+        Args:
+            dimension: d.
+            rho: what a run's steps cost; None without privacy.
+        """
+        given, regression = self.training.pessimism, self.model.regression
+        constant, offset = 0.3 if regression == "vapvi" else 0.001, 0.0
+        if self.model.as_published:
+            theory = theory_pessimism(
+                regression,
+                dimension=dimension,
+                horizon=self.model.horizon,
+                rho=rho,
+                coverage=given.coverage or 1 / dimension,
+            )
+            constant, offset = theory.constant, theory.offset
+        return linear_settings.Pessimism(
+            constant=constant if given.constant is None else given.constant,
+            offset=offset if given.offset is None else given.offset,
+            noise_constant=given.noise_constant,
+        )
 
 
 def rho_of(noise_multiplier: float, releases: int) -> float:

@@ -21,8 +21,7 @@ from distributed_privrl.methods.value_iteration.sensitivity import (
 from distributed_privrl.privacy.units import Relation
 
 REWARD_UNIT = 2.0**-30
-"""Scaled rewards are rounded to multiples of this, so that sums are exact in any order (up to 2^23
-rows a pair)."""
+"""What scaled rewards are rounded to multiples of without privacy; with it, the noise's lattice."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,7 +150,7 @@ class StepCounts:
         cells: ``(C,)`` int64, rising: (state A + action) successors + successor.
         counts: ``(C,)`` int64.
         pairs: ``(P,)`` int64, rising: state A + action; empty where rewards are known.
-        reward_sums: ``(P,)`` int64, of rewards scaled to [0, 1], in `REWARD_UNIT`.
+        reward_sums: ``(P,)`` int64, of rewards scaled to [0, 1], in steps of the unit asked for.
     """
 
     cells: NDArray[np.int64]
@@ -168,8 +167,10 @@ class CountWorker:
     of scaled rewards; to pooled ones up to H times as much, and never more than
     ``max_rows_per_unit``. With ``visits="first"`` it adds at most ``max_trajectories_per_unit`` to
     each cell. A row that is malformed (a state or action out of range, a reward that is not
-    finite) adds nothing and leaves no trace. What is returned is raw: event ``gaussian`` or
-    ``laplace`` once the server has added its noise.
+    finite) adds nothing and leaves no trace. Sums are exact integers: a scaled reward is rounded
+    to the noise's lattice for itself and stays within [0, 1], so that it needs no allowance. What
+    is returned is raw: event ``discrete_gaussian`` or ``discrete_laplace`` (``gaussian`` or
+    ``laplace`` from a million cells on) once the server has added its noise.
     """
 
     def __init__(self, spec: CountSpec) -> None:
@@ -189,31 +190,49 @@ class CountWorker:
         if layout.visits == "first":
             first = first_visits(rows, cells // layout.successors)
             times, cells, rewards = times[first], cells[first], rewards[first]
-        self._cells = _Sums(times, cells, np.ones_like(cells), layout.pairs * layout.successors)
+        self._cells = _Sums(times, cells, np.ones(len(cells)), layout.pairs * layout.successors)
         used = slice(None) if layout.estimate_reward else slice(0)
-        units = np.rint(rewards[used] / REWARD_UNIT).astype(np.int64)
-        self._rewards = _Sums(times[used], cells[used] // layout.successors, units, layout.pairs)
+        pairs = cells[used] // layout.successors
+        self._rewards = _Sums(times[used], pairs, rewards[used], layout.pairs)
 
-    def counts(self, step: int) -> StepCounts:
+    def counts(self, step: int, reward_unit: float = REWARD_UNIT) -> StepCounts:
         """Return the counts of time ``step``, from 0; pooled counts are those of step 0.
 
+        Args:
+            step: time step.
+            reward_unit: what each scaled reward is rounded to a multiple of; 1 is one, too, so
+                that no reward leaves [0, 1].
+
         Raises:
-            ConfigError: ``step`` is beyond the horizon.
+            ConfigError: ``step`` is beyond the horizon, or 1 is no multiple of the unit.
         """
         if not 0 <= step < self._blocks:
             raise ConfigError(f"step must lie in [0, {self._blocks}), got {step}")
-        cells, counts = self._cells.of(step)
-        pairs, reward_sums = self._rewards.of(step)
+        check_reward_unit(reward_unit)
+        cells, counts = self._cells.of(step, 1.0)
+        pairs, reward_sums = self._rewards.of(step, reward_unit)
         return StepCounts(cells=cells, counts=counts, pairs=pairs, reward_sums=reward_sums)
 
 
+def check_reward_unit(unit: float) -> None:
+    """Check that 1 is a multiple of ``unit``.
+
+    Raises:
+        ConfigError: otherwise.
+    """
+    if not (unit > 0 and (1 / unit).is_integer()):
+        raise ConfigError(
+            f"the lattice of rewards must divide 1, got {unit!r}: let fewer rows count"
+        )
+
+
 class _Sums:
-    """Integers summed by (time, cell).
+    """Numbers, each rounded to an integer, summed by (time, cell).
 
     Args:
         times: (N,).
         cells: (N,), below ``size``.
-        weights: (N,) int64.
+        weights: (N,).
         size: number of cells.
     """
 
@@ -221,19 +240,22 @@ class _Sums:
         self,
         times: NDArray[np.int64],
         cells: NDArray[np.int64],
-        weights: NDArray[np.int64],
+        weights: NDArray[np.float64],
         size: int,
     ) -> None:
         keys = times * size + cells
         order = np.argsort(keys, kind="stable")
-        self._size = size
+        self._size, self._weights = size, weights[order]
         self._keys, first = np.unique(keys[order], return_index=True)
-        self._sums = np.add.reduceat(weights[order], first) if len(first) else weights[:0]
+        self._first = np.append(first, len(keys))
 
-    def of(self, time: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the cells of ``time`` that occur, rising, and their sums."""
+    def of(self, time: int, unit: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the cells of ``time`` that occur, rising, and their sums in ``unit``."""
         begin, end = np.searchsorted(self._keys, [time * self._size, (time + 1) * self._size])
-        return self._keys[begin:end] - time * self._size, self._sums[begin:end]
+        first = self._first[begin : end + 1]
+        steps = np.rint(self._weights[first[0] : first[-1]] / unit).astype(np.int64)
+        sums = np.add.reduceat(steps, first[:-1] - first[0]) if end > begin else steps[:0]
+        return self._keys[begin:end] - time * self._size, sums
 
 
 def _cells_of(rows: StepRows, layout: CountLayout) -> NDArray[np.int64]:

@@ -82,15 +82,18 @@ class FeatureMap:
         """The dimension d = B k of phi."""
         return self.blocks * self.width
 
-    def sums(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return sum of totals[s, a] phi(s, a), (B, k).
+    @property
+    def gram_size(self) -> int:
+        """Numbers that a Gram matrix consists of, B k (k + 1) / 2."""
+        return self.blocks * self.width * (self.width + 1) // 2
 
-        Args:
-            totals: ``(S, A)``.
-        """
-        if self.actions is not None:
-            return np.asarray(totals.T @ self.table)
-        return totals.reshape(1, -1) @ self._rows()
+    def block_of(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the block of each pair, (N,); a pair is state A + action."""
+        return pairs % self.actions if self.actions is not None else np.zeros_like(pairs)
+
+    def vectors(self, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what each pair has in its block, (N, k); a pair is state A + action."""
+        return self._rows()[pairs // self.actions if self.actions is not None else pairs]
 
     def gram(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the diagonal blocks of sum of weights[s, a] phi(s, a) phi(s, a)^T, (B, k, k).

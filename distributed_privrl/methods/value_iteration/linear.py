@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.methods.value_iteration.features import FeatureMap
-from distributed_privrl.methods.value_iteration.linear_sensitivity import (
-    symmetric_to_vector,
-    vector_to_symmetric,
-)
+from distributed_privrl.methods.value_iteration.integer_sums import FineLattice, Lattice
+from distributed_privrl.methods.value_iteration.linear_sensitivity import vector_to_symmetric
 from distributed_privrl.methods.value_iteration.linear_settings import (
     LinearSettings,
     Statistic,
@@ -32,7 +30,11 @@ from distributed_privrl.methods.value_iteration.pessimism import PRACTICAL_DEVIA
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.ridge import Regression, regression
 from distributed_privrl.methods.value_iteration.rows import TrajectorySource
-from distributed_privrl.methods.value_iteration.statistics import StatisticsSpec
+from distributed_privrl.methods.value_iteration.statistics import (
+    StatisticsSpec,
+    ValueLattices,
+    VarianceLattices,
+)
 from distributed_privrl.privacy.noise import NoiseSource
 
 _TAGS = {statistic: tag for tag, statistic in enumerate(Statistic)}
@@ -59,7 +61,8 @@ class LinearProgram:
     Privacy: unit and relation: the settings'. Each step releases what `releases` lists and draws
     its noise here, once, after the sum over workers; all else is post-processing. What survives a
     step is the table of values and actions. Event: one
-    ``gaussian`` of the settings' noise multiplier a step and half, see `planning.linear_plan`.
+    ``discrete_gaussian`` of the settings' noise multiplier a step and half, see
+    `planning.linear_plan`.
     """
 
     def __init__(self, settings: LinearSettings) -> None:
@@ -71,13 +74,20 @@ class LinearProgram:
         self._pool = _Pool(settings.features)
         self._steps_done = 0
 
-    def step(self, index: int, workers: WorkerGroup, noise: NoiseSource | None) -> None:
+    def step(
+        self,
+        index: int,
+        workers: WorkerGroup,
+        noise: NoiseSource | None,
+        reserved: int | None = None,
+    ) -> None:
         """Learn time step h = H - ``index`` from the values of the next one.
 
         Args:
             index: from 0; the number of steps done.
             workers: `StatisticsWorker`s, built from `statistics_spec`.
             noise: draws the noise; None: without privacy.
+            reserved: not needed: a step reads all units.
 
         Raises:
             ConfigError: another step is due.
@@ -140,13 +150,11 @@ class LinearProgram:
 
     def _count_noise(self) -> float | None:
         """Return the largest standard deviation of the noise on a Gram matrix's diagonal."""
-        settings, features = self._settings, self._settings.features
-        if settings.noise_multiplier is None:
+        if self._settings.noise_multiplier is None:
             return None
-        entries = features.blocks * features.width * (features.width + 1) // 2
         return max(
-            releases(settings, index)[Statistic.GRAM].standard_deviation(entries)
-            for index in range(settings.horizon)
+            releases(self._settings, index)[Statistic.GRAM].standard_deviation
+            for index in range(self._settings.horizon)
         )
 
 
@@ -212,16 +220,21 @@ class _Step:
 
     def _learn_variances(self, pool: _Pool) -> tuple[Regression, NDArray[np.float64]]:
         """Return the unweighted regression and sigma^2, (S, A); algorithm 2, lines 4 to 8."""
-        gram, squares, values = self._total("variance_statistics", self._ahead(0.0))
         reused = self._settings.reuse_gram
         name = Statistic.GRAM if reused else Statistic.VARIANCE_GRAM
+        lattices = VarianceLattices(
+            *(self._lattice(one) for one in (name, Statistic.SQUARES, Statistic.VALUES))
+        )
+        gram, squares, values = self._total(
+            "variance_statistics", {**self._ahead(0.0), "lattices": lattices}
+        )
         fit = self._regression(name, gram, pool)
         if self._settings.centre_values:
             low, high = -self._bounds.values, self._bounds.values
         else:
             low, high = 0.0, self._settings.largest_value(self._index + 1)
-        second = fit.predict(self._released(Statistic.SQUARES, squares))
-        first = fit.predict(self._released(Statistic.VALUES, values))
+        second = fit.predict(self._sums(Statistic.SQUARES, squares))
+        first = fit.predict(self._sums(Statistic.VALUES, values))
         variances = np.clip(second, 0, high**2) - np.clip(first, low, high) ** 2
         return fit, np.maximum(1, variances)
 
@@ -234,14 +247,17 @@ class _Step:
         """Return the values; algorithm 2, lines 9 to 13, or with ``fit`` unweighted."""
         # Centring takes 1/2 from the reward and the centre from the value ahead.
         shift = 0.5 if self._settings.centre_values else 0.0
-        weights = {"variances": variances if fit is None else None}
+        lattices = ValueLattices(
+            *(self._lattice(one) for one in (Statistic.GRAM, Statistic.TARGETS))
+        )
+        weights = {"variances": variances if fit is None else None, "lattices": lattices}
         gram, targets = self._total("value_statistics", {**self._ahead(shift), **weights})
         spread: NDArray[np.float64] | float = 1.0
         if fit is None:
             fit = self._regression(Statistic.GRAM, gram, pool)
         elif variances is not None:
             spread = np.sqrt(variances)
-        parameters = fit.parameters(self._released(Statistic.TARGETS, targets))
+        parameters = fit.parameters(self._sums(Statistic.TARGETS, targets))
         estimate = self._settings.features.predict(parameters) + self._centre + shift
         most = self._settings.largest_value(self._index + 1)
         return np.clip(estimate - self._penalty(fit, parameters, spread), 0, most)
@@ -270,19 +286,16 @@ class _Step:
             factor = dimension * settings.horizon * math.sqrt(zeta)
         penalty = pessimism.constant * factor * spread * fit.uncertainty()
         if pessimism.noise_constant:
-            targets = self._standard_deviation(Statistic.TARGETS, dimension)
+            targets = self._standard_deviation(Statistic.TARGETS)
             noise = math.hypot(targets, fit.noise * float(np.linalg.norm(parameters)))
             penalty = penalty + pessimism.noise_constant * noise * fit.sensitivity_to_noise()
         return np.asarray(penalty + pessimism.offset / (units / 2 if settings.halves else units))
 
-    def _regression(
-        self, statistic: Statistic, gram: NDArray[np.float64], pool: _Pool
-    ) -> Regression:
-        """Release ``gram``, (B, k, k), pool it if asked for, and return its regression."""
+    def _regression(self, statistic: Statistic, gram: NDArray[np.int64], pool: _Pool) -> Regression:
+        """Release a Gram matrix's steps, pool it if asked for, and return its regression."""
         settings, features = self._settings, self._settings.features
-        vector = self._released(statistic, symmetric_to_vector(gram))
-        noisy = vector_to_symmetric(vector, features.blocks)
-        deviation = self._standard_deviation(statistic, len(vector))
+        noisy = vector_to_symmetric(self._released(statistic, gram), features.blocks)
+        deviation = self._standard_deviation(statistic)
         if settings.pool_grams:
             pool.grams += noisy
             pool.variance += deviation**2
@@ -299,21 +312,28 @@ class _Step:
             failure=settings.failure,
         )
 
-    def _released(self, statistic: Statistic, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``sums`` with this statistic's noise: all that may leave this object."""
+    def _sums(self, statistic: Statistic, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return released sums of phi y, (B, k)."""
+        return self._released(statistic, steps).reshape(self._settings.features.blocks, -1)
+
+    def _released(self, statistic: Statistic, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return sums with this statistic's noise: all that may leave this object."""
         if self._noise is None:
-            return sums
+            return np.asarray(steps * self._lattice(statistic).lattice, np.float64)
         tag = self._index * len(_TAGS) + _TAGS[statistic]
-        noisy = self._releases[statistic].release(sums.reshape(-1), self._noise, tag=tag)
-        return noisy.reshape(sums.shape)
+        return self._releases[statistic].release(steps, self._noise, tag=tag)
 
-    def _standard_deviation(self, statistic: Statistic, entries: int) -> float:
-        """Return that of the noise of a released vector of ``entries``; 0 without privacy."""
+    def _standard_deviation(self, statistic: Statistic) -> float:
+        """Return that of the noise of a released statistic; 0 without privacy."""
+        return 0.0 if self._noise is None else self._releases[statistic].standard_deviation
+
+    def _lattice(self, statistic: Statistic) -> Lattice:
+        """Return what the statistic's terms are rounded to."""
         if self._noise is None:
-            return 0.0
-        return self._releases[statistic].standard_deviation(entries)
+            return FineLattice(bound=max(1.0, self._bounds.values**2, self._bounds.targets))
+        return self._releases[statistic]
 
-    def _total(self, method: str, shared: Mapping[str, Any]) -> list[NDArray[np.float64]]:
-        """Return the sums of all workers, in shard order: raw private data."""
+    def _total(self, method: str, shared: Mapping[str, Any]) -> list[NDArray[np.int64]]:
+        """Return the exact sums of all workers, in steps: raw private data."""
         answers = self._workers.call(method, shared)
         return [np.sum(parts, axis=0) for parts in zip(*answers, strict=True)]

@@ -1,10 +1,24 @@
-"""The theory's constants of DP-VAPVI; those that work are the defaults of its configuration."""
+"""The paper's constants of DP-VAPVI; those that work are the defaults of its configuration."""
 
 import math
 from typing import Literal
 
 from distributed_privrl.core.checks import check_positive
-from distributed_privrl.methods.value_iteration.linear_settings import Pessimism
+from distributed_privrl.methods.value_iteration.linear_settings import Pessimism, Ridge
+
+
+def published_ridge(penalty: float = 1.0) -> Ridge:
+    """Return lambda I + E / 2 I, and nothing else: no projection, so that a shift may fail.
+
+    E is the bound that the noise of all matrices keeps with probability 1 - failure, `noise_shift`;
+    the paper's own constants of E = O~(sqrt(H d / rho)) are in an appendix.
+
+    Args:
+        penalty: lambda; the theorem lets it be anything below kappa.
+
+    Reference: paper 002, algorithm 2, lines 2, 4 and 9.
+    """
+    return Ridge(projection=False, shift=True, penalty=penalty)
 
 
 def theory_pessimism(

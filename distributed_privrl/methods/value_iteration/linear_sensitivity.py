@@ -63,7 +63,7 @@ def symmetric_to_vector(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns:
         ``(B k (k + 1) / 2,)``
     """
-    rows, columns, scale = _triangle(matrices.shape[-1])
+    rows, columns, scale = triangle(matrices.shape[-1])
     return (matrices[:, rows, columns] * scale).reshape(-1)
 
 
@@ -76,15 +76,16 @@ def vector_to_symmetric(vector: NDArray[np.float64], blocks: int) -> NDArray[np.
     """
     entries = vector.reshape(blocks, -1)
     width = math.isqrt(2 * entries.shape[1])
-    rows, columns, scale = _triangle(width)
+    rows, columns, scale = triangle(width)
     matrices = np.empty((blocks, width, width))
     matrices[:, rows, columns] = matrices[:, columns, rows] = entries / scale
     return matrices
 
 
-def _triangle(
+def triangle(
     width: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return rows and columns of a symmetric matrix's entries, and their factors in its vector."""
     rows, columns = np.triu_indices(width)
     return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2))
 

@@ -13,8 +13,12 @@ from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     vector_sensitivity,
 )
 from distributed_privrl.methods.value_iteration.statistics import check_reward_range
-from distributed_privrl.privacy.mechanisms import GaussianRelease
+from distributed_privrl.methods.value_iteration.step_noise import StepNoise, exact_noise
+from distributed_privrl.privacy.exact_releases import ROUNDING_SHARE, DiscreteGaussianRelease
 from distributed_privrl.privacy.units import Relation
+
+_MOST_ROUNDING = 2.0**-6
+"""Share of the sensitivity that rounding a unit's terms may add."""
 
 
 class Statistic(StrEnum):
@@ -138,6 +142,8 @@ class LinearSettings:
             where that is less than H high; values are clipped to it. Needs a lowest reward of 0.
         reward_range: declared bounds of a reward, mapped to [0, 1]; must hold 0 with
             ``early_termination``.
+        uniform_bounds: noise for values of up to H at every time step, and variances at every one,
+            the last included, as algorithm 2 has it; not with centred values or a largest return.
         ridge: how Gram matrices are made positive definite.
         pessimism: the penalty.
         failure: probability that the bounds may fail with.
@@ -161,6 +167,7 @@ class LinearSettings:
     early_termination: bool = True
     largest_return: float | None = None
     reward_range: tuple[float, float] = (0.0, 1.0)
+    uniform_bounds: bool = False
     ridge: Ridge = field(default_factory=Ridge)
     pessimism: Pessimism = field(default_factory=Pessimism)
     failure: float = 0.1
@@ -185,6 +192,15 @@ class LinearSettings:
                 raise ConfigError(
                     f"largest_return needs a lowest reward of 0, got reward_range={low, high}"
                 )
+        if self.uniform_bounds and (self.centre_values or self.largest_return is not None):
+            raise ConfigError(
+                "uniform_bounds has bounds of its own: leave out centre_values and largest_return"
+            )
+        if self.max_trajectories_per_unit * ROUNDING_SHARE > _MOST_ROUNDING:
+            raise ConfigError(
+                f"max_trajectories_per_unit={self.max_trajectories_per_unit} is too many to round"
+                f" one by one: at most {_MOST_ROUNDING / ROUNDING_SHARE:g}"
+            )
         if self.reuse_gram and (self.split or self.method == "pevi"):
             raise ConfigError(
                 "reuse_gram needs method=vapvi and split=False, got"
@@ -199,6 +215,16 @@ class LinearSettings:
     def halves(self) -> bool:
         """Whether variance and value statistics see disjoint halves of the units."""
         return self.split and self.method == "vapvi"
+
+    @property
+    def exact(self) -> bool:
+        """Whether noise is integers: statistics of a run have noise of one kind."""
+        return exact_noise(self.features.gram_size)
+
+    def entries(self, statistic: Statistic) -> int:
+        """Return how many numbers a statistic has."""
+        gram = statistic in (Statistic.GRAM, Statistic.VARIANCE_GRAM)
+        return self.features.gram_size if gram else self.features.dimension
 
     def largest_value(self, steps: int) -> float:
         """Return the largest value with ``steps`` to go, in widths of the reward range."""
@@ -218,8 +244,11 @@ class ValueBounds:
 def worst_bounds(settings: LinearSettings, index: int) -> ValueBounds:
     """Return the bounds of step ``index``, H - 1 - index time steps from the first, for any V.
 
-    V_{h+1} lies in [0, H - h] = [0, index], or below the largest return.
+    V_{h+1} lies in [0, H - h] = [0, index], or below the largest return. Algorithm 2 has noise for
+    |V| and |r + V| of up to H at every step.
     """
+    if settings.uniform_bounds:
+        return ValueBounds(values=float(settings.horizon), targets=float(settings.horizon))
     factor = 0.5 if settings.centre_values else 1.0
     ahead = settings.largest_value(index)
     return ValueBounds(values=factor * ahead, targets=factor * (ahead + 1))
@@ -229,15 +258,43 @@ def weighs_variances(settings: LinearSettings, index: int, bounds: ValueBounds) 
     """Say whether step ``index`` estimates variances.
 
     Not where sigma^2 = max(1, variance) is 1 publicly: at index 0, whose next value is 0, and where
-    centred values lie within [-1, 1].
+    centred values lie within [-1, 1]; ``uniform_bounds`` releases them there, too.
     """
     within_one = settings.centre_values and bounds.values <= 1
-    return settings.method == "vapvi" and index > 0 and not within_one
+    needed = index > 0 and not within_one
+    return settings.method == "vapvi" and (needed or settings.uniform_bounds)
+
+
+def sensitivity(settings: LinearSettings, statistic: Statistic, bounds: ValueBounds) -> float:
+    """Return how far one unit moves a statistic in L2, rounding to the lattice included but once.
+
+    Each of a unit's m terms is rounded for itself, which moves the sum by sqrt(N) g / 2; what is
+    released pays sqrt(N) g <= 2^-16 of this for two units of one term each, and this for m - 1
+    more: S / (1 - (m - 1) 2^-16).
+
+    Args:
+        settings: of the run.
+        statistic: which.
+        bounds: of what is regressed.
+    """
+    cap, relation = settings.max_trajectories_per_unit, settings.relation
+    magnitudes = {
+        Statistic.SQUARES: bounds.values**2,
+        Statistic.VALUES: bounds.values,
+        Statistic.TARGETS: bounds.targets,
+    }
+    if statistic in magnitudes:
+        moved = vector_sensitivity(
+            relation, bound=magnitudes[statistic], max_trajectories_per_unit=cap
+        )
+    else:
+        moved = gram_sensitivity(relation, max_trajectories_per_unit=cap)
+    return moved / (1 - (cap - 1) * ROUNDING_SHARE)
 
 
 def releases(
     settings: LinearSettings, index: int, bounds: ValueBounds | None = None
-) -> dict[Statistic, GaussianRelease]:
+) -> dict[Statistic, DiscreteGaussianRelease]:
     """Return the releases of step ``index`` (time step H - index of 1 .. H).
 
     Where no variances are estimated (`weighs_variances`), the value statistics share the budget of
@@ -253,39 +310,26 @@ def releases(
 
     Privacy:
         Unit: what ``max_trajectories_per_unit`` counts for. Relation: the settings'. Sensitivity:
-        `gram_sensitivity` and `vector_sensitivity` at ``bounds``, which earlier noisy releases
-        alone decide. Event: ``gaussian`` each; together one of noise multiplier z for each half.
+        `sensitivity` at ``bounds``, which earlier noisy releases alone decide. Event:
+        ``discrete_gaussian`` each (``gaussian`` where a Gram matrix has a million numbers);
+        together one of noise multiplier z for each half.
     """
     if settings.noise_multiplier is None:
         raise ConfigError("noise_multiplier must be given to release anything, got None")
     if not 0 <= index < settings.horizon:
         raise ConfigError(f"index must lie in [0, horizon={settings.horizon}), got {index}")
     bounds = bounds or worst_bounds(settings, index)
-    cap = settings.max_trajectories_per_unit
-    gram = gram_sensitivity(settings.relation, max_trajectories_per_unit=cap)
-    magnitudes = {
-        Statistic.SQUARES: bounds.values**2,
-        Statistic.VALUES: bounds.values,
-        Statistic.TARGETS: bounds.targets,
-    }
-    weighs = weighs_variances(settings, index, bounds)
     multipliers = noise_multipliers(
         settings.shares,
         settings.noise_multiplier,
         halves=settings.halves,
         reuse_gram=settings.reuse_gram,
-        weighs=weighs,
+        weighs=weighs_variances(settings, index, bounds),
     )
     return {
-        statistic: GaussianRelease(
-            noise_multiplier=multiplier,
-            sensitivity=vector_sensitivity(
-                settings.relation,
-                bound=magnitudes[statistic],
-                max_trajectories_per_unit=cap,
-            )
-            if statistic in magnitudes
-            else gram,
+        statistic: StepNoise(noise_multiplier=multiplier, exact=settings.exact).gaussian(
+            sensitivity=sensitivity(settings, statistic, bounds),
+            dimension=settings.entries(statistic),
         )
         for statistic, multiplier in multipliers.items()
     }

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.privacy.mechanisms import GaussianRelease, LaplaceRelease
+from distributed_privrl.methods.value_iteration.step_noise import Release
+from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 
-Release: TypeAlias = GaussianRelease | LaplaceRelease
 Preset: TypeAlias = Literal["theory", "practical", "none"]
 
 PRACTICAL_DEVIATIONS = 2.0
@@ -19,16 +19,15 @@ PRACTICAL_DEVIATIONS = 2.0
 noisy count above it."""
 
 
-def noise_deviation(release: Release, dimension: int) -> float:
+def noise_deviation(release: Release) -> float:
     """Return the standard deviation of a release's noise.
 
     Args:
         release: adds it.
-        dimension: length of the released vector.
     """
-    if isinstance(release, GaussianRelease):
-        return release.standard_deviation(dimension)
-    return release.scale(dimension) * math.sqrt(2)
+    if isinstance(release, DiscreteGaussianRelease):
+        return release.standard_deviation
+    return release.scale * math.sqrt(2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ class Pessimism:
             worst_case=False,
         )
 
-    def count_error(self, release: Release | None, size: Uncertainty, dimension: int) -> float:
+    def count_error(self, release: Release | None, size: Uncertainty) -> float:
         """Return E: twice the bound on the noise of every count of the run; 0 without noise.
 
         Gaussian noise of deviation sigma exceeds t in size with probability at most
@@ -152,15 +151,14 @@ class Pessimism:
         Args:
             release: adds the noise; None: nothing is added.
             size: of the problem.
-            dimension: length of a released vector.
         """
         if release is None:
             return 0.0
         families = 1 + size.estimated_reward
         cells = size.states * size.actions * max(2 * size.successors, size.successors + families)
         cells, failure = cells * size.releases, self.failure_probability
-        spread = noise_deviation(release, dimension)
-        if isinstance(release, GaussianRelease):
+        spread = noise_deviation(release)
+        if isinstance(release, DiscreteGaussianRelease):
             deviations = math.sqrt(2 * math.log(2 * cells / failure))
         else:
             deviations = math.log(cells / failure) / math.sqrt(2)

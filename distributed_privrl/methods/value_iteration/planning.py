@@ -1,20 +1,30 @@
 """What a run of DP-APVI or DP-VAPVI releases and costs, from public facts alone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_privrl.core.config import ReleasePrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig, rho_of
-from distributed_privrl.methods.value_iteration.problem import linear_reward_range, tabular_facts
+from distributed_privrl.methods.value_iteration.problem import (
+    declared_sizes,
+    linear_cells,
+    linear_reward_range,
+    tabular_cells,
+    tabular_facts,
+)
 from distributed_privrl.methods.value_iteration.resolution import (
     linear_count_noise,
     linear_resolution,
     tabular_count_noise,
     tabular_resolution,
 )
-from distributed_privrl.privacy.calibration import calibrate_gaussian, calibrate_laplace
-from distributed_privrl.privacy.events import Event, GaussianEvent, LaplaceEvent, ParallelEvent
+from distributed_privrl.methods.value_iteration.step_noise import Law, StepNoise, exact_noise
+from distributed_privrl.privacy.calibration import (
+    calibrate_discrete_gaussian,
+    calibrate_discrete_laplace,
+)
+from distributed_privrl.privacy.events import ParallelEvent
 from distributed_privrl.privacy.units import (
     TRAJECTORY,
     TRANSITION,
@@ -27,46 +37,81 @@ from distributed_privrl.rounds.charging import declared_units
 from distributed_privrl.rounds.plan import left_for_rounds
 from distributed_privrl.rounds.releases import ReleasePlan
 
-FLOAT64_SUMS = "float64_sums"
-"""Sums of float64 features are not exact: one unit may move them by rounding, too."""
+Sizes = tuple[int, int]
 
 
-def plan_tabular(config: ApviConfig) -> ReleasePlan:
+@dataclass(frozen=True, kw_only=True)
+class StatisticsPlan(ReleasePlan):
+    """A plan whose noise is a field: what the program is built from, and what is charged.
+
+    Args:
+        step_noise: of each step; None without privacy, and then alone.
+
+    Raises:
+        UnsafeError: a budget without noise, noise without a budget, or another event than the
+            noise's.
+    """
+
+    step_noise: StepNoise | None
+
+    def __post_init__(self) -> None:
+        noise = self.step_noise
+        if (noise is None) != (self.budget is None):
+            raise UnsafeError("budget and step_noise go together: give both, or none")
+        branches = {
+            inner
+            for event in self.step_events
+            for inner in (
+                [one for branch in event.branches for one in branch]
+                if isinstance(event, ParallelEvent)
+                else [event]
+            )
+        }
+        if branches != (set() if noise is None else {noise.event}):
+            raise UnsafeError("step_events must charge what step_noise draws")
+
+
+def plan_tabular(config: ApviConfig) -> StatisticsPlan:
     """Return what a run would do and cost, from the configuration alone; opens no data.
 
     Raises:
         ConfigError: the number of units is not declared, or a value is impossible.
         UnsafeError: delta is not below 1/units.
     """
-    plan = tabular_plan(config, declared_units(config.data))
+    sizes = declared_sizes(config)
+    plan = tabular_plan(config, declared_units(config.data), sizes=sizes)
     tabular_facts(config.model, config.data)
-    if (z := plan.about.get("noise_multiplier")) is None:
+    if plan.step_noise is None:
         return plan
-    seen = tabular_resolution(config, tabular_count_noise(config, z))
-    return replace(plan, about={**plan.about, **seen.facts()})
+    noise = tabular_count_noise(config, plan.step_noise.noise_multiplier)
+    return replace(plan, about={**plan.about, **tabular_resolution(config, noise).facts()})
 
 
-def plan_linear(config: VapviConfig) -> ReleasePlan:
+def plan_linear(config: VapviConfig) -> StatisticsPlan:
     """Return what a run would do and cost, from the configuration alone; opens no data.
 
     Raises:
         ConfigError: the number of units is not declared, or a value is impossible.
         UnsafeError: delta is not below 1/units.
     """
-    plan = linear_plan(config, declared_units(config.data))
+    sizes = declared_sizes(config)
+    plan = linear_plan(config, declared_units(config.data), sizes=sizes)
     linear_reward_range(config.model, config.data)
-    if (z := plan.about.get("noise_multiplier")) is None:
+    if plan.step_noise is None:
         return plan
-    seen = linear_resolution(config, linear_count_noise(config, z))
-    return replace(plan, about={**plan.about, **seen.facts()})
+    noise = linear_count_noise(config, plan.step_noise.noise_multiplier)
+    return replace(plan, about={**plan.about, **linear_resolution(config, noise).facts()})
 
 
-def tabular_plan(config: ApviConfig, units: UnitCount, *, spent: float = 0.0) -> ReleasePlan:
+def tabular_plan(
+    config: ApviConfig, units: UnitCount, *, sizes: Sizes | None, spent: float = 0.0
+) -> StatisticsPlan:
     """Return the plan for ``units``: one release of counts a time step, or one in all.
 
     Args:
         config: of the run.
         units: how many there are.
+        sizes: numbers of states and actions; None: not known yet, taken to be few.
         spent: epsilon that the run spends elsewhere.
     """
     model = config.model
@@ -75,9 +120,9 @@ def tabular_plan(config: ApviConfig, units: UnitCount, *, spent: float = 0.0) ->
         units,
         spent=spent,
         steps=1 if model.pooled else model.horizon,
-        laplace=config.training.mechanism == "laplace",
+        law=config.training.mechanism,
+        exact=exact_noise(None if sizes is None else tabular_cells(config, *sizes)),
         halves=False,
-        assumed=(),
         about={
             "horizon": model.horizon,
             "pooled": model.pooled,
@@ -88,7 +133,9 @@ def tabular_plan(config: ApviConfig, units: UnitCount, *, spent: float = 0.0) ->
     )
 
 
-def linear_plan(config: VapviConfig, units: UnitCount, *, spent: float = 0.0) -> ReleasePlan:
+def linear_plan(
+    config: VapviConfig, units: UnitCount, *, sizes: Sizes | None, spent: float = 0.0
+) -> StatisticsPlan:
     """Return the plan for ``units``: the statistics of one time step a step.
 
     A step's statistics are one Gaussian release of noise multiplier z for each half of the units:
@@ -98,6 +145,7 @@ def linear_plan(config: VapviConfig, units: UnitCount, *, spent: float = 0.0) ->
     Args:
         config: of the run.
         units: how many there are.
+        sizes: numbers of states and actions; None: not known yet, taken to be few.
         spent: epsilon that the run spends elsewhere.
     """
     model = config.model
@@ -106,10 +154,15 @@ def linear_plan(config: VapviConfig, units: UnitCount, *, spent: float = 0.0) ->
         units,
         spent=spent,
         steps=model.horizon,
-        laplace=False,
+        law="gaussian",
+        exact=exact_noise(None if sizes is None else linear_cells(config, *sizes)),
         halves=config.halves,
-        assumed=(FLOAT64_SUMS,),
-        about={"horizon": model.horizon, "regression": model.regression, "split": model.split},
+        about={
+            "algorithm": config.algorithm,
+            "horizon": model.horizon,
+            "regression": model.regression,
+            "split": model.split,
+        },
     )
 
 
@@ -119,33 +172,38 @@ def _plan(
     *,
     spent: float,
     steps: int,
-    laplace: bool,
+    law: Law,
+    exact: bool,
     halves: bool,
-    assumed: tuple[str, ...],
     about: dict[str, Any],
-) -> ReleasePlan:
+) -> StatisticsPlan:
     privacy, spare = config.privacy, config.training.spare_steps(steps)
     _check(config, halves=halves)
     if privacy.epsilon is None:
-        return ReleasePlan(
-            units=units, budget=None, accountant="pld", steps=steps, spare=spare, about=about
+        return StatisticsPlan(
+            units=units,
+            budget=None,
+            accountant="pld",
+            steps=steps,
+            spare=spare,
+            about=about,
+            step_noise=None,
         )
     if privacy.delta:
         check_delta_for_units(privacy.delta, units)
     budget = _budget(privacy, config.data.unit, spent)
-    event: Event
-    if laplace:
-        z = calibrate_laplace(budget=budget, sensitivity=1.0, count=steps + spare).noise_multiplier
-        event = LaplaceEvent(noise_multiplier=z)
-        noise = f"Laplace, scale {z:.4g} sensitivities a step"
+    calibrate = calibrate_discrete_laplace if law == "laplace" else calibrate_discrete_gaussian
+    z = calibrate(budget=budget, sensitivity=1.0, dimension=1, count=steps + spare).noise_multiplier
+    step_noise = StepNoise(noise_multiplier=z, law=law, exact=exact)
+    kind = "exact integers" if exact else "float64 on a lattice"
+    if law == "laplace":
+        noise = f"Laplace, scale {z:.4g} sensitivities a step, {kind}"
     else:
-        z = calibrate_gaussian(budget=budget, sensitivity=1.0, count=steps + spare).noise_multiplier
-        event = GaussianEvent(noise_multiplier=z)
-        noise = (
-            f"Gaussian, {z:.4g} sensitivities a step: {rho_of(z, steps):.4g}-zCDP in {steps} steps"
-        )
-        about = {**about, "rho": rho_of(z, steps)}
-    return ReleasePlan(
+        rho = rho_of(z, steps)
+        noise = f"Gaussian, {z:.4g} sensitivities a step, {kind}: {rho:.4g}-zCDP in {steps} steps"
+        about = {**about, "rho": rho}
+    event = step_noise.event
+    return StatisticsPlan(
         units=units,
         budget=budget,
         spent=spent,
@@ -153,9 +211,9 @@ def _plan(
         steps=steps,
         spare=spare,
         step_events=(ParallelEvent(branches=((event,), (event,))),) if halves else (event,),
-        assumed=assumed,
         about={**about, "noise_multiplier": z},
         noise=noise,
+        step_noise=step_noise,
     )
 
 

@@ -13,7 +13,13 @@ from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import tabular_problem
 from distributed_privrl.environments.sepsis import icu_sepsis_features
-from distributed_privrl.methods.value_iteration.config import LinearModelConfig, TabularModelConfig
+from distributed_privrl.methods.value_iteration.config import (
+    ApviConfig,
+    LinearModelConfig,
+    TabularModelConfig,
+    VapviConfig,
+)
+from distributed_privrl.methods.value_iteration.counts import CountLayout
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 
 SEPSIS = "privrl/ICU-Sepsis-v0"
@@ -55,6 +61,75 @@ def sizes(data: DataConfig, store: DatasetStore) -> tuple[int, int]:
             )
         found.append(int(space.n))
     return found[0], found[1]
+
+
+def declared_sizes(config: ApviConfig | VapviConfig) -> tuple[int, int] | None:
+    """Return the numbers of states and actions, as far as the configuration tells; opens no data.
+
+    Raises:
+        StorageError: a file of public facts cannot be read.
+    """
+    name = config.data.environment
+    problem = tabular_problem(name) if name is not None else None
+    if problem is not None:
+        return problem.states, problem.actions
+    if isinstance(config, VapviConfig):
+        features = config.model.features
+        known = isinstance(features, Path) and features.is_file()
+        return FeatureMap.load(Path(features)).shape if known else None
+    path = config.model.facts
+    facts = _facts_in(path) if path is not None else Facts()
+    if facts.rewards is None:
+        return None
+    states, actions = facts.rewards.shape[-2:]
+    return int(states), int(actions)
+
+
+def count_layout(config: ApviConfig, facts: Facts, states: int, actions: int) -> CountLayout:
+    """Return which cells DP-APVI counts.
+
+    Raises:
+        ConfigError: the public facts are of another problem.
+    """
+    model = config.model
+    assert facts.reward_range is not None
+    for name, array in (("terminal", facts.terminal), ("clusters", facts.clusters)):
+        if array is not None and array.shape != (states,):
+            raise ConfigError(
+                f"{name} is of {array.size} states, {config.data.sensitive} has {states}"
+            )
+    return CountLayout(
+        states=states,
+        actions=actions,
+        horizon=model.horizon,
+        reward_range=facts.reward_range,
+        terminal=facts.terminal,
+        clusters=facts.clusters,
+        pooled=model.pooled,
+        visits=model.visits,
+        estimate_reward=model.reward == "estimated",
+        max_trajectories_per_unit=model.max_trajectories_per_unit,
+        max_rows_per_unit=config.data.max_length,
+    )
+
+
+def tabular_cells(config: ApviConfig, states: int, actions: int) -> int:
+    """Return how many numbers a release of DP-APVI has.
+
+    Raises:
+        ConfigError: the public facts are of another problem, or miss something.
+    """
+    facts = tabular_facts(config.model, config.data)
+    return count_layout(config, facts, states, actions).dimension
+
+
+def linear_cells(config: VapviConfig, states: int, actions: int) -> int:
+    """Return how many numbers the longest statistic of DP-VAPVI has.
+
+    Raises:
+        ConfigError: there are no features, or they are of another problem.
+    """
+    return feature_map(config.model, config.data, states, actions).gram_size
 
 
 def tabular_facts(model: TabularModelConfig, data: DataConfig) -> Facts:

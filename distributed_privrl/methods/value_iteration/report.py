@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.environments import tabular_problem
 from distributed_privrl.environments.tabular import TabularMdp
 from distributed_privrl.evaluation import plots
-from distributed_privrl.evaluation.report import Metric, PublicFigure, ReleasedFigure, Section
+from distributed_privrl.evaluation.figures import PublicFigure
+from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.resolution import (
@@ -20,7 +25,7 @@ from distributed_privrl.methods.value_iteration.study import (
     reference_values,
     run_study,
 )
-from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
+from distributed_privrl.privacy.metrics import PublicValue
 
 Config = ApviConfig | VapviConfig
 NAMES = {
@@ -45,25 +50,24 @@ def study(config: Config, folder: Path, progress: Progress) -> list[dict[str, An
 
 
 def policy_sections(
-    config: Config, path: Path, source: str, results: Sequence[Any]
+    config: Config, path: Sourced[Path], results: Sourced[Sequence[Any]]
 ) -> list[Section]:
     """Return the sections on a policy.
 
     Args:
         config: of the run.
         path: the policy's file.
-        source: the ledger entry that paid for it.
-        results: what `study` returned.
+        results: what `study` returned, which did not look at the policy.
 
     Privacy: post-processing of the released policy in a public problem; no event.
     """
-    policy = GreedyPolicy.load(path)
-    sections = [_value_section(config, policy, source)]
+    policy = path.then(GreedyPolicy.load)
+    sections = [_value_section(config, policy)]
     problem = _problem(config)
     if problem is not None:
-        sections.append(_exact_section(config, policy, problem, source))
-        if results:
-            sections.append(_study_section(config, problem, results))
+        sections.append(_exact_section(config, policy, problem))
+        if results.content:
+            sections.append(_study_section(config, problem, results.content))
     return sections
 
 
@@ -72,36 +76,44 @@ def _problem(config: Config) -> TabularMdp | None:
     return tabular_problem(name) if name is not None else None
 
 
-def _value_section(config: Config, policy: GreedyPolicy, source: str) -> Section:
+def _value_section(config: Config, policy: Sourced[GreedyPolicy]) -> Section:
+    learned = policy.content
     caption = "Estimated value of each state at each time step"
-    if policy.known is not None:
+    if learned.known is not None:
         caption += "; pale where the action that is taken is unknown"
     return Section(
         title="What the policy expects",
         explanation="A pessimistic estimate: what is uncertain counts as bad. States that hardly"
         " anybody visited have values near the lowest possible.",
         metrics=[
-            Metric(name="time steps", value=PublicValue(policy.horizon)),
-            Metric(name="states", value=PublicValue(policy.states)),
-            *_resolution(config, policy, source),
+            Metric(name="time steps", value=PublicValue(learned.horizon)),
+            Metric(name="states", value=PublicValue(learned.states)),
+            *_algorithm(config),
+            *_resolution(config, policy),
         ],
         figures=[
-            ReleasedFigure(
-                image=plots.value_map(
-                    policy.values[:-1], sure=policy.knows_taken, image_format="png"
+            policy.figure(
+                lambda one: plots.value_map(
+                    one.values[:-1], sure=one.knows_taken, image_format="png"
                 ),
-                caption=caption,
-                ledger_entry=source,
+                caption,
             )
         ],
     )
 
 
-def _resolution(config: Config, policy: GreedyPolicy, source: str) -> list[Metric]:
+def _algorithm(config: Config) -> list[Metric]:
+    """Return what was run where that is not the paper's algorithm by name alone."""
+    if not isinstance(config, VapviConfig):
+        return []
+    return [Metric(name="algorithm", value=PublicValue(config.algorithm))]
+
+
+def _resolution(config: Config, policy: Sourced[GreedyPolicy]) -> list[Metric]:
     """Return the noise of a count against its visits, and how many counts rise above it."""
     metrics = []
-    if policy.count_noise is not None:
-        noise = float(policy.count_noise)
+    if policy.content.count_noise is not None:
+        noise = float(policy.content.count_noise)
         if isinstance(config, VapviConfig):
             seen = linear_resolution(config, noise)
         else:
@@ -109,12 +121,12 @@ def _resolution(config: Config, policy: GreedyPolicy, source: str) -> list[Metri
         metrics.append(
             Metric(name="noise of a count", value=PublicValue(noise), explanation=str(seen))
         )
-    if policy.known is not None:
-        known, cells = int(policy.known.sum()), policy.known.size
+    known = policy.then(lambda one: one.known)
+    if known.content is not None:
         metrics.append(
             Metric(
                 name="known cells",
-                value=ReleasedValue(f"{known} of {cells}", ledger_entry=source),
+                value=known.value(_share_of_cells),
                 explanation="a time step, state and action is known where its noisy count of visits"
                 " is above the level of its noise, as 1 in 44 of those never visited is by chance"
                 " (with pessimism as by default); of the others nothing was learned",
@@ -123,21 +135,23 @@ def _resolution(config: Config, policy: GreedyPolicy, source: str) -> list[Metri
     return metrics
 
 
-def _exact_section(
-    config: Config, policy: GreedyPolicy, problem: TabularMdp, source: str
-) -> Section:
+def _share_of_cells(known: NDArray[np.bool_] | None) -> str | None:
+    return None if known is None else f"{int(known.sum())} of {known.size}"
+
+
+def _exact_section(config: Config, policy: Sourced[GreedyPolicy], problem: TabularMdp) -> Section:
     horizon = config.model.horizon
     references = reference_values(problem, horizon)
-    value = exact_value(problem, policy.actions, horizon)
+    earned = policy.then(lambda one: exact_value(problem, one.actions, horizon))
     return Section(
         title=f"Exact value in {config.data.environment}",
         explanation="By dynamic programming in the environment's own model, which is public; no"
         " episode was played.",
         metrics=[
-            Metric(name="this policy", value=ReleasedValue(value, ledger_entry=source)),
+            Metric(name="this policy", value=earned.value(float)),
             Metric(
                 name="suboptimality",
-                value=ReleasedValue(references["optimal"] - value, ledger_entry=source),
+                value=earned.value(lambda value: references["optimal"] - value),
                 explanation="what the best policy has more",
             ),
             *(

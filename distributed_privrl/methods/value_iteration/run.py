@@ -13,7 +13,11 @@ from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
-from distributed_privrl.methods.value_iteration.planning import linear_plan, tabular_plan
+from distributed_privrl.methods.value_iteration.planning import (
+    StatisticsPlan,
+    linear_plan,
+    tabular_plan,
+)
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
@@ -27,8 +31,8 @@ from distributed_privrl.methods.value_iteration.tabular import TabularProgram, T
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.charging import (
-    check_budget,
     count_units,
+    held_budget,
     open_charge,
     settle_charge,
 )
@@ -63,8 +67,9 @@ def run_tabular(config: ApviConfig, context: RunContext) -> MethodResult:
     """Run DP-APVI, or APVI without ``privacy.epsilon``, and return its policy.
 
     Privacy: unit ``data.unit``, at most ``model.max_trajectories_per_unit`` trajectories each;
-    relation ``privacy.relation``; sensitivity: `tabular_sensitivities`; event: one ``gaussian`` or
-    ``laplace`` a time step, or one in all when pooled. Every cell is released, and all else is
+    relation ``privacy.relation``; sensitivity: `tabular_sensitivities`; event: one
+    ``discrete_gaussian`` or ``discrete_laplace`` a time step (from a million cells on ``gaussian``
+    or ``laplace``), or one in all when pooled. Every cell is released, and all else is
     computed from released cells and public facts. Without epsilon nothing is protected.
 
     Raises:
@@ -83,8 +88,9 @@ def run_linear(config: VapviConfig, context: RunContext) -> MethodResult:
 
     Privacy: unit ``data.unit``, at most ``model.max_trajectories_per_unit`` trajectories each;
     relation ``privacy.relation``; sensitivities: `linear_settings.releases`; event: one
-    ``gaussian`` a time step for all its statistics together, and with ``model.split`` one in each
-    of two branches that see disjoint units. Without epsilon nothing is protected.
+    ``discrete_gaussian`` a time step for all its statistics together (``gaussian`` where a Gram
+    matrix has a million numbers), and with ``model.split`` one in each of two branches that see
+    disjoint units. Without epsilon nothing is protected.
 
     Raises:
         ConfigError: configuration and dataset do not fit together.
@@ -100,7 +106,7 @@ def run_linear(config: VapviConfig, context: RunContext) -> MethodResult:
 def _run(
     config: Any,
     context: RunContext,
-    plan_of: Callable[..., ReleasePlan],
+    plan_of: Callable[..., StatisticsPlan],
     settings_of: Callable[..., Settings],
     worker_cls: type,
     worker_spec: Callable[[Any, ShardRef], Any],
@@ -108,15 +114,16 @@ def _run(
     if config.privacy.epsilon is None and isinstance(config.data.units, NoisyCount):
         raise ConfigError("data.units must be a number when privacy.epsilon is null")
     relation, spent = Relation(config.privacy.relation), config.data.charged_epsilon
-    states, actions = sizes(config.data, context.store)
+    states, actions = size = sizes(config.data, context.store)
     one = UnitCount(value=1, source="declared")
     # Whatever is refused is refused here, before units are counted with noise.
-    settings_of(config, plan_of(config, one, spent=spent), states=states, actions=actions)
-    check_budget(config.data, config.privacy, context)
-    units, count_stage = count_units(config.data, context, relation=relation)
-    plan = plan_of(config, units, spent=spent)
-    settings = settings_of(config, plan, states=states, actions=actions)
-    open_charge(config.data, context, plan)
+    plan = plan_of(config, one, sizes=size, spent=spent)
+    settings_of(config, plan, states=states, actions=actions)
+    with held_budget(config.data, config.privacy, context):
+        units, count_stage = count_units(config.data, context, relation=relation)
+        plan = plan_of(config, units, sizes=size, spent=spent)
+        settings = settings_of(config, plan, states=states, actions=actions)
+        open_charge(config.data, context, plan)
     specs = [worker_spec(settings, ref) for ref in _refs(config, context)]
     program = Programs(settings)
     _advance(context, plan, program, worker_cls, specs)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.privacy.mechanisms import GaussianRelease, LaplaceRelease
+from distributed_privrl.methods.value_iteration.step_noise import StepNoise
 from distributed_privrl.privacy.units import Relation
 
 Visits: TypeAlias = Literal["every", "first"]
@@ -26,21 +26,20 @@ class TabularSensitivities:
     l2: float
     releases: int
 
-    def gaussian(self, rho: float) -> GaussianRelease:
-        """Return releases that together satisfy ``rho``-zCDP: variance = releases l2^2 / (2 rho).
+    def gaussian(self, rho: float) -> StepNoise:
+        """Return noise for ``rho``-zCDP in all: variance = releases l2^2 / (2 rho).
 
         Raises:
             ConfigError: ``rho`` is not above zero.
 
         Reference: paper 002, lemma 2.6 and equation 2 (sigma^2 = 2 H / rho).
         """
-        noise_multiplier = math.sqrt(self.releases / (2 * check_positive("rho", rho)))
-        return GaussianRelease(
-            sensitivity=self.l2, noise_multiplier=noise_multiplier, count=self.releases
+        return StepNoise(
+            noise_multiplier=math.sqrt(self.releases / (2 * check_positive("rho", rho)))
         )
 
-    def laplace(self, epsilon: float) -> LaplaceRelease:
-        """Return releases that together satisfy ``epsilon``-DP: scale = releases l1 / epsilon.
+    def laplace(self, epsilon: float) -> StepNoise:
+        """Return noise for ``epsilon``-DP in all: scale = releases l1 / epsilon.
 
         Raises:
             ConfigError: ``epsilon`` is not above zero.
@@ -48,9 +47,7 @@ class TabularSensitivities:
         Reference: paper 002, section 3, "Apply Laplace Mechanism" (scale 4 H / epsilon).
         """
         noise_multiplier = self.releases / check_positive("epsilon", epsilon)
-        return LaplaceRelease(
-            sensitivity=self.l1, noise_multiplier=noise_multiplier, count=self.releases
-        )
+        return StepNoise(noise_multiplier=noise_multiplier, law="laplace")
 
 
 def tabular_sensitivities(

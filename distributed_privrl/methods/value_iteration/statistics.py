@@ -10,6 +10,7 @@ from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.hashing import mix
 from distributed_privrl.methods.value_iteration.features import FeatureMap
+from distributed_privrl.methods.value_iteration.integer_sums import Lattice, gram_steps, row_steps
 from distributed_privrl.methods.value_iteration.rows import TrajectorySource, step_rows
 
 _HALF_SALT = np.uint64(0x452821E638D01377)
@@ -58,18 +59,33 @@ def check_reward_range(reward_range: tuple[float, float]) -> None:
 
 
 class VarianceSums(NamedTuple):
-    """Raw sums over the variance half D': private, for the server's process alone."""
+    """Raw sums over the variance half D', in steps: private, for the server's process alone."""
 
-    gram: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    values: NDArray[np.float64]
+    gram: NDArray[np.int64]
+    squares: NDArray[np.int64]
+    values: NDArray[np.int64]
 
 
 class ValueSums(NamedTuple):
-    """Raw sums over the value half D: private, for the server's process alone."""
+    """Raw sums over the value half D, in steps: private, for the server's process alone."""
 
-    gram: NDArray[np.float64]
-    targets: NDArray[np.float64]
+    gram: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+
+class VarianceLattices(NamedTuple):
+    """What terms of `VarianceSums` are rounded to, one by one: public."""
+
+    gram: Lattice
+    squares: Lattice
+    values: Lattice
+
+
+class ValueLattices(NamedTuple):
+    """What terms of `ValueSums` are rounded to, one by one: public."""
+
+    gram: Lattice
+    targets: Lattice
 
 
 def variance_half(unit_ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -81,7 +97,8 @@ class StatisticsWorker:
     """Owns a shard and answers the sums of a time step, over the steps that count.
 
     Privacy: a unit adds to each sum at most m terms a time step: phi phi^T w, phi y or phi y w with
-    |phi| <= 1, a weight w in (0, 1] and y within the bounds of the arguments. With ``split`` no
+    |phi| <= 1, a weight w in (0, 1] and y within the bounds of the arguments. Each term is rounded
+    to a public lattice for itself, and integers are added: exact, in any order. With ``split`` no
     unit is in both kinds of sums. The sums are raw: the server adds noise to them before anything
     else. Sensitivities: `linear_sensitivity`.
     """
@@ -105,7 +122,11 @@ class StatisticsWorker:
         self._in_variance_half = variance_half(rows.unit_ids[order])
 
     def variance_statistics(
-        self, time_step: int, next_values: NDArray[np.float64], end_value: float | None
+        self,
+        time_step: int,
+        next_values: NDArray[np.float64],
+        end_value: float | None,
+        lattices: VarianceLattices,
     ) -> VarianceSums:
         """Return the sums of phi phi^T, phi V(s')^2 and phi V(s') over the variance half.
 
@@ -113,14 +134,14 @@ class StatisticsWorker:
             time_step: h - 1, from 0.
             next_values: ``(S,)`` public V_{h+1}, possibly shifted.
             end_value: the same after a terminated step; None: the flag is ignored.
+            lattices: of each sum.
         """
         rows, values = self._rows(time_step, next_values, end_value, half=True)
         pairs = self._pairs[rows]
-        sums = self._features.sums
         return VarianceSums(
-            self._features.gram(self._totals(pairs)),
-            sums(self._totals(pairs, values**2)),
-            sums(self._totals(pairs, values)),
+            self._gram(pairs, np.ones(self._features.shape), lattices.gram),
+            row_steps(self._features, pairs, values**2, lattices.squares),
+            row_steps(self._features, pairs, values, lattices.values),
         )
 
     def value_statistics(
@@ -128,6 +149,7 @@ class StatisticsWorker:
         time_step: int,
         next_values: NDArray[np.float64],
         end_value: float | None,
+        lattices: ValueLattices,
         variances: NDArray[np.float64] | None = None,
     ) -> ValueSums:
         """Return the sums of w phi phi^T and w phi (r + V(s')) over the value half.
@@ -136,6 +158,7 @@ class StatisticsWorker:
             time_step: h - 1, from 0.
             next_values: ``(S,)`` public V_{h+1}, possibly shifted.
             end_value: the same after a terminated step; None: the flag is ignored.
+            lattices: of each sum.
             variances: ``(S, A)`` public sigma^2 >= 1, with w = 1 / sigma^2; None: 1.
 
         Raises:
@@ -143,14 +166,20 @@ class StatisticsWorker:
         """
         if variances is not None and not (variances >= 1).all():
             raise ConfigError("variances must be at least 1: smaller ones break the sensitivity")
-        weights = 1.0 if variances is None else 1 / variances
+        weights = np.ones(self._features.shape) if variances is None else 1 / variances
         rows, values = self._rows(time_step, next_values, end_value, half=False)
         pairs = self._pairs[rows]
-        targets = self._totals(pairs, self._rewards[rows] + values)
+        targets = (self._rewards[rows] + values) * weights.reshape(-1)[pairs]
         return ValueSums(
-            self._features.gram(self._totals(pairs) * weights),
-            self._features.sums(targets * weights),
+            self._gram(pairs, weights, lattices.gram),
+            row_steps(self._features, pairs, targets, lattices.targets),
         )
+
+    def _gram(
+        self, pairs: NDArray[np.int64], weights: NDArray[np.float64], lattice: Lattice
+    ) -> NDArray[np.int64]:
+        counts = np.bincount(pairs, minlength=weights.size).reshape(weights.shape)
+        return gram_steps(self._features, counts, weights, lattice)
 
     def _rows(
         self,
@@ -168,11 +197,3 @@ class StatisticsWorker:
         if end_value is not None:
             values[self._terminated[rows]] = end_value
         return rows, values
-
-    def _totals(
-        self, pairs: NDArray[np.int64], values: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """Return the sum of ``values`` (or the number of rows) of each pair, (S, A)."""
-        states, actions = self._features.shape
-        totals = np.bincount(pairs, weights=values, minlength=states * actions)
-        return totals.astype(np.float64).reshape(states, actions)

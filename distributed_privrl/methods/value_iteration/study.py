@@ -163,11 +163,11 @@ def _learned(
     count = UnitCount(value=units, source="declared")
     private, states, acts = epsilon is not None, problem.states, problem.actions
     if isinstance(varied, ApviConfig):
-        plan = tabular_plan(varied, count)
+        plan = tabular_plan(varied, count, sizes=(states, acts))
         tabular = tabular_settings(varied, plan, states=states, actions=acts)
         program, spec = TabularProgram(tabular), CountSpec(source=source, layout=tabular.layout)
         return learn(program, CountWorker, spec, steps=plan.steps, private=private, seed=seed)
-    plan = linear_plan(varied, count)
+    plan = linear_plan(varied, count, sizes=(states, acts))
     linear = linear_settings(varied, plan, states=states, actions=acts)
     learner, sums = LinearProgram(linear), statistics_spec(linear, source)
     return learn(learner, StatisticsWorker, sums, steps=plan.steps, private=private, seed=seed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -9,10 +10,13 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
-from distributed_privrl.methods.value_iteration.counts import REWARD_UNIT, CountLayout
+from distributed_privrl.methods.value_iteration.counts import (
+    REWARD_UNIT,
+    CountLayout,
+    check_reward_unit,
+)
 from distributed_privrl.methods.value_iteration.pessimism import (
     Pessimism,
-    Release,
     Uncertainty,
     noise_deviation,
 )
@@ -21,7 +25,7 @@ from distributed_privrl.methods.value_iteration.projection import (
     project_counts,
     transition_moments,
 )
-from distributed_privrl.privacy.mechanisms import GaussianRelease
+from distributed_privrl.methods.value_iteration.step_noise import Release, StepNoise, check_cells
 from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.privacy.units import Relation
 
@@ -45,12 +49,12 @@ class TabularSettings:
         arrival_rewards: known further reward for arriving in a state, ``(S,)``; needs
             ``layout.terminal``. Clusters have the mean of their states' known rewards.
         pessimism: penalties and their constants.
-        release: adds the noise; None: APVI, without privacy.
-        relation: what the release's sensitivity is for.
+        noise: of a release; None: APVI, without privacy.
+        relation: what the noise is for.
 
     Raises:
         ConfigError: shapes or values that do not fit together.
-        UnsafeError: the release's sensitivity is not that of these counts under the relation.
+        UnsafeError: the noise was planned for vectors of another size.
     """
 
     layout: CountLayout
@@ -58,7 +62,7 @@ class TabularSettings:
     rewards: NDArray[np.float64] | None = None
     arrival_rewards: NDArray[np.float64] | None = None
     pessimism: Pessimism = field(default_factory=Pessimism)
-    release: Release | None = None
+    noise: StepNoise | None = None
     relation: Relation = Relation.REPLACE_ONE
 
     def __post_init__(self) -> None:
@@ -75,8 +79,25 @@ class TabularSettings:
         if self.arrival_rewards is not None:
             self._check_arrival(self.arrival_rewards)
         self._check_range()
-        if self.release is not None:
-            self._check_release(self.release)
+        if self.noise is not None:
+            check_cells(self.noise, layout.dimension)
+        check_reward_unit(self.unit)
+
+    @cached_property
+    def release(self) -> Release | None:
+        """What adds the noise: made for how far one unit moves these counts."""
+        if self.noise is None:
+            return None
+        sensitivities = self.layout.sensitivities(self.relation)
+        return self.noise.release(
+            sensitivity=sensitivities.l1 if self.noise.law == "laplace" else sensitivities.l2,
+            dimension=self.layout.dimension,
+        )
+
+    @property
+    def unit(self) -> float:
+        """What sums are whole multiples of: 1 is one, too."""
+        return REWARD_UNIT if self.release is None else self.release.lattice
 
     def _check_arrival(self, arrival: NDArray[np.float64]) -> None:
         if arrival.shape != (self.layout.states,):
@@ -103,16 +124,6 @@ class TabularSettings:
             raise ConfigError(
                 f"rewards and arrival_rewards leave reward_range={self.layout.reward_range}:"
                 " declare the range of their sum"
-            )
-
-    def _check_release(self, release: Release) -> None:
-        sensitivities = self.layout.sensitivities(self.relation)
-        gaussian = isinstance(release, GaussianRelease)
-        needed = sensitivities.l2 if gaussian else sensitivities.l1
-        if release.sensitivity < needed * (1 - 1e-12):
-            raise UnsafeError(
-                f"release has sensitivity={release.sensitivity:g}, but one unit moves these counts"
-                f" by {needed:g} under {self.relation}: use layout.sensitivities(relation)"
             )
 
 
@@ -179,13 +190,20 @@ class TabularProgram:
         self._penalties = np.zeros((layout.horizon, layout.groups, layout.actions))
         self._known = np.zeros(self._penalties.shape, np.bool_)
 
-    def step(self, index: int, workers: WorkerGroup, noise: NoiseSource | None) -> None:
+    def step(
+        self,
+        index: int,
+        workers: WorkerGroup,
+        noise: NoiseSource | None,
+        reserved: int | None = None,
+    ) -> None:
         """Release the counts of one time step (all, when pooled) and back values up through it.
 
         Args:
             index: 0 .. steps - 1; time step H - 1 - index, from 0.
             workers: `CountWorker` group.
             noise: draws the noise, once; None without a release.
+            reserved: not needed: a step reads all units.
 
         Raises:
             ConfigError: steps out of order.
@@ -194,8 +212,8 @@ class TabularProgram:
         layout = self.settings.layout
         if index != self._done or index >= self.steps:
             raise ConfigError(f"index must be {self._done} of {self.steps} steps, got {index}")
-        if (noise is None) != (self.settings.release is None):
-            raise UnsafeError("noise and settings.release go together: give both or neither")
+        if (noise is None) != (self.settings.noise is None):
+            raise UnsafeError("noise and settings.noise go together: give both or neither")
         last = layout.horizon - 1 - index
         model = self._released(0 if layout.pooled else last, workers, noise, tag=index)
         times = range(last, -1, -1) if layout.pooled else (last,)
@@ -249,7 +267,7 @@ class TabularProgram:
         layout = self.settings.layout
         groups = np.arange(layout.states) if layout.clusters is None else layout.clusters
         release = self.settings.release
-        noise = None if release is None else noise_deviation(release, layout.dimension)
+        noise = None if release is None else noise_deviation(release)
         return GreedyPolicy(
             actions=self._actions[:, groups],
             values=self._values[:, groups],
@@ -265,11 +283,13 @@ class TabularProgram:
         layout, release = self.settings.layout, self.settings.release
         pairs = layout.pairs
         cells = pairs * layout.successors
-        vector = self._summed(step, workers)
+        steps = self._summed(step, workers)
         error = 0.0
         if release is not None and noise is not None:
-            error = self.settings.pessimism.count_error(release, self._size, layout.dimension)
-            vector = release.release(vector, noise, tag=tag)
+            error = self.settings.pessimism.count_error(release, self._size)
+            vector = release.release(steps, noise, tag=tag)
+        else:
+            vector = np.asarray(steps * self.settings.unit, np.float64)
         np.maximum(vector, 0, out=vector)
         noisy_next = vector[:cells].reshape(pairs, layout.successors)
         noisy_pair = vector[cells : cells + pairs]
@@ -281,16 +301,17 @@ class TabularProgram:
             rewards = low + (high - low) * np.minimum(scaled, 1)
         return _Model(counts=counts, totals=totals, rewards=rewards, error=error)
 
-    def _summed(self, step: int, workers: WorkerGroup) -> NDArray[np.float64]:
-        """Return the exact sums over workers, one dense vector; raw private data."""
+    def _summed(self, step: int, workers: WorkerGroup) -> NDArray[np.int64]:
+        """Return the exact sums over workers in steps of ``settings.unit``: raw private data."""
         layout = self.settings.layout
-        cells = layout.pairs * layout.successors
-        vector = np.zeros(layout.dimension)
+        unit = self.settings.unit
+        cells, one = layout.pairs * layout.successors, round(1 / unit)
+        vector = np.zeros(layout.dimension, np.int64)
         successors = vector[:cells]
         rewards = vector[cells + layout.pairs :]
-        for answer in workers.call("counts", {"step": step}):
-            successors[answer.cells] += answer.counts
-            rewards[answer.pairs] += answer.reward_sums * REWARD_UNIT
+        for answer in workers.call("counts", {"step": step, "reward_unit": unit}):
+            successors[answer.cells] += answer.counts * one
+            rewards[answer.pairs] += answer.reward_sums
         table = successors.reshape(layout.pairs, layout.successors)
         vector[cells : cells + layout.pairs] = table.sum(axis=1)
         return vector

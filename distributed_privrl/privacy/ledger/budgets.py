@@ -2,21 +2,28 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context, Decimal
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select, update
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
+from distributed_privrl.privacy.ledger import holds
+from distributed_privrl.privacy.ledger.entry_secrets import new_secret
 from distributed_privrl.privacy.ledger.pools import check_pools
 from distributed_privrl.privacy.ledger.records import (
     ROUNDING,
     Account,
     Charge,
+    Hold,
+    Holding,
     LedgerEntry,
     as_entry,
+    as_hold,
 )
-from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES
+from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, HOLDS, SHOWN_ENTRIES
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers
 
 
@@ -31,10 +38,15 @@ def find_accounts(
 
 
 def _as_account(connection: Connection, row: RowMapping) -> Account:
-    charges = connection.execute(
-        select(ENTRIES.c.epsilon, ENTRIES.c.delta).where(ENTRIES.c.account_id == row["id"])
-    ).all()
-    values = dict(row) | {"relation": Relation(row["relation"])}
+    charges = [
+        charge
+        for table in (ENTRIES, HOLDS)
+        for charge in connection.execute(
+            select(table.c.epsilon, table.c.delta).where(table.c.account_id == row["id"])
+        ).all()
+    ]
+    values = {k: v for k, v in row.items() if k != "revision"}
+    values["relation"] = Relation(row["relation"])
     return Account(
         **values,
         spent_epsilon=math.fsum(charge.epsilon for charge in charges),
@@ -48,7 +60,8 @@ def same_data(connection: Connection, dataset: str, fingerprint: str) -> Account
     Raises:
         UnsafeError: the id belongs to other data, or the data to another id.
     """
-    either = or_(ACCOUNTS.c.dataset == dataset, ACCOUNTS.c.fingerprint == fingerprint)
+    rows, _ = rows_and_partition(fingerprint)
+    either = or_(ACCOUNTS.c.dataset == dataset, ACCOUNTS.c.fingerprint == rows)
     accounts = find_accounts(connection, either)
     for account in accounts:
         if account.dataset != dataset:
@@ -57,12 +70,36 @@ def same_data(connection: Connection, dataset: str, fingerprint: str) -> Account
             )
     if not accounts:
         return None
-    if accounts[0].fingerprint != fingerprint:
+    if accounts[0].fingerprint != rows:
         raise UnsafeError(
             f"the data of {dataset} have changed since its budget was set: give changed data a new"
             " id, and a budget that counts what the old data have spent"
         )
     return accounts[0]
+
+
+def rows_and_partition(fingerprint: str) -> tuple[str, str]:
+    """Return the two parts of what a dataset is compared by: its rows, and whose they are."""
+    rows, _, partition = fingerprint.partition(":")
+    return rows, partition
+
+
+def check_partition(account: Account, fingerprint: str, unit: str) -> None:
+    """Refuse the account's rows where they belong to other units than when its budget was set.
+
+    Units of another kind than the account's are left to `covers`. It lets in whole trajectories on
+    an account for transitions, under replace_one: however rows are cut into trajectories, each
+    transition lies in one of them.
+
+    Raises:
+        UnsafeError: they do.
+    """
+    if account.unit == unit and account.partition != rows_and_partition(fingerprint)[1]:
+        raise UnsafeError(
+            f"the ledger knows the rows of {account.dataset} as those of other units ({unit}): what"
+            " one of these has lost there cannot be told; bring the units back, or, while nothing"
+            " is spent, set the budget anew"
+        )
 
 
 def chargeable_account(
@@ -79,14 +116,14 @@ def chargeable_account(
     Args:
         connection: of the transaction.
         dataset: id of the dataset.
-        fingerprint: hash of its rows.
+        fingerprint: of its rows and their units.
         unit: that the run protects.
         relation: under which it does.
         cost: (epsilon, delta) to propose where no budget is set.
 
     Raises:
         BudgetError: the dataset has no budget.
-        UnsafeError: the data, unit or relation do not fit the account.
+        UnsafeError: the data, their units, unit or relation do not fit the account.
     """
     account = same_data(connection, dataset, fingerprint)
     if account is None:
@@ -105,11 +142,51 @@ def chargeable_account(
             f" data.unit={account.unit}, or, while nothing is spent, set the budget anew with"
             f" --unit {unit}"
         )
+    check_partition(account, fingerprint, unit)
     return account
 
 
+def hold(connection: Connection, asked: Holding, charges: Sequence[Charge] = ()) -> Hold:
+    """Hold all that a run may charge, or find the hold that the same run opened before.
+
+    Raises:
+        BudgetError: no budget, not enough of it left, or the account's deltas reach 1/units.
+        UnsafeError: unit, relation or data do not fit the account, the run holds another sum, or
+            trajectories that a charge is for are not free (`check_pools`).
+    """
+    account = chargeable_account(
+        connection,
+        dataset=asked.dataset,
+        fingerprint=asked.fingerprint,
+        unit=asked.unit,
+        relation=asked.relation,
+        cost=(asked.epsilon, asked.delta),
+    )
+    known = holds.find_hold(connection, asked.run_id)
+    columns = asked.columns() | {"account_id": account.id}
+    if known is not None:
+        _check_same(asked.run_id, known, columns)
+        return as_hold(known)
+    for one in charges:
+        check_pools(connection, account, one)  # first: no larger budget would help
+    check_affordable(account, epsilon=asked.epsilon, delta=asked.delta)
+    check_delta_sum(account, delta=asked.delta, units=asked.units)
+    return as_hold(holds.add(connection, asked, columns))
+
+
+def _check_same(name: str, row: RowMapping, columns: dict[str, Any]) -> None:
+    changed = [column for column, value in columns.items() if row[column] != value]
+    if changed:
+        raise UnsafeError(
+            f"{name!r} is in the ledger with another {', '.join(changed)}: resume with the same"
+            " configuration, or take a new id"
+        )
+
+
 def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
-    """Hold the cost of a request, or find the entry that the same request made before.
+    """Charge the cost of a request, or find the entry that the same request made before.
+
+    What the request's run holds is charged to that; otherwise it must be left of the budget.
 
     Returns:
         The entry, and whether it is new.
@@ -117,7 +194,8 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
     Raises:
         BudgetError: no budget, not enough of it left, or the account's deltas reach 1/units.
         UnsafeError: unit, relation or data do not fit the account, the entry's id was used for
-            something else, or trajectories are not free (`check_pools`).
+            something else, trajectories are not free (`check_pools`), or it costs more than the
+            run holds.
     """
     account = chargeable_account(
         connection,
@@ -130,16 +208,16 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
     row = find_entry(connection, request.entry_id)
     columns = request.columns() | {"account_id": account.id}
     if row is not None:
-        changed = [name for name, value in columns.items() if row[name] != value]
-        if changed:
-            raise UnsafeError(
-                f"{request.entry_id!r} is in the ledger with another {', '.join(changed)}: resume"
-                " with the same configuration, or take a new id"
-            )
+        _check_same(request.entry_id, row, columns)
         return as_entry(row), False
-    check_pools(connection, account, request)  # first: no larger budget would help
-    check_affordable(account, epsilon=request.epsilon, delta=request.delta)
-    check_delta_sum(account, delta=request.delta, units=request.units)
+    check_pools(connection, account, request)
+    if request.hold is None:
+        check_affordable(account, epsilon=request.epsilon, delta=request.delta)
+        check_delta_sum(account, delta=request.delta, units=request.units)
+    else:
+        holds.take(connection, account.id, request)
+        check_delta_sum(account, delta=0.0, units=request.units)  # the hold's is among the spent
+    holds.revise(connection, account.id)
     connection.execute(
         insert(ENTRIES).values(
             **columns,
@@ -150,18 +228,20 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
             drawn_rounds=0,
             committed_rounds=0,
             status="open",
+            secret=new_secret(),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
     )
     return as_entry(stored_entry(connection, request.entry_id)), True
 
 
-def check_change(account: Account, budget: PrivacyBudget) -> None:
+def check_change(account: Account, budget: PrivacyBudget, fingerprint: str) -> None:
     """Refuse a new budget that another unit or relation has, or that is spent already.
 
     Raises:
         BudgetError: less than what is spent.
-        UnsafeError: another unit or relation, and something was charged under the old one.
+        UnsafeError: another unit or relation, or other units of the same kind, and something was
+            charged under the old one.
 
     Warns:
         UserWarning: a limit goes down.
@@ -174,6 +254,8 @@ def check_change(account: Account, budget: PrivacyBudget) -> None:
             f" dataset has one; run with privacy.relation={account.relation} where the method"
             " knows it"
         )
+    if charged:
+        check_partition(account, fingerprint, budget.unit)
     enough = _within(account.spent_epsilon, budget.epsilon)
     if not (enough and _within(account.spent_delta, budget.delta)):
         raise BudgetError(
@@ -184,7 +266,7 @@ def check_change(account: Account, budget: PrivacyBudget) -> None:
         warnings.warn(
             f"the budget of {account.dataset} goes down from epsilon {account.epsilon:.6g} and"
             f" delta {account.delta:.6g} to {budget.epsilon:.6g} and {budget.delta:.6g}",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -216,14 +298,15 @@ def settle(
     connection.execute(
         update(ENTRIES)
         .where(ENTRIES.c.id == run_id)
-        .values(epsilon=epsilon, delta=delta, status="settled")
+        .values(epsilon=epsilon, delta=delta, status="settled", secret=None)
     )
 
 
 def find_entry(connection: Connection, entry_id: str) -> RowMapping | None:
     """Return the row of an entry with its account's dataset, locked until the transaction ends."""
-    query = select(ENTRIES, ACCOUNTS.c.dataset).join(ACCOUNTS).where(ENTRIES.c.id == entry_id)
-    return connection.execute(query.with_for_update(of=ENTRIES)).mappings().first()
+    query = select(*SHOWN_ENTRIES, ACCOUNTS.c.dataset).join_from(ENTRIES, ACCOUNTS)
+    mine = query.where(ENTRIES.c.id == entry_id).with_for_update(of=ENTRIES)
+    return connection.execute(mine).mappings().first()
 
 
 def stored_entry(connection: Connection, entry_id: str) -> RowMapping:

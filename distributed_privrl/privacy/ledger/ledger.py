@@ -13,25 +13,29 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from distributed_privrl.core.checks import check_positive
-from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.privacy.ledger import blocks, budgets, certified
+from distributed_privrl.privacy.ledger import (
+    budgets,
+    certified,
+    holds,
+    releases,
+)
 from distributed_privrl.privacy.ledger.records import (
     Account,
     Charge,
     LedgerEntry,
-    Reservation,
     as_entry,
     as_json,
 )
-from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES
-from distributed_privrl.privacy.ledger.storage import Storage, ledger_url
+from distributed_privrl.privacy.ledger.register import DataRegister, keep_sketch
+from distributed_privrl.privacy.ledger.runs import RunLedger
+from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, SHOWN_ENTRIES
+from distributed_privrl.privacy.ledger.storage import Storage, ledger_url, retried
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
 _LARGE_DELTA = 1e-3
 
 
-class Ledger:
+class Ledger(RunLedger):
     """Budgets and charges in one database; picklable, since it holds no more than its URL.
 
     Args:
@@ -53,50 +57,66 @@ class Ledger:
         """Travel as the URL; the receiver opens it again."""
         return Ledger, (self._url.render_as_string(hide_password=False),)
 
-    def set_budget(self, *, dataset: str, fingerprint: str, budget: PrivacyBudget) -> Account:
+    @property
+    def register(self) -> DataRegister:
+        """What is known of accounts' rows beside their names."""
+        return DataRegister(self._storage, self._url)
+
+    @retried
+    def set_budget(
+        self,
+        *,
+        dataset: str,
+        fingerprint: str,
+        budget: PrivacyBudget,
+        sketch: bytes | None = None,
+    ) -> Account:
         """Set or change the budget of a dataset.
 
         Args:
             dataset: id of the dataset.
-            fingerprint: hash of its rows.
+            fingerprint: of its rows, and after a colon of their partition into the budget's units.
             budget: of its one account.
+            sketch: by which parts of its rows are found in other datasets.
 
         Raises:
             BudgetError: less than what is spent.
-            UnsafeError: the dataset has spent in another unit or relation, the id belongs to other
-                data, or the data have an account under another id.
+            UnsafeError: the dataset has spent in another unit or relation or as other units, the
+                id belongs to other data, or the data have an account under another id.
 
         Warns:
             UserWarning: delta is above 1e-3, or a limit goes down.
         """
         if budget.delta > _LARGE_DELTA:
             warnings.warn(
-                f"delta={budget.delta:g} is large: it should be far below 1/units", stacklevel=2
+                f"delta={budget.delta:g} is large: it should be far below 1/units", stacklevel=3
             )
-        limits = {"epsilon": budget.epsilon, "delta": budget.delta}
+        rows, partition = budgets.rows_and_partition(fingerprint)
+        values = {
+            "partition": partition,
+            "unit": budget.unit,
+            "relation": budget.relation.value,
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+        }
         with self._storage.transaction() as connection:
             account = budgets.same_data(connection, dataset, fingerprint)
             if account is None:
                 connection.execute(
-                    insert(ACCOUNTS).values(
-                        dataset=dataset,
-                        fingerprint=fingerprint,
-                        unit=budget.unit,
-                        relation=budget.relation.value,
-                        **limits,
-                    )
+                    insert(ACCOUNTS).values(dataset=dataset, fingerprint=rows, revision=0, **values)
                 )
             else:
-                budgets.check_change(account, budget)
+                budgets.check_change(account, budget, fingerprint)
                 connection.execute(
-                    update(ACCOUNTS)
-                    .where(ACCOUNTS.c.id == account.id)
-                    .values(unit=budget.unit, relation=budget.relation.value, **limits)
+                    update(ACCOUNTS).where(ACCOUNTS.c.id == account.id).values(**values)
                 )
             changed = budgets.same_data(connection, dataset, fingerprint)
             assert changed is not None
+            if sketch is not None:
+                keep_sketch(connection, changed.id, sketch)
             return changed
 
+    @retried
     def account_for(
         self,
         *,
@@ -143,7 +163,7 @@ class Ledger:
         Args:
             run_id: of the run; becomes the entry's id.
             dataset: id of the dataset.
-            fingerprint: hash of its rows.
+            fingerprint: of its rows and their units.
             unit: that the run protects.
             relation: under which it does.
             epsilon: cost of all ``max_rounds``, >= 0.
@@ -172,73 +192,23 @@ class Ledger:
         )
         return self.open_together([request])[0]
 
-    def open_together(self, requests: Sequence[Charge]) -> list[LedgerEntry]:
-        """Hold the costs of a run's parts, all or none; otherwise as `open_run`."""
-        with self._storage.transaction() as connection:
-            return [budgets.charge(connection, request)[0] for request in requests]
-
-    def reserve_rounds(self, run_id: str, *, rounds: int, nonce: str) -> Reservation:
-        """Reserve a block of rounds durably: on return they count, drawn or not.
+    @retried
+    def open_together(
+        self, requests: Sequence[Charge], *, closes: str | None = None
+    ) -> list[LedgerEntry]:
+        """Charge the costs of a run's parts, all or none; otherwise as `open_run`.
 
         Args:
-            run_id: an open run.
-            rounds: size of the block.
-            nonce: names the block; a repeated nonce returns the same reservation.
-
-        Raises:
-            BudgetError: beyond the run's ``max_rounds``.
-            UnsafeError: the run is not open, or the nonce was used for another block.
-        """
-        check_positive("rounds", rounds)
-        with self._storage.transaction() as connection:
-            entry = blocks.open_entry(connection, run_id)
-            return blocks.reserve(connection, entry, rounds, nonce)
-
-    def record_drawn(self, nonce: str, *, drawn: int, run_id: str | None = None) -> None:
-        """Record that ``drawn`` rounds of a block have been drawn so far.
-
-        Raises:
-            UnsafeError: the block is unknown, closed or of another run than ``run_id``, or
-                ``drawn`` goes back or beyond it.
+            requests: of the parts.
+            closes: the run whose last charges they are: what is left of its hold is freed.
         """
         with self._storage.transaction() as connection:
-            blocks.record(connection, nonce, drawn, commit=False, run_id=run_id)
+            entries = [budgets.charge(connection, request)[0] for request in requests]
+            if closes is not None:
+                holds.close(connection, closes)
+            return entries
 
-    def commit_rounds(self, nonce: str, *, drawn: int, run_id: str | None = None) -> None:
-        """Record that ``drawn`` rounds of a block are in a durable checkpoint; may be repeated.
-
-        Raises:
-            UnsafeError: as for `record_drawn`.
-        """
-        with self._storage.transaction() as connection:
-            blocks.record(connection, nonce, drawn, commit=True, run_id=run_id)
-
-    def abandon_uncommitted(self, run_id: str) -> int:
-        """Close a crashed run's blocks: rounds not committed count as drawn and stay charged.
-
-        Returns:
-            How many rounds that are.
-
-        Raises:
-            UnsafeError: no such run.
-        """
-        with self._storage.transaction() as connection:
-            return blocks.abandon(connection, run_id)
-
-    def settle(self, run_id: str, *, reserved_rounds: int, epsilon: float, delta: float) -> None:
-        """Lower a run's charge to the cost of the rounds it reserved, and close it.
-
-        The caller computes that cost from ``reserved_rounds``. Rounds that were not reserved are
-        free again only where the stop did not depend on what was released.
-
-        Raises:
-            UnsafeError: no such run, rounds reserved meanwhile, above its hold, or settled before.
-        """
-        with self._storage.transaction() as connection:
-            budgets.settle(
-                connection, run_id, reserved_rounds=reserved_rounds, epsilon=epsilon, delta=delta
-            )
-
+    @retried
     def certify(self, entry_id: str, certificate_digest: str, *, output: str | None = None) -> None:
         """Store which certificate states a settled entry, once; may be repeated with the same.
 
@@ -266,13 +236,14 @@ class Ledger:
         event: dict[str, Any],
         draw: Callable[[], Any],
         units: int | None = None,
+        hold: str | None = None,
     ) -> tuple[Any, LedgerEntry]:
         """Charge, draw and store one noisy answer; a repeated nonce returns it without drawing.
 
         Args:
             nonce: names the query; becomes the entry's id.
             dataset: id of the dataset.
-            fingerprint: hash of its rows.
+            fingerprint: of its rows and their units.
             unit: that the release protects.
             relation: under which it does.
             epsilon: cost, >= 0.
@@ -280,6 +251,7 @@ class Ledger:
             event: what is released, as JSON.
             units: as in `open_run`.
             draw: makes the noisy answer, of JSON values; called once, after the charge is on disk.
+            hold: the run that holds the cost already; None: it must be left of the budget.
 
         Returns:
             The answer as read from JSON, and its entry.
@@ -288,7 +260,7 @@ class Ledger:
             BudgetError: no budget, not enough left, or deltas that add up to 1/units.
             ConfigError: the answer or event is not of JSON values.
             UnsafeError: the nonce was charged without an answer (a crash, or another process that
-                still draws), or for another query; or the account does not fit.
+                still draws), or for another query; the account does not fit; or the run holds less.
         """
         request = Charge(
             entry_id=nonce,
@@ -302,26 +274,26 @@ class Ledger:
             max_rounds=1,
             event=event,
             units=units,
+            hold=hold,
         )
-        with self._storage.transaction() as connection:
-            entry, is_new = budgets.charge(connection, request)
-            if not is_new:
-                answer = budgets.stored_entry(connection, nonce)["answer"]
-                if answer is None:
-                    raise UnsafeError(
-                        f"release {nonce!r} was charged but its answer was lost: it is spent, ask"
-                        " again under a new nonce"
-                    )
-                return json.loads(answer), entry
-            blocks.reserve(connection, entry, 1, nonce)
-        answer = as_json("the answer", draw())
-        with self._storage.transaction() as connection:
-            blocks.record(connection, nonce, 1, commit=True)
-            connection.execute(
-                update(ENTRIES).where(ENTRIES.c.id == nonce).values(answer=answer, status="settled")
-            )
-            return json.loads(answer), as_entry(budgets.stored_entry(connection, nonce))
+        answer, entry = self._charge_release(request)
+        if answer is None:
+            answer = as_json("the answer", draw())
+            entry = self._store_answer(nonce, answer)
+        return json.loads(answer), entry
 
+    @retried
+    def _charge_release(self, request: Charge) -> tuple[str | None, LedgerEntry]:
+        """Charge a release, or return the answer that was drawn for it before."""
+        with self._storage.transaction() as connection:
+            return releases.charge(connection, request)
+
+    @retried
+    def _store_answer(self, nonce: str, answer: str) -> LedgerEntry:
+        with self._storage.transaction() as connection:
+            return releases.answer(connection, nonce, answer)
+
+    @retried
     def reserved(self, entry_id: str) -> LedgerEntry | None:
         """Return the entry with this id, or None: what a certificate is compared with."""
         with self._storage.transaction() as connection:
@@ -330,14 +302,16 @@ class Ledger:
                 return None
             return as_entry(row, beside=certified.digests_beside(connection, entry_id))
 
+    @retried
     def accounts(self) -> list[Account]:
         """Return every account with what is spent, in the order they were made."""
         with self._storage.transaction() as connection:
             return budgets.find_accounts(connection)
 
+    @retried
     def entries(self, dataset: str | None = None) -> list[LedgerEntry]:
         """Return every entry, or those of one dataset, in the order they were made."""
-        query = select(ENTRIES, ACCOUNTS.c.dataset).join(ACCOUNTS)
+        query = select(*SHOWN_ENTRIES, ACCOUNTS.c.dataset).join_from(ENTRIES, ACCOUNTS)
         if dataset is not None:
             query = query.where(ACCOUNTS.c.dataset == dataset)
         query = query.order_by(ENTRIES.c.created, ENTRIES.c.id)

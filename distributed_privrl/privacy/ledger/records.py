@@ -19,12 +19,15 @@ ROUNDING = 1e-9
 class Account:
     """The budget of one dataset and what is charged to it.
 
-    ``spent_*`` are sums over entries, open ones at what they hold (basic composition).
+    ``fingerprint`` is of its rows, ``partition`` of which of them belong to the same unit;
+    ``spent_*`` are sums over entries, open ones at what they hold, and over what runs hold before
+    they charge it (basic composition).
     """
 
     id: int
     dataset: str
     fingerprint: str
+    partition: str
     unit: str
     relation: Relation
     epsilon: float
@@ -53,6 +56,22 @@ class Account:
             f"{name} {left:.6g} of {limit:.6g}" if left else f"nothing of {name} {limit:.6g}"
             for name, left, limit in rest
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """Two datasets that look alike and share nobody, as their operator says, and why."""
+
+    dataset: str
+    fingerprint: str
+    other: str
+    other_fingerprint: str
+    why: str
+    created: str
+
+    def other_than(self, dataset: str) -> str:
+        """Return the other of the two."""
+        return self.other if dataset == self.dataset else self.dataset
 
 
 def _rest(limit: float, spent: float) -> float:
@@ -108,8 +127,56 @@ class Reservation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hold:
+    """What a run may still charge, spent for everybody else until it is charged or freed."""
+
+    run_id: str
+    dataset: str
+    unit: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    held_epsilon: float
+    held_delta: float
+    units: int | None
+    status: Literal["open", "closed"]
+    created: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """What a run asks to hold; ``epsilon`` and ``delta`` are all that it may ever charge."""
+
+    run_id: str
+    dataset: str
+    fingerprint: str
+    unit: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    units: int | None
+
+    def __post_init__(self) -> None:
+        _check_cost(self.epsilon, self.delta, self.units)
+
+    def columns(self) -> dict[str, Any]:
+        """Return what a stored hold must equal to be this one, opened before."""
+        return {
+            "unit": self.unit,
+            "relation": Relation(self.relation).value,
+            "held_epsilon": self.epsilon,
+            "held_delta": self.delta,
+            "units": self.units,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What a run or release asks for; ``epsilon`` and ``delta`` are the cost of all of it."""
+    """What a run or release asks for; ``epsilon`` and ``delta`` are the cost of all of it.
+
+    ``fingerprint`` is of the rows, and after a colon of their partition into units.
+    ``hold`` is the run that holds it already; None: it is taken from what is left of the budget.
+    """
 
     entry_id: str
     kind: Literal["rounds", "release"]
@@ -122,19 +189,17 @@ class Charge:
     max_rounds: int
     event: dict[str, Any]
     units: int | None
+    hold: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < math.inf:
-            raise ConfigError(f"epsilon must be a finite number >= 0, got {self.epsilon!r}")
-        check_delta("delta", self.delta)
+        _check_cost(self.epsilon, self.delta, self.units)
         check_positive("max_rounds", self.max_rounds)
-        if self.units is not None:
-            check_positive("units", self.units)
 
     def columns(self) -> dict[str, Any]:
         """Return what a stored entry must equal to be this charge, made before."""
         return {
             "kind": self.kind,
+            "hold": self.hold,
             "unit": self.unit,
             "relation": Relation(self.relation).value,
             "held_epsilon": self.epsilon,
@@ -143,6 +208,14 @@ class Charge:
             "event": as_json("event", self.event),
             "units": self.units,
         }
+
+
+def _check_cost(epsilon: float, delta: float, units: int | None) -> None:
+    if not 0 <= epsilon < math.inf:
+        raise ConfigError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+    check_delta("delta", delta)
+    if units is not None:
+        check_positive("units", units)
 
 
 def as_json(name: str, value: Any) -> str:
@@ -163,6 +236,12 @@ def as_entry(row: RowMapping, *, beside: tuple[str, ...] = ()) -> LedgerEntry:
     values: dict[str, Any] = {name: row[name] for name in names} | {"beside_digests": beside}
     values.update(event=json.loads(row["event"]), relation=Relation(row["relation"]))
     return LedgerEntry(**values)
+
+
+def as_hold(row: RowMapping) -> Hold:
+    """Return the record of a row of holds joined with its account's ``dataset``."""
+    values = {name: row[name] for name in Hold.__dataclass_fields__}
+    return Hold(**values | {"relation": Relation(row["relation"])})
 
 
 def as_reservation(row: RowMapping) -> Reservation:

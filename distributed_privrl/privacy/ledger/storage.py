@@ -1,14 +1,35 @@
-"""Where the ledger lives: URLs, durable connections, and storage errors as one line."""
+"""Where the ledger lives: URLs, durable connections, and storage errors as one line.
+
+Transactions of one ledger run one after the other, whatever the database's settings are. SQLite
+takes its only write lock at the start of each. PostgreSQL is told `SERIALIZABLE`, since no rule on
+what may be charged then rests on which rows a function thought of locking, phantoms included. Each
+transaction first locks one table, before its snapshot is taken: so those that meet wait in line
+instead of failing, and the isolation level is what holds if that lock is ever lost. A conflict that
+is left is answered by doing the whole transaction again.
+"""
 
 import contextlib
+import functools
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import platformdirs
-from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, make_url, select
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -17,6 +38,39 @@ from distributed_privrl.core.files import storage_errors
 from distributed_privrl.privacy.ledger.schema import METADATA, SCHEMA_VERSIONS, VERSION
 
 _BUSY_SECONDS = 60
+_ISOLATION = "SERIALIZABLE"
+_ONE_WRITER = text(f"LOCK TABLE {SCHEMA_VERSIONS.name} IN EXCLUSIVE MODE")
+_CONFLICTS = {"40001", "40P01"}  # SQLSTATE of a serialisation failure, of a deadlock
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
+
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
+
+
+def retried(transaction: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
+    """Return a function, all of it one transaction, that starts over when another got in its way.
+
+    For a minute at most, with pauses that grow; then the conflict is a `StorageError`.
+    """
+
+    @functools.wraps(transaction)
+    def whole(*args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
+        last, pause = time.monotonic() + _BUSY_SECONDS, _FIRST_PAUSE
+        while True:
+            try:
+                return transaction(*args, **kwargs)
+            except StorageError as error:
+                if not _in_conflict(error) or time.monotonic() > last:
+                    raise
+            time.sleep(pause * (1 + os.urandom(1)[0] / 256))  # so that two do not meet again
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    return whole
+
+
+def _in_conflict(error: StorageError) -> bool:
+    """Say whether the database undid a transaction because of another one."""
+    return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) in _CONFLICTS
 
 
 def ledger_url(url: str | None) -> URL:
@@ -53,33 +107,39 @@ class Storage:
 
     Raises:
         MissingExtraError: the PostgreSQL driver is not installed.
-        StorageError: the database cannot be opened, or was written by a newer version.
+        StorageError: the database cannot be opened, or was written by another version.
     """
 
     def __init__(self, url: URL) -> None:
+        self._made = False
         self._shown = url.render_as_string(hide_password=True)
         if url.get_backend_name() == "sqlite":
             _create_private_file(Path(str(url.database)))
-            self.engine = create_engine(
-                url, poolclass=NullPool, connect_args={"timeout": _BUSY_SECONDS}
-            )
+            self._first = None
+            self.engine = _engine(url, connect_args={"timeout": _BUSY_SECONDS})
             _make_durable(self.engine)
         else:
+            self._first = _ONE_WRITER
             try:
-                self.engine = create_engine(url, poolclass=NullPool)
+                self.engine = _engine(url, isolation_level=_ISOLATION)
             except ModuleNotFoundError as error:
                 raise MissingExtraError("psycopg", "postgres") from error
+            _make_postgresql_durable(self.engine)
         self._create_tables()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Yield a connection; commit durably at the end, roll back on any error.
 
+        No other transaction of the ledger runs meanwhile. Whoever asks for one is `retried`.
+
         Raises:
             StorageError: the database is locked, full, unwritable, corrupt or gone.
         """
         try:
             with self.engine.begin() as connection:
+                if self._first is not None and self._made:
+                    connection.execute(self._first)
                 yield connection
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StorageError(self._one_line(error)) from error
@@ -88,6 +148,7 @@ class Storage:
         """Close what is open."""
         self.engine.dispose()
 
+    @retried
     def _create_tables(self) -> None:
         try:
             self._create_missing_tables()
@@ -96,14 +157,19 @@ class Storage:
             if not isinstance(error.__cause__, IntegrityError | ProgrammingError):
                 raise
             self._create_missing_tables()
+        self._made = True
 
     def _create_missing_tables(self) -> None:
         with self.transaction() as connection:
-            METADATA.create_all(connection)
-            version = connection.execute(select(SCHEMA_VERSIONS.c.version)).scalar()
-            if version is None:
+            tables = set(inspect(connection).get_table_names())
+            if tables.isdisjoint(METADATA.tables):
+                METADATA.create_all(connection)
                 connection.execute(insert(SCHEMA_VERSIONS).values(version=VERSION))
-            elif version != VERSION:
+                return
+            version = None
+            if SCHEMA_VERSIONS.name in tables:
+                version = connection.execute(select(SCHEMA_VERSIONS.c.version)).scalar()
+            if version != VERSION:
                 raise StorageError(
                     f"the ledger {self._shown} has format {version}, this program knows {VERSION}:"
                     " use the version of the program that wrote it"
@@ -111,7 +177,7 @@ class Storage:
 
     def _one_line(self, error: Exception) -> str:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
-        if "locked" in reason:
+        if "locked" in reason or "lock timeout" in reason:
             advice = "another process holds it: run again when that one is done"
         elif "full" in reason:
             advice = "free some space and run again with --resume"
@@ -120,6 +186,11 @@ class Storage:
         else:
             advice = "check its path and rights, or give another with --ledger"
         return f"cannot use the ledger {self._shown}: {reason}; {advice}"
+
+
+def _engine(url: URL, **options: Any) -> Engine:
+    """Return an engine whose errors and logs show no value that is written: secrets are among."""
+    return create_engine(url, poolclass=NullPool, hide_parameters=True, **options)
 
 
 def _create_private_file(path: Path) -> None:
@@ -140,7 +211,23 @@ def _make_durable(engine: Engine) -> None:
         connection.isolation_level = None  # the driver starts no transactions of its own
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")  # erased secrets are overwritten
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _make_postgresql_durable(engine: Engine) -> None:
+    """Set up PostgreSQL: commits that outlive a crash, and no wait without end.
+
+    Where the database's default of ``synchronous_commit`` is off, a crash of the server undoes
+    reservations under which noise was drawn already.
+    """
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET synchronous_commit = on")
+            cursor.execute(f"SET lock_timeout = '{_BUSY_SECONDS}s'")
+        connection.commit()

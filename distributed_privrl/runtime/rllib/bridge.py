@@ -7,8 +7,6 @@ import contextlib
 import hashlib
 import json
 import math
-import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +21,7 @@ from numpy.typing import NDArray
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import ActionScale, fit_observations
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.files import storage_errors, unfinished_folder, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 from distributed_privrl.data.store import DatasetStore
@@ -281,11 +279,12 @@ def write_bridge(
     )
     bridge.to_json()  # raises where no agent can use the spaces
     order = Streams(seed).numpy("rllib bridge").permutation(len(transitions))
-    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.part")
     parts = []
-    try:
-        with storage_errors(f"write {out}"):
-            temporary.mkdir(parents=True)
+    with storage_errors(f"write {out}"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished_folder(out.parent) as unfinished:
+            temporary = unfinished / out.name
+            temporary.mkdir()
             for number, start in enumerate(range(0, len(order), FILE_ROWS)):
                 path = temporary / f"transitions-{number:05d}.parquet"
                 chosen = order[start : start + FILE_ROWS]
@@ -294,8 +293,6 @@ def write_bridge(
             bridge = replace(bridge, parts=tuple(parts))
             write_atomically(temporary / FILE_NAME, bridge.to_json())
             temporary.rename(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return bridge
 
 

@@ -1,8 +1,8 @@
 """The filter as a run of releases: what it draws, releases, keeps and takes up again."""
 
-import json
 import stat
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalWorkerGroup
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.expert.filter import (
     COUNTS_FILE,
-    DRAWS_FILE,
     FilterSettings,
     SecretDraws,
     SvtFilter,
     SvtFilters,
-    forget_order,
+    order_key,
     read_counts,
     released_prefixes,
 )
@@ -76,14 +75,28 @@ def hosts_of(pool: Trajectories, *, hosts: int = 1, release_pool: int = POOL) ->
     )
 
 
-def filter_of(folder: Path, made: StablePrefixes, key: int | None = 7) -> SvtFilter:
-    return SvtFilter(FilterSettings(prefixes=made, private=folder / "private", insecure_key=key))
+def filter_of(
+    folder: Path, made: StablePrefixes, key: int | None = 7, secret: bytes = bytes(32)
+) -> SvtFilter:
+    return SvtFilter(
+        FilterSettings(
+            prefixes=made,
+            private=private(folder),
+            secret=lambda: secret,
+            insecure_key=key,
+        )
+    )
+
+
+def private(folder: Path) -> Path:
+    (folder / "private").mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / "private"
 
 
 def run(one: SvtFilter, hosts: LocalWorkerGroup, steps: int, key: int = 1) -> Trajectories | None:
     done = len(one.lengths)
     for index in range(done, done + steps):
-        one.step(index, hosts, SeededNoise(key))
+        one.step(index, hosts, SeededNoise(key), reserved=index)
     return one.released()
 
 
@@ -139,6 +152,10 @@ LAST: list[tuple[int, int]] = []
 
 @pytest.fixture(autouse=True)
 def _noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    note_draws(monkeypatch)
+
+
+def note_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Note the last trajectory that was read, by expert and position."""
     draw = ExpertPools.drawn
 
@@ -182,13 +199,13 @@ def test_after_a_crash_no_trajectory_is_used_twice(tmp_path: Path) -> None:
     one = filter_of(tmp_path, made)
     for index in range(3):
         saved = one.tensors()
-        one.step(index, spy, SeededNoise(1))  # type: ignore[arg-type]
+        one.step(index, spy, SeededNoise(1), reserved=index)  # type: ignore[arg-type]
     again = filter_of(tmp_path, made)
     again.restore(saved, 2)  # the third draw is in no checkpoint
     for index in range(2, 5):
-        again.step(index, spy, SeededNoise(1))  # type: ignore[arg-type]
+        again.step(index, spy, SeededNoise(1), reserved=index + 1)  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="paid for"):
-        again.step(5, spy, SeededNoise(1))  # type: ignore[arg-type]
+        again.step(5, spy, SeededNoise(1), reserved=6)  # type: ignore[arg-type]
     assert len(spy.drawn) == 6
     assert len(set(spy.drawn)) == 6
     whole = Spy(spy.group, [])
@@ -223,15 +240,16 @@ def test_every_draw_asks_the_hosts_for_as_much(tmp_path: Path) -> None:
             return super().call(method, shared, per_worker)
 
     class Noted(SeededNoise):
-        def add_laplace(self, value: Any, **options: Any) -> Any:
+        def add_discrete_laplace(self, value: Any, **options: Any) -> Any:
             noises.append(len(value))
-            return super().add_laplace(value, **options)
+            return super().add_discrete_laplace(value, **options)
 
     pools = (pool_of(*[ENDS] * POOL), pool_of(*[LIKELY] * POOL, experts=1), trajectories([], []))
     for name, pool in enumerate(pools):
         one = filter_of(tmp_path / str(name), mechanism())
         for index in range(6):
-            one.step(index, Asked(hosts_of(pool), []), Noted(1))  # type: ignore[arg-type]
+            asked_hosts = Asked(hosts_of(pool), [])
+            one.step(index, asked_hosts, Noted(1), reserved=index)  # type: ignore[arg-type]
     assert len(calls) == 18
     assert asked == {((4, 1), np.dtype(np.float32), (3,), np.dtype(np.int64))}
     assert noises == [1, 3] * 18
@@ -266,22 +284,23 @@ def test_no_expert_at_all_releases_nothing(tmp_path: Path) -> None:
     assert one.lengths.tolist() == [0] * 6
 
 
-def test_experts_that_cannot_be_drawn_are_not(tmp_path: Path) -> None:
+def test_experts_that_cannot_be_drawn_are_not() -> None:
     live = np.array([3, 5, 8])
-    order = SecretDraws(tmp_path, draws=3000, insecure_key=None)
-    generator_calls = [order.start(live) for _ in range(60)]
-    assert {draw.expert for draw in generator_calls} == {3, 5, 8}
+    order = SecretDraws(order_key(bytes(32)), draws=3000)
+    draws = [order.draw(index, live) for index in range(60)]
+    assert {draw.expert for draw in draws} == {3, 5, 8}
     counted: dict[int | None, int] = {}
-    for draw in generator_calls:
+    for draw in draws:
         assert draw.number == counted.get(draw.expert, 0)
         counted[draw.expert] = draw.number + 1
+    assert order.draw(7, live) == draws[7]
 
 
-def test_experts_are_drawn_uniformly_and_independently(tmp_path: Path) -> None:
+def test_experts_are_drawn_uniformly_and_independently() -> None:
     """Chi-squares of single draws and of pairs, within and across keys, both ways."""
     draws, keys = 100, 50
     found = [
-        SecretDraws(tmp_path, draws=draws, insecure_key=key).order(np.arange(10))
+        SecretDraws(order_key(bytes([key] * 32)), draws=draws).order(np.arange(10))
         for key in range(keys)
     ]
     table = np.array(found)
@@ -298,18 +317,13 @@ def test_experts_are_drawn_uniformly_and_independently(tmp_path: Path) -> None:
         assert statistic > 0.1 * freedom
 
 
-def test_secrets_lie_in_private_files_alone(tmp_path: Path) -> None:
+def test_raw_counts_lie_in_a_private_file_alone(tmp_path: Path) -> None:
     one = filter_of(tmp_path, mechanism(), key=None)
     run(one, hosts_of(pool_of(*[RARE] * POOL)), 2)
-    private = tmp_path / "private"
-    assert stat.S_IMODE(private.stat().st_mode) == 0o700
-    for name in (DRAWS_FILE, COUNTS_FILE):
-        assert stat.S_IMODE((private / name).stat().st_mode) == 0o600
-    key = json.loads((private / DRAWS_FILE).read_text())["key"]
-    other = filter_of(tmp_path / "other", mechanism(), key=None)
-    run(other, hosts_of(pool_of(*[RARE] * POOL)), 1)
-    assert json.loads((tmp_path / "other/private" / DRAWS_FILE).read_text())["key"] != key
-    kept = read_counts(private)
+    folder = tmp_path / "private"
+    assert [path.name for path in folder.iterdir()] == [COUNTS_FILE]
+    assert stat.S_IMODE((folder / COUNTS_FILE).stat().st_mode) == 0o600
+    kept = read_counts(folder)
     assert sorted(kept) == [0, 1]
     counts, steps = kept[0]
     assert steps == 1
@@ -324,42 +338,40 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     hosts, made = hosts_of(pool_of(*[LIKELY] * POOL)), mechanism()
     one = filter_of(tmp_path, made)
     with pytest.raises(UnsafeError, match="noise"):
-        one.step(0, hosts, None)
+        one.step(0, hosts, None, reserved=0)
+    with pytest.raises(UnsafeError, match="reserved"):
+        one.step(0, hosts, SeededNoise(1))
     with pytest.raises(ConfigError, match="index must be 0"):
-        one.step(1, hosts, SeededNoise(1))
+        one.step(1, hosts, SeededNoise(1), reserved=1)
     run(one, hosts, 2)
     with pytest.raises(ConfigError, match="3 draws"):
         filter_of(tmp_path, made).restore(one.tensors(), 3)
     unlike = {**one.tensors(), "lengths": torch.tensor([3, 0])}
     with pytest.raises(ConfigError, match="as many steps"):
         filter_of(tmp_path, made).restore(unlike, 2)
-    (tmp_path / "private" / DRAWS_FILE).unlink()
-    with pytest.raises(UnsafeError, match="does not know of 2 draws"):
-        filter_of(tmp_path, made).restore(one.tensors(), 2)
-    (tmp_path / "private" / DRAWS_FILE).write_text("{}")
-    with pytest.raises(StorageError, match="damaged"):
-        filter_of(tmp_path, made)
 
 
-def test_a_settled_run_forgets_who_was_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [7, None])
+def test_the_order_is_the_secret_s_or_that_of_the_test_key(tmp_path: Path, key: int | None) -> None:
     hosts, made = hosts_of(pool_of(*[LIKELY] * POOL)), mechanism()
-    forget_order(tmp_path / "private")  # there is nothing yet
-    one = filter_of(tmp_path, made, key=None)
-    run(one, hosts, 2)
-    forget_order(tmp_path / "private")
-    path = tmp_path / "private" / DRAWS_FILE
-    assert json.loads(path.read_text()) == {"started": 2}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = filter_of(tmp_path, made, key=None)
-    again.restore(one.tensors(), 2)
-    with pytest.raises(UnsafeError, match="has settled"):
-        again.step(2, hosts, SeededNoise(1))
+    drawn = []
+    for secret in (bytes(32), bytes(32), bytes([1] * 32)):
+        spy = Spy(hosts, [])
+        run(filter_of(tmp_path, made, key=key, secret=secret), spy, 6)  # type: ignore[arg-type]
+        drawn.append(spy.drawn)
+    assert drawn[0] == drawn[1]
+    assert (drawn[0] == drawn[2]) == (key is not None)
 
 
 def server_of(
     folder: Path, made: StablePrefixes, hosts: Any, ledger: Ledger, *, steps: int, key: int | None
 ) -> ReleaseServer:
-    settings = FilterSettings(prefixes=made, private=folder / "private", insecure_key=key)
+    settings = FilterSettings(
+        prefixes=made,
+        private=private(folder),
+        secret=partial(ledger.secret, "run-toy/filter"),
+        insecure_key=key,
+    )
     return ReleaseServer(
         ReleaseServerSpec(
             run_id="run-toy/filter",
@@ -393,9 +405,8 @@ class Mortal(Spy):
         return super().call(method, shared, per_worker)
 
 
-def test_a_run_of_the_server_is_charged_draw_by_draw_and_survives_a_crash(tmp_path: Path) -> None:
-    made = mechanism(draws=6)
-    ledger = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
+def filter_ledger(folder: Path, made: StablePrefixes) -> Ledger:
+    ledger = Ledger(f"sqlite:///{folder}/ledger.sqlite")
     budget = PrivacyBudget(epsilon=30.0, delta=1e-4, unit="expert", relation=Relation.POLICY_LEVEL)
     ledger.set_budget(dataset="toy/experts-v0", fingerprint="f", budget=budget)
     ledger.open_run(
@@ -406,10 +417,28 @@ def test_a_run_of_the_server_is_charged_draw_by_draw_and_survives_a_crash(tmp_pa
         relation=Relation.POLICY_LEVEL,
         epsilon=20.0,
         delta=1e-5,
-        max_rounds=6,
+        max_rounds=made.draws,
         event=charged_rounds(made.draw_events()),
         units=EXPERTS,
     )
+    return ledger
+
+
+def test_a_settled_filter_has_no_order_any_more(tmp_path: Path) -> None:
+    made = mechanism(draws=6)
+    ledger = filter_ledger(tmp_path, made)
+    hosts = hosts_of(pool_of(*[LIKELY] * POOL))
+    server_of(tmp_path, made, hosts, ledger, steps=4, key=None).advance(4)
+    ledger.settle("run-toy/filter", reserved_rounds=4, epsilon=15.0, delta=1e-5)
+    again = filter_of(tmp_path, made, key=None)
+    settings = replace(again.settings, secret=partial(ledger.secret, "run-toy/filter"))
+    with pytest.raises(UnsafeError, match="erased"):
+        SvtFilter(settings).step(0, hosts, SeededNoise(1), reserved=4)
+
+
+def test_a_run_of_the_server_is_charged_draw_by_draw_and_survives_a_crash(tmp_path: Path) -> None:
+    made = mechanism(draws=6)
+    ledger = filter_ledger(tmp_path, made)
     mortal = Mortal(hosts_of(pool_of(*[LIKELY] * POOL)), [])
     server = server_of(tmp_path, made, mortal, ledger, steps=5, key=None)
     with pytest.raises(DiedError):
@@ -433,5 +462,5 @@ def test_a_secure_source_serves(tmp_path: Path) -> None:
     one = filter_of(tmp_path, mechanism(), key=None)
     source = SecureNoise()
     for index in range(3):
-        one.step(index, hosts_of(pool_of(*[LIKELY] * POOL)), source)
+        one.step(index, hosts_of(pool_of(*[LIKELY] * POOL)), source, reserved=index)
     assert one.lengths.tolist() == [3, 3, 3]

@@ -5,7 +5,6 @@ import stat
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,31 +12,33 @@ import pytest
 import torch
 
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.core.errors import VerificationError
+from distributed_privrl.core.errors import ConfigError, VerificationError
 from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import release_of
 from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.methods.expert.agent import AgentFacts
-from distributed_privrl.methods.expert.filter import forget_order
+from distributed_privrl.methods.expert.config import ReturnRange
+from distributed_privrl.methods.expert.filter import order_key
 from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.methods.expert.report import (
     expert_returns,
-    normalised_return,
-    write_facts,
+    references_of,
 )
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import digest_of
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.worker import WorkerSpec
 from tests.gates import leaks
 from tests.gates.leaks import Secrets
 from tests.gates.test_leaks import watch
-from tests.methods.crowd import DATASET, EXPERTS, TRAJECTORIES, World, crowd_store
+from tests.methods.crowd import DATASET, EXPERTS, TRAJECTORIES, World, crowd_store, parsed
 from tests.methods.swings import files_outside_private
+from tests.opened import opened
 
 STABLE = "crowd/stable-v0"
 POOL = 5
@@ -59,7 +60,7 @@ class Watched:
     workers: list[WorkerSpec] = field(default_factory=list)
     hosts: list[HostSpec] = field(default_factory=list)
     said: str = ""
-    order: str = ""
+    kept_secret: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -103,17 +104,24 @@ def finished(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> 
 
         patch.setattr(PrivateRound, "add_noise", drawn)
 
-        def forgotten(private: Path) -> None:
-            seen.order = json.loads((private / "draws.json").read_text())["key"]
-            forget_order(private)
+        read = Ledger.secret
+
+        def secret(self: Ledger, entry_id: str) -> bytes:
+            seen.kept_secret[entry_id] = read(self, entry_id)
+            return seen.kept_secret[entry_id]
 
         patch.setattr(ExpertHost, "__init__", hosted)
-        patch.setattr("distributed_privrl.methods.expert.run.forget_order", forgotten)
+        patch.setattr(Ledger, "secret", secret)
         said: list[str] = []
         seen.result = seen.world.run(
             key=None,
             output__dataset=STABLE,
-            evaluation={"episodes": 3, "max_steps": 40, "baselines": {"dp_sgd": 21.5}},
+            evaluation={
+                "episodes": 3,
+                "max_steps": 40,
+                "reference_returns": {"low": 20, "high": 60},
+                "baselines": {"dp_sgd": 21.5},
+            },
             progress=lambda *told: said.append(" ".join(map(str, told))),
         )
         seen.workers = noted["workers"]
@@ -171,44 +179,69 @@ def test_the_certificate_names_what_is_assumed(finished: Watched) -> None:
         "hosted_policies_collected_the_data",
         "release_pool_trajectories_are_fresh_draws_used_by_no_other_run",
         "minimum_probability_max_length_and_pool_sizes_are_public",
-        "float64_lattice_noise",
     } <= set(stable.assumptions)
+    assert "float64_lattice_noise" not in stable.assumptions, "its noise is exact integers"
     assert {
         "adam_moments_and_target_network_post_process_noisy_steps",
         "pools_split_by_trajectory_index",
-        "reference_returns_are_public",
         "float64_lattice_noise",
     } <= set(rounds.assumptions)
 
 
 def test_what_the_prefixes_say_of_themselves_is_known(finished: Watched) -> None:
-    said = finished.world.store.info(STABLE).metadata
+    said = opened(finished.world.store.info(STABLE).metadata)
     assert set(said) <= {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY}
 
 
-def test_returns_are_assumed_public_where_they_are_shown(
-    tmp_path: Path, master: DatasetStore
+@pytest.mark.parametrize(
+    ("evaluation", "environment", "expected"),
+    [
+        ({}, "CartPole-v1", None),
+        ({"reference_returns": {"low": 20, "high": 60}}, "CartPole-v1", (20, 60)),
+        ({}, "privrl/Maze2D-umaze-v0", (49.98, 228.61)),
+        ({"max_steps": 10}, "privrl/Maze2D-umaze-v0", None),
+        ({"reference_returns": {"low": 1, "high": 2}}, "privrl/Maze2D-umaze-v0", (1, 2)),
+        ({"reference_returns": {"low": 1, "high": 2}}, None, (1, 2)),
+        ({}, None, None),
+    ],
+)
+def test_returns_are_normalised_by_declared_or_registered_references(
+    evaluation: dict[str, Any], environment: str | None, expected: Any
 ) -> None:
-    world = World(tmp_path, master)
-    context: Any = SimpleNamespace(store=world.store, folder=tmp_path)
-    assert write_facts(world.config(), context, None)
-    world.store.update_metadata(DATASET, {"reference_returns": None, "evaluation_returns": None})
-    assert not write_facts(world.config(), context, None)
-    assert json.loads((tmp_path / "expert_facts.json").read_text())["references"] == {}
+    found = references_of(parsed(evaluation=evaluation, data__environment=environment))
+    assert (found and (found[0].low, found[0].high)) == expected
 
 
-@pytest.mark.parametrize(("steps", "best"), [(40, 40.0), (200, 90.0), (None, None), (300, None)])
-def test_returns_are_compared_with_references_over_as_many_steps(
-    steps: int | None, best: float | None, tmp_path: Path, master: DatasetStore
+def test_references_must_be_apart() -> None:
+    assert ReturnRange(low=10.0, high=50.0).share_of(30.0) == 0.5
+    for high in (10.0, 9.0, float("nan")):
+        with pytest.raises(ConfigError, match="reference_returns"):
+            parsed(evaluation__reference_returns={"low": 10.0, "high": high})
+
+
+@pytest.mark.parametrize("best", [40.0, 31.5])
+def test_what_the_experts_data_say_of_returns_is_in_no_report(
+    best: float, tmp_path: Path, master: DatasetStore
 ) -> None:
+    """The exact return of the best sensitive expert was shown, as what counts as 1."""
     world = World(tmp_path, master)
-    references = {"random": 20.0, "best": 90.0, "steps": 200}
-    world.store.update_metadata(DATASET, {"reference_returns": references})
-    context: Any = SimpleNamespace(store=world.store, folder=tmp_path)
-    config = world.config(evaluation__max_steps=steps)  # CartPole-v1 itself has 500
-    assert write_facts(config, context, None) == (best is not None)
-    found = json.loads((tmp_path / "expert_facts.json").read_text())["references"]
-    assert found.get("best") == best
+    said = {"random": 20.0, "best": best, "steps": 40}
+    world.store.update_metadata(DATASET, {"evaluation_returns": said, "reference_returns": said})
+    world.run(key=None, evaluation={"episodes": 1, "max_steps": 40})
+    told = [
+        (tmp_path / "run" / name).read_text()
+        for name in (
+            "report.json",
+            "report.html",
+            "evaluation.json",
+            "checkpoint/expert_facts.json",
+        )
+    ]
+    assert not any("normalised" in text for text in told)
+    kept = json.loads(told[-1])
+    assert set(kept) == {"lengths", "lengths_ledger_entry"}
+    facts, returns = json.loads(told[-2])
+    assert (facts, set(returns)) == ({"kind": "facts", **kept}, {"kind", "returns"})
 
 
 def test_there_are_as_many_gaussian_draws_as_rounds_in_the_ledger(finished: Watched) -> None:
@@ -237,11 +270,11 @@ def test_the_two_parts_read_different_trajectories(finished: Watched) -> None:
     config = finished.world.config()
     facts = AgentFacts.of(config.model, config.data, finished.world.store, seed=0)
     wanted = facts.encoder.encode(later).rows
-    shards = [spec.source() for spec in finished.workers]
-    found = np.concatenate([shard.rows for shard in shards])
-    assert len(found) == len(wanted)
-    assert np.array_equal(np.sort(found, axis=0), np.sort(wanted, axis=0))
-    assert sum(len(shard.unit_ids) for shard in shards) == EXPERTS
+    for spec in finished.workers:  # each keeps the experts of its blocks
+        shard = spec.source()
+        assert len(shard.rows) == len(wanted)
+        assert np.array_equal(np.sort(shard.rows, axis=0), np.sort(wanted, axis=0))
+        assert len(shard.unit_ids) == EXPERTS
 
 
 def test_the_stable_prefixes_are_a_dataset_with_a_certificate_of_their_own(
@@ -279,9 +312,10 @@ def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:
     fragments = list(finished.secrets.fragments())
     assert {what for what, _ in fragments} >= {"a key", "positions", "a partial sum"}
     assert len(finished.secrets.pairs) > 1000
-    order = finished.order
-    assert json.loads((finished.folder / "private" / "draws.json").read_text()) == {"started": 4}
-    fragments += [("the order of draws", order.encode()), ("the order", bytes.fromhex(order))]
+    (name,) = [name for name in finished.kept_secret if name.endswith("/filter")]
+    order = order_key(finished.kept_secret[name])
+    for what, key in (("an order of draws", order), *finished.kept_secret.items()):
+        fragments += [(what, key[:16]), (what, key.hex().encode())]
     contents = {
         name: (finished.folder / name).read_bytes()
         for name in files_outside_private(finished.folder)
@@ -301,7 +335,6 @@ def test_what_is_raw_lies_in_private_for_its_owner_alone(finished: Watched) -> N
     names = {path.name for path in private.iterdir()}
     assert names == {
         "NOT_FOR_RELEASE.txt",
-        "draws.json",
         "prefix_counts.json",
         "experts.html",
         "experts.json",
@@ -323,7 +356,7 @@ def test_the_report_shows_returns_budget_and_prefixes(finished: Watched) -> None
     earned = sections["What the policy earns in CartPole-v1"]
     assert 1 <= earned["mean return of the policy"] <= 40
     assert earned["normalised return"] == pytest.approx(
-        (earned["mean return of the policy"] - 20) / 20
+        (earned["mean return of the policy"] - 20) / 40
     )
     assert earned["return of dp_sgd, for comparison"] == 21.5
     budget = sections["How the budget is split"]
@@ -346,5 +379,3 @@ def test_returns_of_experts_by_hand(tmp_path: Path, master: DatasetStore) -> Non
     found = expert_returns(master, DATASET, "expert")
     lengths = master.read_trajectories(DATASET).lengths.reshape(EXPERTS, TRAJECTORIES)
     assert found.tolist() == pytest.approx(lengths.mean(axis=1).tolist())
-    assert normalised_return(30.0, {"random": 10.0}) is None
-    assert normalised_return(30.0, {"random": 10.0, "best": 10.0}) is None

@@ -18,7 +18,7 @@ from distributed_privrl.methods.expert.agent import AgentFacts
 from distributed_privrl.methods.expert.planning import SelectivePlan, plan_parts
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.methods.expert.training import StableTraining
-from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from distributed_privrl.rounds.server import ParameterServer
@@ -105,7 +105,8 @@ def test_a_finished_run_is_resumed_without_a_draw(
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("noise was drawn")
 
-    for name in ("add_gaussian", "add_laplace"):
+    draws = ("add_gaussian", "add_laplace", "add_discrete_gaussian", "add_discrete_laplace")
+    for name in draws:
         monkeypatch.setattr(SeededNoise, name, drawn)
     again = world.run(output__dataset=STABLE, resume=True)
     assert torch.equal(learned(again)["policy"], reference["policy"])
@@ -207,12 +208,14 @@ def test_the_public_schedule_changes_no_charge() -> None:
     assert events[0] == events[1] == events[2]
 
 
-def test_sums_in_float64_need_no_assumption() -> None:
-    """Local training adds in float64; gradients are added in float32 within 1,024 rows."""
-    for local, assumed in (("gradient", True), ("federated", False)):
+def test_sums_need_no_assumption_and_pay_for_float32_alone() -> None:
+    """Changes by local training are rounded one by one; gradients are summed in float32 before."""
+    for local, slack in (("gradient", SUM_SLACK), ("federated", 0.0)):
         plan = plan_parts(parsed(training__local=local)).rounds
         assert plan is not None
-        assert ("float32_partial_sums" in plan.assumptions) == assumed
+        assert plan.mechanism is not None
+        assert plan.mechanism.sum_slack == slack
+        assert not [one for one in plan.assumptions if "sums" in one]
 
 
 def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ Two states and one where episodes end, two actions, at most three steps. Experts
 that a set of hundreds is a handful of numbers.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec, SinglePolicies
+from distributed_privrl.privacy import sparse_vector
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 
 END = 2
@@ -215,7 +217,36 @@ def output_of(one: Episode, steps: int) -> tuple[int, ...]:
 
 
 def stopping(mechanism: StablePrefixes, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return P(k steps are released) for k = 0 .. K, by integrating over the threshold's noise."""
+    """Return P(k steps are released) for k = 0 .. K.
+
+    Exactly, by adding up over the threshold's noise, where steps are coarse. There are too many of
+    the steps that are in use: an integral over continuous noise stands for them.
+    """
+    if sparse_vector.STEP > 2.0**-6:
+        return _stopping_in_steps(mechanism, counts, sparse_vector.STEP)
+    return _stopping_in_the_limit(mechanism, counts)
+
+
+def _stopping_in_steps(
+    mechanism: StablePrefixes, counts: NDArray[np.float64], step: float
+) -> NDArray[np.float64]:
+    scale, queries = mechanism.threshold_scale / step, mechanism.query_scale / step
+    wide = math.ceil(45 * scale)
+    points = np.arange(-wide, wide + 1)
+    density = math.tanh(1 / (2 * scale)) * np.exp(-np.abs(points) / scale)
+    threshold = math.ceil(mechanism.threshold / step) + points[:, None]
+    gaps = threshold - np.floor(counts / step)
+    odds = 1 + math.exp(-1 / queries)
+    reach = np.exp(-np.abs(gaps) / queries) / odds  # P(noise >= gap) of a gap above 0
+    beyond = np.exp(-(np.abs(gaps) + 1) / queries) / odds  # P(noise > |gap|)
+    return _stopped(
+        density, np.where(gaps > 0, reach, 1 - beyond), np.where(gaps > 0, 1 - reach, beyond)
+    )
+
+
+def _stopping_in_the_limit(
+    mechanism: StablePrefixes, counts: NDArray[np.float64]
+) -> NDArray[np.float64]:
     scale, queries = mechanism.threshold_scale, mechanism.query_scale
     kinks = np.concatenate([[0.0], counts - mechanism.threshold])
     panel, wide = 3 * min(scale, queries), 36 * max(scale, queries)
@@ -227,12 +258,16 @@ def stopping(mechanism: StablePrefixes, counts: NDArray[np.float64]) -> NDArray[
     density = (half * weights).ravel() * np.exp(-np.abs(points) / scale) / (2 * scale)
     gaps = (mechanism.threshold + points[:, None] - counts) / queries
     tail = np.exp(-np.abs(gaps)) / 2
-    above = np.where(gaps > 0, tail, 1 - tail)
-    so_far = np.concatenate([np.ones((len(points), 1)), above.cumprod(axis=1)], axis=1)
-    stopped = np.concatenate(
-        [np.where(gaps > 0, 1 - tail, tail), np.ones((len(points), 1))], axis=1
-    )
-    return np.asarray(density @ (so_far * stopped))
+    return _stopped(density, np.where(gaps > 0, tail, 1 - tail), np.where(gaps > 0, 1 - tail, tail))
+
+
+def _stopped(
+    density: NDArray[np.float64], above: NDArray[np.float64], below: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Mix the laws given the threshold's noise: odds of each answer, (points, K)."""
+    sure = np.ones((len(density), 1))
+    so_far = np.concatenate([sure, above.cumprod(axis=1)], axis=1)
+    return np.asarray(density @ (so_far * np.concatenate([below, sure], axis=1)))
 
 
 def excess(one: Law, other: Law, epsilon: float) -> float:

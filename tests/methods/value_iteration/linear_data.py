@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,21 @@ from distributed_privrl.data.shards import shard_of
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.tabular import TabularMdp
 from distributed_privrl.methods.value_iteration.features import FeatureMap
+from distributed_privrl.methods.value_iteration.integer_sums import FineLattice
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
+from distributed_privrl.methods.value_iteration.linear_sensitivity import vector_to_symmetric
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
-from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
+from distributed_privrl.methods.value_iteration.statistics import (
+    StatisticsWorker,
+    ValueLattices,
+    ValueSums,
+    VarianceLattices,
+    VarianceSums,
+)
 from distributed_privrl.privacy.noise import NoiseSource
 
 Step = tuple[int, int, float]
+FINE = FineLattice(bound=16.0)
 
 
 @dataclass(frozen=True)
@@ -90,3 +100,25 @@ def learned(
         program.step(index, group, noise)
         after_step(program)
     return program
+
+
+def variance_sums(worker: StatisticsWorker, features: FeatureMap, *given: Any) -> VarianceSums:
+    """Return the worker's sums as numbers: (B, k, k) and (B, k)."""
+    found = worker.variance_statistics(*given, VarianceLattices(FINE, FINE, FINE))
+    return VarianceSums(*numbers(features, found))
+
+
+def value_sums(
+    worker: StatisticsWorker, features: FeatureMap, *given: Any, variances: Any = None
+) -> ValueSums:
+    """Return the worker's sums as numbers: (B, k, k) and (B, k)."""
+    found = worker.value_statistics(*given, ValueLattices(FINE, FINE), variances)
+    return ValueSums(*numbers(features, found))
+
+
+def numbers(features: FeatureMap, found: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    """Return steps of `FINE` as numbers; the first are a Gram matrix's."""
+    assert all(steps.dtype == np.int64 for steps in found)
+    gram, *sums = (steps * FINE.lattice for steps in found)
+    shape = features.blocks, features.width
+    return [vector_to_symmetric(gram, features.blocks), *(one.reshape(shape) for one in sums)]

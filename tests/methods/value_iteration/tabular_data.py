@@ -109,10 +109,10 @@ class SpyNoise(SeededNoise):
         super().__init__(seed)
         self.calls: list[dict] = []
 
-    def add_gaussian(self, values, **arguments):
+    def add_discrete_gaussian(self, values, **arguments):
         self.calls.append({"kind": "gaussian", "dimension": len(values), **arguments})
-        return super().add_gaussian(values, **arguments)
+        return super().add_discrete_gaussian(values, **arguments)
 
-    def add_laplace(self, values, **arguments):
+    def add_discrete_laplace(self, values, **arguments):
         self.calls.append({"kind": "laplace", "dimension": len(values), **arguments})
-        return super().add_laplace(values, **arguments)
+        return super().add_discrete_laplace(values, **arguments)

@@ -1,7 +1,7 @@
 import math
 import pickle
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +12,10 @@ from distributed_privrl.environments.problems import linear_mdp, random_mdp
 from distributed_privrl.environments.tabular import TabularMdp, optimal_policy, policy_value
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.linear import LinearProgram
-from distributed_privrl.methods.value_iteration.linear_presets import theory_pessimism
+from distributed_privrl.methods.value_iteration.linear_presets import (
+    published_ridge,
+    theory_pessimism,
+)
 from distributed_privrl.methods.value_iteration.linear_settings import (
     VARIANCE_STATISTICS,
     LinearSettings,
@@ -26,6 +29,7 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
 )
 from distributed_privrl.methods.value_iteration.ridge import noise_shift, regression
 from distributed_privrl.methods.value_iteration.statistics import variance_half
+from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 from distributed_privrl.privacy.noise import SecureNoise, SeededNoise
 from tests.methods.value_iteration.linear_data import (
     learned,
@@ -45,6 +49,27 @@ def settings_of(mdp: TabularMdp = MDP, **given: Any) -> LinearSettings:
     return LinearSettings(**{"features": features, "horizon": mdp.horizon, "units": 300, **given})
 
 
+class Drawn(NamedTuple):
+    """A release: what it was for, and its noise in the statistic's own measure."""
+
+    tag: int
+    deviation: float
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawn]:
+    """All releases of a test, in order."""
+    found: list[Drawn] = []
+    right = DiscreteGaussianRelease.release
+
+    def spy(self: DiscreteGaussianRelease, *given: Any, tag: int = 0) -> Any:
+        found.append(Drawn(tag, self.standard_deviation))
+        return right(self, *given, tag=tag)
+
+    monkeypatch.setattr(DiscreteGaussianRelease, "release", spy)
+    return found
+
+
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "split": {},
     "unsplit": {"split": False},
@@ -53,6 +78,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "pooled": {"split": False, "reuse_gram": True, "pool_grams": True},
     "centred": {"split": False, "centre_values": True, "pessimism": Pessimism(constant=0.02)},
     "pevi": {"method": "pevi"},
+    "published": {"uniform_bounds": True, "ridge": published_ridge()},
+    "published, unsplit": {"uniform_bounds": True, "split": False, "ridge": published_ridge()},
     "pooled pevi": {"method": "pevi", "pool_grams": True, "shares": Shares(gram=0.2)},
 }
 
@@ -186,7 +213,7 @@ def test_the_number_of_workers_changes_nothing(name: str, workers: int) -> None:
     one = learned(settings, DATA, SeededNoise(5)).tensors()
     more = learned(settings, DATA, SeededNoise(5), workers=workers).tensors()
     for key, tensor in one.items():
-        np.testing.assert_allclose(more[key].numpy(), tensor.numpy(), atol=1e-4)
+        np.testing.assert_array_equal(more[key].numpy(), tensor.numpy())
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -235,9 +262,13 @@ def test_what_is_drawn_has_the_noise_that_is_charged() -> None:
             super().__init__(0)
             self.found: list[tuple[int, float]] = []
 
-        def add_gaussian(self, values: Any, *, standard_deviation: float, **rest: Any) -> Any:
+        def add_discrete_gaussian(
+            self, values: Any, *, standard_deviation: float, **rest: Any
+        ) -> Any:
             self.found.append((len(values), standard_deviation))
-            return super().add_gaussian(values, standard_deviation=standard_deviation, **rest)
+            return super().add_discrete_gaussian(
+                values, standard_deviation=standard_deviation, **rest
+            )
 
     for name, given in CONFIGURATIONS.items():
         settings, spy = settings_of(**given, noise_multiplier=2.5), Spy()
@@ -246,12 +277,12 @@ def test_what_is_drawn_has_the_noise_that_is_charged() -> None:
         for index in range(settings.horizon):
             for statistic, release in releases(settings, index).items():
                 entries = 21 if "gram" in statistic else 6
-                expected.append((entries, release.standard_deviation(entries)))
-        order = sorted(spy.found)
-        if name == "centred":  # its bounds are what earlier noisy values allow: never larger
-            assert all(a <= b for a, b in zip(order, sorted(expected), strict=True))
+                steps = release.sensitivity / release.lattice + math.sqrt(entries)
+                expected.append((entries, release.noise_multiplier * steps))
+        if name == "centred":  # its bounds are what earlier noisy values allow
+            assert len(spy.found) == len(expected)
         else:
-            np.testing.assert_allclose(order, sorted(expected))
+            np.testing.assert_allclose(sorted(spy.found), sorted(expected))
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -259,8 +290,8 @@ def test_nothing_but_noisy_numbers_stays(name: str) -> None:
     class Blind(SeededNoise):
         """Hides its input whole: whatever still depends on the data was never released."""
 
-        def add_gaussian(self, values: Any, **rest: Any) -> Any:
-            return super().add_gaussian(values * 0, **rest)
+        def add_discrete_gaussian(self, values: Any, **rest: Any) -> Any:
+            return super().add_discrete_gaussian(values * 0, **rest)
 
     settings = settings_of(**CONFIGURATIONS[name], noise_multiplier=2.5)
     seen: list[list[bytes]] = []
@@ -368,23 +399,17 @@ def test_centring_changes_nothing_but_where_the_ridge_pulls() -> None:
     np.testing.assert_allclose(centred, values, atol=1e-6)
 
 
-def test_centring_lowers_the_noise_to_the_spread_of_the_values() -> None:
-    class Largest(SeededNoise):
-        largest = 0.0
-
-        def add_gaussian(self, values: Any, *, standard_deviation: float, **rest: Any) -> Any:
-            self.largest = max(self.largest, standard_deviation)
-            return super().add_gaussian(values, standard_deviation=standard_deviation, **rest)
-
+def test_centring_lowers_the_noise_to_the_spread_of_the_values(drawn: list[Drawn]) -> None:
     found = []
     for centred in (False, True):
-        source = Largest(0)
+        drawn.clear()
         settings = settings_of(
             method="pevi", noise_multiplier=1e-3, centre_values=centred, early_termination=False
         )
-        values = learned(replace(settings, pessimism=Pessimism(constant=1e-4)), DATA, source)
+        private = replace(settings, pessimism=Pessimism(constant=1e-4))
+        values = learned(private, DATA, SeededNoise(0))
         spread = np.ptp(values.policy().values[:, :], axis=1).max()
-        found.append((source.largest, spread))
+        found.append((max(one.deviation for one in drawn), spread))
     unit = 1e-3 * math.sqrt(2)
     assert found[0][0] == pytest.approx(2 * 4 * unit, rel=1e-4)
     assert found[1][0] <= (1 + found[1][1]) * unit * 1.001
@@ -539,24 +564,14 @@ class WorkerSpy:
         return self.group.call(method, shared)
 
 
-class NoiseSpy(SeededNoise):
-    """Remembers the standard deviation of each tag."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.deviations: dict[int, float] = {}
-
-    def add_gaussian(self, values: Any, *, standard_deviation: float, tag: int, **rest: Any) -> Any:
-        self.deviations[tag] = standard_deviation
-        return super().add_gaussian(values, standard_deviation=standard_deviation, tag=tag, **rest)
-
-
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("name", ["unsplit", "centred"])
-def test_noise_covers_what_workers_are_asked_to_sum_and_no_more(name: str, early: bool) -> None:
+def test_noise_covers_what_workers_are_asked_to_sum_and_no_more(
+    name: str, early: bool, drawn: list[Drawn]
+) -> None:
     mdp = random_mdp(3, 2, 6, np.random.default_rng(0))
     given = {**CONFIGURATIONS[name], "early_termination": early, "noise_multiplier": 1e-3}
-    settings, noise = settings_of(mdp, **given), NoiseSpy()
+    settings, noise = settings_of(mdp, **given), SeededNoise(0)
     data = sampled(mdp, 300, seed=1)
     spy, program = WorkerSpy(workers_of(settings, data)), LinearProgram(settings)
     tags = {statistic: tag for tag, statistic in enumerate(Statistic)}
@@ -576,8 +591,9 @@ def test_noise_covers_what_workers_are_asked_to_sum_and_no_more(name: str, early
             count = 5 if len(spy.calls) - before == 2 else 2
             for statistic, bound in bounds.items():
                 expected = 2 * bound * 1e-3 * math.sqrt(count)
-                found = noise.deviations[len(tags) * index + tags[statistic]]
-                assert found == pytest.approx(expected, rel=1e-5)
+                tag = len(tags) * index + tags[statistic]
+                (found,) = (one.deviation for one in drawn if one.tag == tag)
+                assert found == pytest.approx(expected, rel=3e-5)
     assert (len(spy.calls) > mdp.horizon) is (early or name == "unsplit")
 
 
@@ -600,7 +616,7 @@ def test_the_ridge_is_told_the_noise_of_its_matrix(
         expected = [math.hypot(*own[: count + 1]) / (count + 1) for count in range(4)]
     else:
         expected = [own[0]] + own[1:] * 2
-    np.testing.assert_allclose(told, expected, rtol=1e-5)
+    np.testing.assert_allclose(told, expected, rtol=3e-5)
     told.clear()
     learned(replace(settings, noise_multiplier=None), DATA)
     assert told == [0.0] * len(expected)

@@ -14,12 +14,12 @@ from distributed_privrl.collection.sampling import sample_trajectories
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import tabular_problem
 from distributed_privrl.environments.tabular import TabularMdp, optimal_policy
+from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.run import RunResult, run
 from distributed_privrl.methods.value_iteration.config import ApviConfig
@@ -37,10 +37,15 @@ from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
 from distributed_privrl.methods.value_iteration.settings import tabular_settings
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram
+from distributed_privrl.privacy.exact_releases import (
+    DiscreteGaussianRelease,
+    FixedPointLaplaceRelease,
+)
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.round_server import RoundServer
+from tests.methods.value_iteration.linear_data import value_sums
 
 GRID, HORIZON, UNITS = "privrl/Gridworld-v0", 20, 400
 DATASET = "ward/stays-v0"
@@ -76,9 +81,10 @@ class World:
         delta: float = 1e-3,
         relation: Relation = Relation.REPLACE_ONE,
     ) -> None:
-        self.ledger.set_budget(
+        give_budget(
+            self.store,
+            self.ledger,
             dataset=DATASET,
-            fingerprint=inspect(self.store, DATASET).fingerprint,
             budget=PrivacyBudget(
                 epsilon=epsilon, delta=delta, unit="trajectory", relation=relation
             ),
@@ -136,11 +142,13 @@ CASES = {
     "halves": values("vapvi", model={"centre_values": False}),
     "centred halves": values("vapvi"),
     "unsplit": values("vapvi", model={"split": False}),
+    "as published": values("vapvi", model={"as_published": True}),
+    "as published, unsplit": values("vapvi", model={"as_published": True, "split": False}),
     "pevi": values("vapvi", model={"regression": "pevi"}),
 }
 
 
-@pytest.mark.parametrize("case", ["counts a step", "laplace", "halves", "pevi"])
+@pytest.mark.parametrize("case", ["counts a step", "laplace", "halves", "pevi", "as published"])
 def test_a_policy_is_released_with_a_certificate_that_verifies(world: World, case: str) -> None:
     config = CASES[case]
     world.budget()
@@ -152,6 +160,7 @@ def test_a_policy_is_released_with_a_certificate_that_verifies(world: World, cas
     assert certificate.epsilon <= 5.0
     (stage,) = certificate.stages
     assert (stage.relation, stage.unit, stage.units) == ("replace_one", "trajectory", UNITS)
+    assert stage.assumptions == ()  # integers: nothing is left to how floats round
     policy = GreedyPolicy.load(Path(result.released))
     assert policy.actions.shape == (HORIZON, problem().states)
     entry = world.ledger.reserved(result.directory.run_id)
@@ -208,23 +217,28 @@ def test_the_release_is_made_for_what_the_configuration_lets_count(
     assert settings.stationary is model.get("stationary", False)
 
 
+def charged(event: Any) -> float:
+    """Return the noise multiplier of an exact event; a million cells would have other ones."""
+    if event.kind == "discrete_laplace":
+        return 1 / float(event.parameter * event.sensitivity)
+    assert event.kind == "discrete_gaussian"
+    return float(event.noise_multiplier)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_each_charged_step_draws_what_it_states(
     world: World, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise multipliers of all draws of a unit's branch compose to the charged one, each step."""
     draws: list[tuple[float, int]] = []
-    for mechanism, method in (("GaussianRelease", "release"), ("LaplaceRelease", "release")):
-        from distributed_privrl.privacy import mechanisms
-
-        cls = getattr(mechanisms, mechanism)
-        right = getattr(cls, method)
+    for cls in (DiscreteGaussianRelease, FixedPointLaplaceRelease):
+        right = cls.release
 
         def spy(self: Any, vector: Any, source: Any, *, tag: int = 0, _right: Any = right) -> Any:
             draws.append((self.noise_multiplier, len(vector)))
             return _right(self, vector, source, tag=tag)
 
-        monkeypatch.setattr(cls, method, spy)
+        monkeypatch.setattr(cls, "release", spy)
     world.budget()
     config = CASES[case]
     if case == "null units":
@@ -235,10 +249,10 @@ def test_each_charged_step_draws_what_it_states(
     if event.kind == "parallel":
         (first,), (second,) = event.branches
         assert first == second
-        count, z = first.count, first.noise_multiplier
+        count, z = first.count, charged(first)
         branches = 2
     else:
-        count, z, branches = event.count, event.noise_multiplier, 1
+        count, z, branches = event.count, charged(event), 1
     assert count == (1 if case.startswith("pooled") else HORIZON)
     if config["method"] == "apvi":
         assert [draw[0] for draw in draws] == pytest.approx([z] * count)
@@ -251,7 +265,10 @@ def test_each_charged_step_draws_what_it_states(
     variance_steps = total * z**2 - count
     assert variance_steps == pytest.approx(round(variance_steps), abs=1e-6)
     known = config["model"].get("centre_values", True)  # values within 1 of one another
-    assert round(variance_steps) == (0 if known else count - 1)
+    if config["model"].get("as_published"):  # all five statistics, at each step
+        assert round(variance_steps) == count
+    else:
+        assert round(variance_steps) == (0 if known else count - 1)
 
 
 def test_without_privacy_the_policy_is_that_of_the_exact_algorithm(world: World) -> None:
@@ -290,7 +307,7 @@ def test_workers_do_not_change_the_policy(world: World, method: str) -> None:
         found.append(GreedyPolicy.load(Path(result.released)))
     for other in found[1:]:
         assert np.array_equal(found[0].actions, other.actions)
-        assert np.abs(found[0].values - other.values).max() <= 1e-6
+        assert np.array_equal(found[0].values, other.values)
 
 
 def crash(world: World, config: Mapping[str, Any], *, after_step: int) -> None:
@@ -364,6 +381,21 @@ WRONG = {
     "delta for laplace": (values(training={"mechanism": "laplace"}), ConfigError, "laplace"),
     "vapvi without delta": (values("vapvi", privacy={"delta": 0.0}), ConfigError, "Gaussian"),
     "units": (values(data={"units": None}), ConfigError, "not declared"),
+    "as published, ours": (
+        values("vapvi", model={"as_published": True, "reuse_gram": True, "split": False}),
+        ConfigError,
+        r"has no model\.reuse_gram",
+    ),
+    "as published, ridge": (
+        values("vapvi", model={"as_published": True}, training={"ridge": {"noise_factor": 1.0}}),
+        ConfigError,
+        r"has no training\.ridge",
+    ),
+    "coverage of ours": (
+        values("vapvi", training={"pessimism": {"coverage": 0.1}}),
+        ConfigError,
+        "belongs to model.as_published",
+    ),
     "rdp": (values(privacy={"accountant": "rdp"}), ConfigError, "exactly"),
     "range": (values(model={"reward_range": [1, 0]}), ConfigError, "low < high"),
     "no range": (values(data={"environment": None}), ConfigError, "reward_range is missing"),
@@ -437,7 +469,7 @@ def test_removing_a_trajectory_moves_stored_sums_by_what_is_charged(tmp_path: Pa
         workers = [
             StatisticsWorker(statistics_spec(settings, StoredTrajectories(ref=ref))) for ref in refs
         ]
-        answers = [w.value_statistics(3, np.ones(mdp.states), None) for w in workers]
+        answers = [value_sums(w, features, 3, np.ones(mdp.states), None) for w in workers]
         sums.append([sum(parts) for parts in zip(*answers, strict=True)])
     gram, targets = (np.linalg.norm(a - b) for a, b in zip(*sums, strict=True))
     assert gram <= gram_sensitivity(Relation.ADD_OR_REMOVE) + 1e-9

@@ -16,6 +16,7 @@ from distributed_privrl.methods.value_iteration.counts import (
     CountWorker,
 )
 from distributed_privrl.methods.value_iteration.sensitivity import tabular_sensitivities
+from distributed_privrl.methods.value_iteration.step_noise import StepNoise
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
 from distributed_privrl.privacy.units import Relation
 from tests.methods.value_iteration.tabular_data import (
@@ -177,12 +178,9 @@ def test_the_papers_figures():
     assert stated.releases * stated.l2**2 == pytest.approx(4 * 20)
     assert stated.releases * stated.l1 == pytest.approx(4 * 20)
     rho, epsilon = 0.3, 2.0
-    release = stated.gaussian(rho)
-    spread = release.noise_multiplier * release.sensitivity
+    spread = stated.gaussian(rho).noise_multiplier * stated.l2
     assert spread**2 == pytest.approx(2 * 20 / rho, rel=1e-12)
-    assert release.event.count == 20
-    laplace = stated.laplace(epsilon)
-    assert laplace.noise_multiplier * laplace.sensitivity == pytest.approx(4 * 20 / epsilon)
+    assert stated.laplace(epsilon).noise_multiplier * stated.l1 == pytest.approx(4 * 20 / epsilon)
     pooled = tabular_sensitivities(Relation.REPLACE_ONE, horizon=20, pooled=True)
     assert (pooled.l1, pooled.l2**2) == (80, pytest.approx(4 * 20**2))
 
@@ -193,25 +191,27 @@ def test_the_papers_figures():
 def test_the_noise_that_is_drawn_fits_the_worst_pair(relation, pooled, visits, kind):
     of, budget = layout(pooled=pooled, visits=visits, max_trajectories_per_unit=2), 0.7
     sensitivities = of.sensitivities(relation)
-    release = getattr(sensitivities, kind)(budget)
-    program = TabularProgram(
-        TabularSettings(
-            layout=of, rewards=np.zeros((STATES, ACTIONS)), release=release, relation=relation
-        )
+    settings = TabularSettings(
+        layout=of,
+        rewards=np.zeros((STATES, ACTIONS)),
+        noise=getattr(sensitivities, kind)(budget),
+        relation=relation,
     )
+    program = TabularProgram(settings)
     spy, group = SpyNoise(), start(trajectories_of([([(0, 0, 0.0)], 1, False)]), of)
     for index in range(program.steps):
         program.step(index, group, spy)
     # One draw a release that is charged, over the whole vector.
-    assert len(spy.calls) == release.event.count == program.steps
+    assert len(spy.calls) == sensitivities.releases == program.steps
     assert {call["dimension"] for call in spy.calls} == {of.dimension}
     l1, l2 = worst(relation, of, 2, 0)
     share = budget / program.steps
     for call in spy.calls:
         if kind == "gaussian":
-            assert call["standard_deviation"] ** 2 == pytest.approx(l2**2 / (2 * share), rel=3e-6)
+            variance = (call["standard_deviation"] * settings.unit) ** 2
+            assert variance == pytest.approx(l2**2 / (2 * share), rel=6e-5)
         else:
-            assert call["scale"] == pytest.approx(l1 / share, rel=3e-6)
+            assert call["scale"] * settings.unit == pytest.approx(l1 / share, rel=3e-5)
 
 
 def test_impossible_sensitivities_are_refused():
@@ -229,18 +229,20 @@ def test_impossible_sensitivities_are_refused():
         tabular_sensitivities(Relation.REPLACE_ONE, horizon=1).laplace(-1.0)
 
 
-def test_a_release_for_first_visits_is_refused_where_every_visit_counts():
-    release = layout(pooled=True, visits="first").sensitivities(Relation.REPLACE_ONE).gaussian(1.0)
-    settings = {"rewards": np.zeros((2, 2)), "release": release}
-    TabularSettings(layout=layout(pooled=True, visits="first"), **settings)
-    with pytest.raises(UnsafeError, match="sensitivity"):
-        TabularSettings(layout=layout(pooled=True), **settings)
+def test_a_release_is_made_for_the_counts_and_the_relation_of_its_settings():
+    noise, rewards = StepNoise(noise_multiplier=2.0), np.zeros((2, 2))
+    for of in (layout(), layout(pooled=True), layout(pooled=True, visits="first")):
+        for relation in RELATIONS:
+            settings = TabularSettings(layout=of, rewards=rewards, noise=noise, relation=relation)
+            assert settings.release.sensitivity == of.sensitivities(relation).l2
+            assert settings.release.dimension == of.dimension
 
 
-def test_a_release_made_for_less_is_refused():
-    of = layout()
-    release = of.sensitivities(Relation.ADD_OR_REMOVE).gaussian(1.0)
-    settings = {"layout": of, "rewards": np.zeros((2, 2)), "release": release}
-    TabularSettings(**settings, relation=Relation.ADD_OR_REMOVE)
-    with pytest.raises(UnsafeError, match="sensitivity"):
-        TabularSettings(**settings, relation=Relation.REPLACE_ONE)
+def test_noise_that_was_planned_for_vectors_of_another_size_is_refused():
+    for exact, of in ((False, layout()), (True, CountLayout(states=800, actions=2, horizon=1))):
+        with pytest.raises(UnsafeError, match=f"releases of {of.dimension} numbers"):
+            TabularSettings(
+                layout=of,
+                rewards=np.zeros((of.states, 2)),
+                noise=StepNoise(noise_multiplier=2.0, exact=exact),
+            )

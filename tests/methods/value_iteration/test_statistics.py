@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -5,12 +7,26 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import shard_of
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.value_iteration.features import FeatureMap
+from distributed_privrl.methods.value_iteration.linear_settings import (
+    LinearSettings,
+    Statistic,
+    ValueBounds,
+    releases,
+)
 from distributed_privrl.methods.value_iteration.statistics import (
     StatisticsSpec,
     StatisticsWorker,
+    ValueLattices,
     variance_half,
 )
-from tests.methods.value_iteration.linear_data import Given, trajectories_of
+from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
+from distributed_privrl.privacy.units import Relation
+from tests.methods.value_iteration.linear_data import (
+    Given,
+    trajectories_of,
+    value_sums,
+    variance_sums,
+)
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(3, 2, 4)) / 5
@@ -62,14 +78,14 @@ def test_sums_are_those_of_a_loop(time: int, split: bool) -> None:
     found = worker(trajectories_of(episodes), split=split, reward_range=(-1.0, 0.5))
     first = naive(episodes, time, half=True if split else None)
     second = naive(episodes, time, half=False if split else None, low=-1.0, high=0.5)
-    answer = found.variance_statistics(time, VALUES, 0.0)
+    answer = variance_sums(found, FEATURES, time, VALUES, 0.0)
     for mine, other in zip(answer, first[:3], strict=True):
-        np.testing.assert_allclose(mine[0], other, atol=1e-12)
-    weighted = found.value_statistics(time, VALUES, 0.0, VARIANCES)
+        np.testing.assert_allclose(mine[0], other, atol=1e-8)
+    weighted = value_sums(found, FEATURES, time, VALUES, 0.0, variances=VARIANCES)
     for mine, other in zip(weighted, second[3:], strict=True):
-        np.testing.assert_allclose(mine[0], other, atol=1e-12)
-    plain = found.value_statistics(time, VALUES, 0.0)
-    np.testing.assert_allclose(plain.gram[0], second[0], atol=1e-12)
+        np.testing.assert_allclose(mine[0], other, atol=1e-8)
+    plain = value_sums(found, FEATURES, time, VALUES, 0.0)
+    np.testing.assert_allclose(plain.gram[0], second[0], atol=1e-8)
     assert np.abs(first[0]).max() > 0
 
 
@@ -89,8 +105,8 @@ def test_no_unit_enters_both_halves_and_every_unit_one() -> None:
             split=True,
             max_trajectories_per_unit=3,
         )
-        first = np.abs(found.variance_statistics(0, VALUES, 0.0).gram).sum() > 0
-        second = np.abs(found.value_statistics(0, VALUES, 0.0).gram).sum() > 0
+        first = np.abs(variance_sums(found, FEATURES, 0, VALUES, 0.0).gram).sum() > 0
+        second = np.abs(value_sums(found, FEATURES, 0, VALUES, 0.0).gram).sum() > 0
         assert first != second
 
 
@@ -101,8 +117,8 @@ def test_a_unit_adds_its_first_trajectories_alone(most: int) -> None:
     kept = trajectories_of([*episodes[: min(most, 3)], episodes[3]])
     expected = worker(kept, max_trajectories_per_unit=5)
     for mine, other in zip(
-        found.value_statistics(0, VALUES, 0.0),
-        expected.value_statistics(0, VALUES, 0.0),
+        value_sums(found, FEATURES, 0, VALUES, 0.0),
+        value_sums(expected, FEATURES, 0, VALUES, 0.0),
         strict=True,
     ):
         np.testing.assert_allclose(mine, other)
@@ -125,8 +141,8 @@ def test_malformed_rows_add_nothing_and_nothing_tells(episode: list) -> None:
     found = worker(trajectories_of([good, (2, episode, 1)]))
     expected = worker(trajectories_of([good]))
     for mine, other in zip(
-        found.value_statistics(0, VALUES, 0.0),
-        expected.value_statistics(0, VALUES, 0.0),
+        value_sums(found, FEATURES, 0, VALUES, 0.0),
+        value_sums(expected, FEATURES, 0, VALUES, 0.0),
         strict=True,
     ):
         np.testing.assert_array_equal(mine, other)
@@ -134,36 +150,36 @@ def test_malformed_rows_add_nothing_and_nothing_tells(episode: list) -> None:
 
 def test_a_next_state_out_of_range_and_steps_beyond_the_horizon_add_nothing() -> None:
     found = worker(trajectories_of([(1, [(0, 0, 0.5)], 3), (2, [(0, 0, 0.5)] * 5, 1)]))
-    assert found.variance_statistics(0, VALUES, 0.0).gram[0, 0, 0] == pytest.approx(
+    assert variance_sums(found, FEATURES, 0, VALUES, 0.0).gram[0, 0, 0] == pytest.approx(
         TABLE[0, 0, 0] ** 2
     )
     only_late = worker(trajectories_of([(2, [(9, 0, 0.5)] * 3 + [(0, 0, 0.5)] * 2, 1)]))
     for time in range(3):
-        assert not only_late.value_statistics(time, VALUES, 0.0).gram.any()
+        assert not value_sums(only_late, FEATURES, time, VALUES, 0.0).gram.any()
 
 
 def test_nothing_follows_a_terminated_step_unless_the_flag_is_ignored() -> None:
     trajectories = trajectories_of([(1, [(0, 0, 0.25)], 2)], terminated=[True])
     found = worker(trajectories)
-    targets = found.value_statistics(0, VALUES, 0.125).targets[0]
+    targets = value_sums(found, FEATURES, 0, VALUES, 0.125).targets[0]
     np.testing.assert_allclose(targets, TABLE[0, 0] * 0.375)
-    ignored = found.value_statistics(0, VALUES, None).targets[0]
+    ignored = value_sums(found, FEATURES, 0, VALUES, None).targets[0]
     np.testing.assert_allclose(ignored, TABLE[0, 0] * 2.75)
 
 
 @pytest.mark.parametrize(("reward", "scaled"), [(-7.0, 0.0), (7.0, 1.0), (0.5, 0.75), (-1.0, 0.0)])
 def test_rewards_are_clipped_to_the_declared_range(reward: float, scaled: float) -> None:
     found = worker(trajectories_of([(1, [(0, 0, reward)], 0)]), reward_range=(-1.0, 1.0))
-    targets = found.value_statistics(0, np.zeros(3), 0.0).targets[0]
+    targets = value_sums(found, FEATURES, 0, np.zeros(3), 0.0).targets[0]
     np.testing.assert_allclose(targets, TABLE[0, 0] * scaled)
 
 
 def test_what_would_break_the_sensitivity_or_makes_no_sense_is_refused() -> None:
     trajectories = trajectories_of([(1, [(0, 0, 0.5)], 0)])
     with pytest.raises(ConfigError, match="at least 1"):
-        worker(trajectories).value_statistics(0, VALUES, 0.0, VARIANCES * 0.99)
+        value_sums(worker(trajectories), FEATURES, 0, VALUES, 0.0, variances=VARIANCES * 0.99)
     with pytest.raises(ConfigError, match="at least 1"):
-        worker(trajectories).value_statistics(0, VALUES, 0.0, VARIANCES * np.nan)
+        value_sums(worker(trajectories), FEATURES, 0, VALUES, 0.0, variances=VARIANCES * np.nan)
     with pytest.raises(ConfigError, match=r"reward_range.*\(1\.0, 1\.0\)"):
         worker(trajectories, reward_range=(1.0, 1.0))
     with pytest.raises(ConfigError, match="horizon must be"):
@@ -181,9 +197,33 @@ def test_what_would_break_the_sensitivity_or_makes_no_sense_is_refused() -> None
         worker(box)
 
 
+def one_step(rewards: np.ndarray, pairs: np.ndarray | None = None) -> Trajectories:
+    """A trajectory of one step each: state pair // 2, action pair % 2, then state 0."""
+    count = len(rewards)
+    pairs = np.zeros(count, np.int64) if pairs is None else pairs
+    return Trajectories(
+        observations=np.stack([pairs // 2, np.zeros_like(pairs)], axis=1).reshape(-1),
+        actions=pairs % 2,
+        rewards=rewards,
+        terminated=np.zeros(count, bool),
+        truncated=np.ones(count, bool),
+        offsets=np.arange(count + 1),
+        unit_ids=np.arange(count).astype(np.uint64),
+    )
+
+
+def steps_of(data: Trajectories, release: DiscreteGaussianRelease, **given: Any) -> np.ndarray:
+    """Return the summed integers of r + V(s') and of the Gram matrix, V(s') = 1/3."""
+    found = worker(data, horizon=1, **given)
+    answer = found.value_statistics(
+        0, np.full(3, 1 / 3), None, ValueLattices(release, release), VARIANCES
+    )
+    return np.concatenate(answer)
+
+
 @pytest.mark.parametrize("order", ["random", "rising", "huge and tiny", "thirds"])
-def test_float64_sums_move_by_little_more_than_a_term(order: str) -> None:
-    """What the assumption `float64_sums` leaves unpaid, on orders that round badly."""
+def test_a_unit_moves_integers_by_its_own_term_and_nothing_else(order: str) -> None:
+    """On orders that round badly in float64: there one row more changes what others add."""
     count = 200_000
     rewards = {
         "random": np.random.default_rng(0).uniform(size=count),
@@ -191,25 +231,74 @@ def test_float64_sums_move_by_little_more_than_a_term(order: str) -> None:
         "huge and tiny": np.tile([1.0, 2.0**-30], count // 2),
         "thirds": np.full(count, 1 / 3),
     }[order].astype(np.float32)
-
-    def targets(kept: np.ndarray) -> float:
-        rows = Trajectories(
-            observations=np.zeros(2 * kept.sum(), np.int64),
-            actions=np.zeros(kept.sum(), np.int64),
-            rewards=rewards[kept],
-            terminated=np.zeros(kept.sum(), bool),
-            truncated=np.ones(kept.sum(), bool),
-            offsets=np.arange(kept.sum() + 1),
-            unit_ids=np.arange(kept.sum()).astype(np.uint64),
-        )
-        one = FeatureMap(table=np.full((1, 1), 0.7), actions=1)
-        sums = worker(rows, features=one, horizon=1).value_statistics(0, np.array([1 / 3]), None)
-        return float(sums.targets.item())
-
-    everybody = np.ones(count, bool)
+    pairs = np.arange(count) * 7 % 6
+    release = DiscreteGaussianRelease(sensitivity=2 * 4 / 3, noise_multiplier=1.0, dimension=4)
+    everybody = steps_of(one_step(rewards, pairs), release)
     for removed in (0, count // 2, count - 1):
-        others = everybody.copy()
-        others[removed] = False
-        moved = targets(everybody) - targets(others)
-        term = 0.7 * (float(rewards[removed]) + 1 / 3)
-        assert abs(moved - term) <= 2.0**-20
+        others = np.arange(count) != removed
+        without = steps_of(one_step(rewards[others], pairs[others]), release)
+        alone = steps_of(one_step(rewards[[removed]], pairs[[removed]]), release)
+        np.testing.assert_array_equal(everybody - without, alone)
+    backwards = steps_of(one_step(rewards[::-1].copy(), pairs[::-1].copy()), release)
+    np.testing.assert_array_equal(everybody, backwards)
+
+
+@pytest.mark.parametrize(
+    ("relation", "factor"), [(Relation.REPLACE_ONE, 2), (Relation.REPLACE_WITH_NULL, 1)]
+)
+def test_where_rounding_is_worst_it_moves_sums_by_what_is_charged(
+    relation: Relation, factor: int
+) -> None:
+    """Each coordinate of phi y is half a step and a hair beyond a whole one, and rounds up."""
+    features = FeatureMap(table=np.array([[[0.5] * 4, [-0.5] * 4]]))
+    settings = LinearSettings(
+        features=features,
+        horizon=1,
+        units=2,
+        split=False,
+        relation=relation,
+        noise_multiplier=1.0,
+    )
+    release = releases(settings, 0, ValueBounds(values=1.0, targets=1.0))[Statistic.TARGETS]
+    bound = release.lattice * (2 * round(0.5 / release.lattice) + 1 + 1e-6)  # of |y|
+    release = releases(settings, 0, ValueBounds(values=1.0, targets=bound))[Statistic.TARGETS]
+    answers = []
+    for action in (0, 1):
+        data = trajectories_of([(1, [(0, action, 0.0)], 0)])
+        found = worker(data, features=features, horizon=1)
+        lattices = ValueLattices(release, release)
+        answers.append(found.value_statistics(0, np.array([bound]), None, lattices).targets)
+    one, other = answers if factor == 2 else (answers[0], np.zeros(4))
+    moved = float(np.linalg.norm(one - other))
+    unrounded = factor * bound / release.lattice
+    assert moved == pytest.approx(unrounded + factor, abs=1e-4)  # sqrt(4) / 2 a unit
+    assert moved <= release.sensitivity_steps
+    if factor == 2:
+        assert moved >= release.sensitivity_steps - 1e-3
+
+
+@pytest.mark.parametrize("cap", [1, 3, 50])
+def test_each_of_a_units_trajectories_may_be_rounded_for_itself(cap: int) -> None:
+    features = FeatureMap(table=np.array([[[0.5] * 4, [-0.5] * 4]]))
+    settings = LinearSettings(
+        features=features,
+        horizon=1,
+        units=2,
+        split=False,
+        noise_multiplier=1.0,
+        max_trajectories_per_unit=cap,
+    )
+    release = releases(settings, 0, ValueBounds(values=1.0, targets=1.0))[Statistic.TARGETS]
+    step = release.lattice
+    bound = step * (2 * round(0.5 / step) + 1 + 1e-6)
+    release = releases(settings, 0, ValueBounds(values=1.0, targets=bound))[Statistic.TARGETS]
+    assert release.lattice == step
+    answers = []
+    for action in (0, 1):
+        data = trajectories_of([(1, [(0, action, 0.0)], 0)] * cap)
+        found = worker(data, features=features, horizon=1, max_trajectories_per_unit=cap)
+        lattices = ValueLattices(release, release)
+        answers.append(found.value_statistics(0, np.array([bound]), None, lattices).targets)
+    moved = float(np.linalg.norm(answers[0] - answers[1]))
+    assert moved == pytest.approx(2 * cap * (bound / step + 1), rel=1e-9)
+    assert moved <= release.sensitivity_steps

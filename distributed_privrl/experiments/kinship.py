@@ -1,0 +1,162 @@
+"""Whether a dataset is part of what has an account already, whatever it is called.
+
+Sharing rows is sharing people: two accounts for them would each promise what neither keeps.
+"""
+
+import shlex
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.fingerprint import Inspection, inspect
+from distributed_privrl.data.sketch import Overlap, RowSketch, compare
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.ledger import Account, Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unrelated:
+    """A dataset that shares nobody with another one, as the operator says.
+
+    Args:
+        dataset: its id.
+        fingerprint: of its rows.
+        why: the operator says so.
+    """
+
+    dataset: str
+    fingerprint: str
+    why: str
+
+
+def find_unrelated(
+    store: DatasetStore, ledger: Ledger, dataset: str, other: str, why: str
+) -> Unrelated:
+    """Return what is declared unrelated to a dataset: what has an account, or lies in the store.
+
+    Raises:
+        ConfigError: no reason, no such dataset, or it is the dataset itself.
+    """
+    if other == dataset:
+        raise ConfigError(f"--unrelated-to {other} is the dataset itself: name another")
+    if not why.strip():
+        raise ConfigError("--unrelated-to needs --why, which certificates show")
+    for account in ledger.accounts():
+        if account.dataset == other:
+            return Unrelated(dataset=other, fingerprint=account.fingerprint, why=why)
+    return Unrelated(dataset=other, fingerprint=inspect(store, other).fingerprint, why=why)
+
+
+def check_unrelated(
+    ledger: Ledger,
+    dataset: str,
+    found: Inspection,
+    *,
+    declared: Sequence[Unrelated] = (),
+    public: bool = False,
+    but: str | None = None,
+) -> None:
+    """Refuse a dataset that has rows of another one with an account, unless that was declared.
+
+    Args:
+        ledger: whose accounts are looked at.
+        dataset: its id.
+        found: what `inspect` found in it, with a sketch where there are accounts.
+        declared: what is declared now, beside what the ledger has.
+        public: whether it shall be public.
+        but: a dataset whose account is not looked at.
+
+    Raises:
+        UnsafeError: it has more than 1 % of the other's rows, or the other of its, beyond what
+            halves of that dataset have in common; where everything is discrete, beyond none.
+
+    Warns:
+        UserWarning: it has, and they were declared unrelated.
+
+    Privacy: a message to the operator alone: it tells, roughly, how many rows two datasets share.
+    """
+    whys = {one.fingerprint: one.why for one in declared}
+    for known in ledger.register.declarations(found.fingerprint):
+        other = (
+            known.other_fingerprint
+            if known.fingerprint == found.fingerprint
+            else (known.fingerprint)
+        )
+        whys.setdefault(other, known.why)
+    for account, overlap in _overlaps(ledger, dataset, found, but):
+        shares = (
+            f"{dataset} has {_percent(overlap.theirs)} of the rows of {account.dataset}, which has"
+            f" a budget, and {account.dataset} has {_percent(overlap.mine)} of its rows"
+        )
+        if account.fingerprint in whys:
+            warnings.warn(
+                f"{shares}; they were declared unrelated: {whys[account.fingerprint]}",
+                stacklevel=2,
+            )
+        else:
+            raise UnsafeError(_refusal(dataset, account, overlap, shares, public=public))
+
+
+def _overlaps(
+    ledger: Ledger, dataset: str, found: Inspection, but: str | None
+) -> Iterator[tuple[Account, Overlap]]:
+    """Yield the accounts of others that share more with a dataset than chance allows."""
+    others = [
+        account
+        for account in ledger.accounts()
+        if account.dataset not in (dataset, but) and account.fingerprint != found.fingerprint
+    ]
+    sketches = ledger.register.sketches() if others else {}
+    for account in others:
+        if (stored := sketches[account.dataset]) is None or found.sketch is None:
+            raise UnsafeError(
+                f"{account.dataset} has a budget, and nothing in the ledger says which rows it has:"
+                " set that budget again with `privrl ledger budget`"
+            )
+        overlap = compare(found.sketch, RowSketch.from_bytes(stored))
+        if overlap.suspicious:
+            yield account, overlap
+
+
+def _refusal(dataset: str, account: Account, overlap: Overlap, shares: str, *, public: bool) -> str:
+    chance = ", though rows of categories may be equal by chance" if overlap.discrete else ""
+    if public:
+        join, first, second = "it cannot be public", account.dataset, dataset
+    else:
+        join = f"two accounts would add up for who is in both: use {account.dataset}"
+        first, second = dataset, account.dataset
+    line = f"privrl ledger budget {shlex.quote(first)} ... --unrelated-to {shlex.quote(second)}"
+    return (
+        f"{shares}{chance}: {join}; or, if nobody is in both, declare it with `{line} --why"
+        ' "REASON"`'
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def with_declarations(
+    stages: Sequence[Stage], ledger: Ledger, datasets: Sequence[str]
+) -> list[Stage]:
+    """Return stages that name, among what they assume, what was declared of a run's datasets.
+
+    Args:
+        stages: of the certificate.
+        ledger: what keeps the declarations.
+        datasets: ids of the run's sensitive and public datasets.
+    """
+    stated = [
+        f"{dataset} declared unrelated to {one.other_than(dataset)}: {one.why}"
+        for dataset in datasets
+        for one in ledger.register.declarations()
+        if dataset in (one.dataset, one.other)
+    ]
+    return [
+        stage.model_copy(
+            update={"assumptions": tuple(dict.fromkeys([*stage.assumptions, *stated]))}
+        )
+        for stage in stages
+    ]

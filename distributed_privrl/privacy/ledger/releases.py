@@ -1,0 +1,39 @@
+"""Single releases inside a transaction: charged and reserved, then answered, once."""
+
+from sqlalchemy import Connection, update
+
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.privacy.ledger import blocks, budgets
+from distributed_privrl.privacy.ledger.records import Charge, LedgerEntry, as_entry
+from distributed_privrl.privacy.ledger.schema import ENTRIES
+
+
+def charge(connection: Connection, request: Charge) -> tuple[str | None, LedgerEntry]:
+    """Charge a release that may now be drawn, or find the answer that was drawn for it.
+
+    Returns:
+        The stored answer, as JSON, or None for one to be drawn; and the entry.
+
+    Raises:
+        BudgetError: as for `budgets.charge`.
+        UnsafeError: as there; or it was charged before, and its answer was lost.
+    """
+    entry, is_new = budgets.charge(connection, request)
+    if is_new:
+        blocks.reserve(connection, entry, 1, request.entry_id)
+        return None, entry
+    stored: str | None = budgets.stored_entry(connection, request.entry_id)["answer"]
+    if stored is None:
+        raise UnsafeError(
+            f"release {request.entry_id!r} was charged but its answer was lost: it is spent, ask"
+            " again under a new nonce"
+        )
+    return stored, entry
+
+
+def answer(connection: Connection, nonce: str, drawn: str) -> LedgerEntry:
+    """Store the answer, as JSON, of a release that was charged, and settle it."""
+    blocks.record(connection, nonce, 1, commit=True)
+    settled = {"answer": drawn, "status": "settled", "secret": None}
+    connection.execute(update(ENTRIES).where(ENTRIES.c.id == nonce).values(settled))
+    return as_entry(budgets.stored_entry(connection, nonce))

@@ -1,0 +1,143 @@
+"""Sums of clipped vectors that are exact beyond a micro-batch: multiples of the noise's lattice.
+
+A unit's vector reaches the sum in one of two ways. A vector that was formed is rounded to the
+lattice by itself; sums of such integers are exact in any order. The others are added up in a
+micro-batch by one matrix product in float32, whose rounding `float32_slack` bounds for any order of
+its additions; the product is rounded to the lattice, and what follows is exact again.
+
+So one unit moves the sum by its vector, by `SUM_SLACK` of the clip norm where float32 products are
+used, and by one step of the lattice in each coordinate: a theorem, not a measurement.
+
+Reference: Higham, Accuracy and Stability of Numerical Algorithms (2002), sections 3.1 and 3.5, for
+gamma_m = m u / (1 - m u).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.privacy.calibration import SUM_SLACK
+from distributed_privrl.privacy.noise import lattice_granularity
+from distributed_privrl.rounds.row_kernels import add_rounded_, add_rounded_rows_
+
+_UNIT_ROUNDOFF = 2.0**-24
+_MOST_ADDENDS = 2**16  # up to it gamma_m is below m u (1 + 2^-7)
+_LARGEST_STEPS = 2.0**52  # float64 holds integers up to twice as many, and their sums, exactly
+_TILE_NUMBERS = 2**18  # of a product at once: it is rounded while it lies in the cache
+
+
+def float32_slack(units: int, addends: int, cancellation: float) -> float:
+    """Return how far rounding moves a float32 sum, in clip norms, when one unit becomes null.
+
+    A product of ``m = units x addends`` terms, added up in any order, fused or not, is off by
+    gamma_m times the sum of the terms' norms in L2: by gamma_m x units x cancellation clip norms at
+    most. One unit more or less, it is twice that.
+
+    Args:
+        units: of a micro-batch (n).
+        addends: terms of each unit (k): rows and tokens.
+        cancellation: largest ratio of the sum of the norms of a unit's terms to its clip norm.
+    """
+    terms = units * addends
+    if terms > _MOST_ADDENDS:
+        return math.inf
+    gamma = terms * _UNIT_ROUNDOFF / (1 - terms * _UNIT_ROUNDOFF)
+    return 2 * gamma * units * cancellation
+
+
+def most_units(addends: int, cancellation: float) -> int:
+    """Return how many units a float32 sum may hold so that `SUM_SLACK` pays for its rounding.
+
+    Example:
+        >>> most_units(1, 1.0), most_units(4, 16.0)
+        (259, 32)
+    """
+    units = math.isqrt(int(SUM_SLACK / (2 * _UNIT_ROUNDOFF * addends * cancellation))) + 1
+    while units and float32_slack(units, addends, cancellation) > SUM_SLACK:
+        units -= 1
+    return units
+
+
+def check_full_float32() -> None:
+    """Refuse products of less than full float32, for which the bound does not hold.
+
+    Raises:
+        UnsafeError: torch may use bfloat16 or TF32 for products of float32 matrices.
+    """
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # backends were told different ones
+        precision = "mixed"
+    if precision != "highest":
+        raise UnsafeError(
+            "torch.set_float32_matmul_precision is not 'highest': sums of clipped vectors would be"
+            " rounded more than their noise pays for"
+        )
+
+
+class ExactSum:
+    """The sum of a batch's clipped vectors ``(P,)``, float64 multiples of the noise's lattice.
+
+    Without a clip norm nothing is private, and nothing is rounded.
+
+    Args:
+        dimension: P.
+        clip_norm: L2 bound of a unit's vector; None without privacy.
+        like: a tensor of the device where sums are formed.
+    """
+
+    def __init__(self, dimension: int, clip_norm: float | None, *, like: Tensor) -> None:
+        self.granularity = None if clip_norm is None else lattice_granularity(clip_norm, dimension)
+        steps = 0.0 if self.granularity is None else (clip_norm or 0.0) / self.granularity + 1
+        self._most = math.inf if self.granularity is None else _LARGEST_STEPS / steps
+        self._added = 0
+        self.total = torch.zeros(dimension, dtype=torch.float64, device=like.device)
+        self._tile = like.new_empty(0)
+
+    def clear(self) -> None:
+        """Begin a new sum."""
+        self._added = 0
+        self.total.zero_()
+
+    def count(self, units: int) -> None:
+        """Tell that vectors of so many units are to be added.
+
+        Raises:
+            UnsafeError: they are more than exact sums can hold. How many take part follows from the
+                coins alone.
+        """
+        self._added += units
+        if self._added > self._most:
+            raise UnsafeError(
+                f"a round has {self._added} units, exact sums of {len(self.total)} numbers hold"
+                f" {int(self._most)}: lower training.expected_batch_size"
+            )
+
+    def add_product(self, place: slice, gradients: Tensor, inputs: Tensor) -> None:
+        """Add ``gradients^T inputs`` ``(M, O), (M, I) -> (O I,)`` at ``place``, rounded as a whole.
+
+        The rows are those of one micro-batch; `most_units` says how many units' it may hold.
+        """
+        outputs, width = gradients.shape[1], inputs.shape[1]
+        target = self.total[place]
+        at_once = max(1, _TILE_NUMBERS // width)
+        if len(self._tile) < at_once * width:
+            self._tile = inputs.new_empty(at_once * width)
+        for first in range(0, outputs, at_once):
+            columns = gradients[:, first : first + at_once]
+            count = columns.shape[1]
+            product = self._tile[: count * width].view(count, width)
+            torch.mm(columns.t(), inputs, out=product)
+            add_rounded_(
+                target[first * width : (first + count) * width], product.view(-1), self.granularity
+            )
+
+    def add_vector(self, place: slice, vector: Tensor) -> None:
+        """Add the float32 sum of a micro-batch, ``vector``, at ``place``, rounded as a whole."""
+        add_rounded_(self.total[place], vector, self.granularity)
+
+    def add_rows(self, place: slice, rows: Tensor, first: int = 0) -> None:
+        """Add columns of ``rows`` ``(U, Q)`` from ``first`` on at ``place``, each row rounded."""
+        add_rounded_rows_(self.total[place], rows, first, self.granularity)

@@ -1,0 +1,52 @@
+"""The whole chaos harness, into ``benchmarks/results/chaos.md``: ``make chaos``.
+
+What is recorded in the work folder is not repeated, so that a long run can be taken up again.
+"""
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+from benchmarks.harness import RESULTS, Result, machine, publish
+from tests.chaos.operations import operation_cells, short_rows
+from tests.chaos.processes import process_cells
+
+
+def main() -> None:
+    """Kill processes and operations, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path("runs/chaos"), help="records and worlds")
+    parser.add_argument("--only", choices=("processes", "operations"), help="one half alone")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="kill no longer than that")
+    parser.add_argument(
+        "--scenario", default="", help="of the operations: those whose name has this in it"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the points in time")
+    parser.add_argument("--no-save", action="store_true", help="print only")
+    parser.add_argument("--short", action="store_true", help="a few operations, a line each")
+    given = parser.parse_args()
+    work = given.work.absolute()
+    if given.short:
+        for row in short_rows(work / "short", seed=given.seed):
+            print(json.dumps(row), flush=True)
+        return
+    until = time.monotonic() + 60 * given.minutes
+    cells = []
+    if given.only != "processes":
+        cells += operation_cells(work / "operations", scenario=given.scenario, until=until)
+    if given.only != "operations":
+        cells += process_cells(work / "processes", seed=given.seed, until=until)
+    broken = sum(cell["broken"] for cell in cells)
+    result = Result(
+        cells=cells,
+        ratios={"broken": float(broken)},
+        notes=(f"{sum(cell['kills'] for cell in cells)} kills, {broken} broken.",),
+    )
+    about = {"scale": "full", "seed": given.seed, **machine()}
+    publish("chaos", result, about, folder=None if given.no_save else RESULTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The code of the documentation is run, or says why not."""
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+from distributed_privrl.cli.app import app
+from distributed_privrl.core.config import with_overrides
+from distributed_privrl.experiments import demo_configs
+from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
+from tests.docs.pages import PAGES, ROOT, all_fences, command_lines, fences, named
+from tests.docs.running import in_folder, run_code
+
+OWN_TESTS = {"README.md", "docs/primorl.md", "docs/expert.md"}
+"""Pages whose examples `tests/docs/test_example.py` runs."""
+
+MOST_LEFT_OUT = 20
+
+TINY = (
+    "data.units=300",
+    "model.width=8",
+    "model.depth=1",
+    "training.rounds=2",
+    "training.spare=1",
+    "training.expected_batch_size=300",
+    "training.pretraining.steps=2",
+    "training.pretraining.batch_size=16",
+    "training.sampling.steps=2",
+    "output.size=40",
+    "evaluation.trainers=[]",
+)
+FEW_STEPS = ("--steps", "300")
+AGENTS = ("--steps", "10", "--episodes", "1", "--seeds", "1", "--executor", "local")
+POLICIES = ("training_steps=2", "snapshots=1", "reference_episodes=1", "trajectories=4")
+"""Of recipes that train policies first."""
+
+OF_RECIPES = {
+    "experts-cartpole": (
+        *("--experts", "8", "--trajectories", "1"),
+        *("-o", "training={updates: 1, least_updates: 1}", "-o", "reference_episodes=1"),
+    ),
+    "experts-hiv": (
+        *("--experts", "1", "--trajectories", "1", "-o", "reference_episodes=1"),
+        *("-o", "training={rounds: 1, least_rounds: 1, gradient_steps: 1}", "-o", "max_length=5"),
+    ),
+    "icu-sepsis": ("-o", "patients=20"),
+    "linear-mdp": ("-o", "trajectories=20"),
+}
+
+
+def settings(*values: str) -> list[str]:
+    """Return words of the command line that set keys."""
+    return [word for value in values for word in ("-o", value)]
+
+
+def smaller(words: Sequence[str]) -> Sequence[str]:
+    verb, *rest = words
+    if verb == "evaluate":
+        return AGENTS
+    if verb in ("run", "plan") and "tune_configs/privorl_n_maze2d.yaml" in rest:
+        return settings(*TINY)
+    if verb in ("run", "plan") and "ward.yaml" in rest:
+        return settings("data.units=20")
+    if verb == "collect":
+        policies = settings(*POLICIES) if rest[0].endswith("-replay") else FEW_STEPS
+        return OF_RECIPES.get(rest[0], policies)
+    return ()
+
+
+class World(NamedTuple):
+    """Where a page's code is run."""
+
+    folder: Path
+    patch: pytest.MonkeyPatch
+
+    def privrl(self, *words: str) -> None:
+        done = CliRunner().invoke(app, words, prog_name="privrl")
+        assert done.exit_code == 0, done.output
+
+    def collect(self, dataset: str, *words: str) -> None:
+        self.privrl("collect", "maze2d-umaze", "--dataset", dataset, *FEW_STEPS, *words)
+
+    def write(self, **files: str) -> None:
+        for name, text in files.items():
+            (self.folder / f"{name}.yaml").write_text(text)
+
+
+def quickstart(world: World) -> dict[str, Any]:
+    """Return nothing; a smaller demo, and what the README's run needs."""
+    small_demo(world.patch)
+    for name, text in shown_files(ROOT / "README.md").items():
+        (world.folder / name).write_text(text)
+    for line in command_lines(ROOT / "README.md")[:2]:
+        world.privrl(*shlex.split(line)[1:])
+    return {}
+
+
+def shown_files(page: Path) -> dict[str, str]:
+    """Return the files that a page shows, by their names."""
+    return {fence.name: fence.text for fence in all_fences(page) if fence.name}
+
+
+def small_demo(patch: pytest.MonkeyPatch) -> None:
+    whole = demo_configs.DEMOS["privorl_n"]
+    values = with_overrides(
+        {**whole.config},
+        TINY,
+    )
+    recipes = tuple((recipe, name, {**rest, "steps": 300}) for recipe, name, rest in whole.recipes)
+    patch.setitem(demo_configs.DEMOS, "privorl_n", replace(whole, config=values, recipes=recipes))
+
+
+def command_line(world: World) -> dict[str, Any]:
+    """Return nothing; a table, its schema and a configuration that fits the page's budget."""
+    files = shown_files(ROOT / "README.md")
+    (world.folder / "stays.csv").write_text(files["stays.csv"])
+    run = ["data.unit=transition", "data.units=12", "training.expected_batch_size=12"]
+    run += ["privacy.epsilon=6", "privacy.delta=5e-7"]
+    values = with_overrides(yaml.safe_load(files["stays.yaml"]), [*run, *TINY[1:4]])
+    world.write(stays=files["schema.yaml"], bounds=files["bounds.yaml"], run=yaml.safe_dump(values))
+    return {}
+
+
+def evaluated(world: World) -> dict[str, Any]:
+    """Return nothing; a dataset that stands for a released one, and the real one."""
+    world.collect("maze/umaze-private-v0", "--public")
+    world.collect("maze/umaze-v0", "--seed", "1")
+    return {}
+
+
+def environments(world: World) -> dict[str, Any]:
+    """Return what an expert saw."""
+    return {"observations": torch.zeros(3, 4)}
+
+
+def value_iteration(world: World) -> dict[str, Any]:
+    """Return nothing; a policy that has learned nothing, and a ward with what is known of it."""
+    page = ROOT / "docs" / "value_iteration.md"
+    (ward,) = (fence.text for fence in fences(page, "yaml") if "ward/stays-v0" in fence.text)
+    (known,) = (fence.text for fence in fences(page, "python") if "facts.npz" in fence.text)
+    world.write(ward=ward)
+    exec(compile(known, "facts", "exec"), {})
+    world.privrl("collect", "icu-sepsis", "--dataset", "ward/stays-v0", "-o", "patients=20")
+    (world.folder / "runs" / "icu").mkdir(parents=True)
+    policy = GreedyPolicy(actions=np.zeros((20, 716), np.int64), values=np.zeros((21, 716)))
+    policy.save(world.folder / "runs" / "icu" / "policy.safetensors")
+    return {}
+
+
+GIVEN: dict[str, Callable[[World], dict[str, Any]]] = {
+    "docs/quickstart.md": quickstart,
+    "docs/cli.md": command_line,
+    "docs/evaluation.md": evaluated,
+    "docs/benchmarks.md": evaluated,
+    "docs/environments.md": environments,
+    "docs/value_iteration.md": value_iteration,
+}
+"""What a page takes as given; returns names that its Python takes as given."""
+
+RUN = [
+    page
+    for page in PAGES
+    if any(fence.is_code and not fence.left_out for fence in all_fences(page))
+]
+
+
+@pytest.mark.parametrize("page", [page for page in RUN if named(page) not in OWN_TESTS], ids=named)
+def test_the_code_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_folder(tmp_path, monkeypatch)
+    names = GIVEN.get(named(page), lambda world: {})(World(tmp_path, monkeypatch))
+    run_code(page, monkeypatch, smaller=smaller, names=names)
+
+
+def test_what_is_not_run_is_little_and_says_why() -> None:
+    code = [fence for page in PAGES for fence in all_fences(page) if fence.is_code]
+    left_out = [fence for fence in code if fence.left_out]
+    assert len(left_out) <= MOST_LEFT_OUT < len(code) / 2
+    assert OWN_TESTS | set(GIVEN) <= {named(page) for page in RUN}
+    for page in PAGES:
+        remarks = re.findall(r"<!-- ((?:not run|exits).*?) -->", page.read_text())
+        found = [fence.remark for fence in all_fences(page) if fence.remark]
+        assert remarks == found, f"{named(page)}: a remark stands on the line before its block"
+        assert all(re.match(r"(not run|exits with \d+): \S", remark) for remark in remarks)
+
+
+def test_a_page_whose_code_fails_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_folder(tmp_path, monkeypatch)
+    page = tmp_path / "page.md"
+    for block in (
+        "```python\nimport distributed_privrl as pr\npr.PrivacyBudget.dataset\n```\n",
+        "```sh\nprivrl ledger show --of nobody\n```\n",
+        "```\nprivrl doctors\n```\n",
+        "```sh\nls\n```\n",
+        "<!-- exits with 4: it does not -->\n```sh\nprivrl config schema privorl_n\n```\n",
+    ):
+        page.write_text(block)
+        with pytest.raises((AssertionError, AttributeError)):
+            run_code(page, monkeypatch)
+        page.write_text(f"<!-- not run: it fails -->\n{block}" if "exits" not in block else "")
+        assert run_code(page, monkeypatch) == []

@@ -1,0 +1,254 @@
+"""An account belongs to rows and to whose they are: how a second one was got, and is not."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.experiments.accounts import check_public, inspect_inputs
+from distributed_privrl.experiments.kinship import with_declarations
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.events import GaussianEvent
+from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from tests.experiments.ward import NAME, STAYS, STEPS, Ward, cut_after, grid, stays
+from tests.methods.tiny import config
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Ward:
+    return Ward(tmp_path)
+
+
+@pytest.mark.parametrize("unit", ["patient", "trajectory"])
+def test_the_same_rows_as_other_peoples_are_refused(ward: Ward, unit: str) -> None:
+    """Four patients of 100 stays; then each stay its own patient's, or each step its own stay."""
+    ward.write(NAME, stays())
+    ward.budget(NAME, unit)
+    ward.charge(NAME, unit)
+    if unit == "patient":
+        other = replace(stays(), unit_ids=np.arange(STAYS, dtype=np.uint64))
+    else:
+        cut, ends = stays(), np.zeros(STAYS * STEPS, bool)
+        ends[1::STEPS] = True
+        assert len(cut) == STAYS
+        other = cut_after(cut, ends)
+    ward.rewrite(NAME, other)
+    with pytest.raises(UnsafeError, match=rf"as those of other units \({unit}\)"):
+        ward.run(NAME, unit=unit)
+    with pytest.raises(UnsafeError, match="as those of other units"):
+        ward.budget(NAME, unit)
+    assert len(ward.ledger.entries()) == 1
+    assert not (ward.folder / "run").exists()
+
+
+def test_other_people_are_refused_on_resume(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed_privrl.experiments import run as program
+
+    class StoppedError(Exception):
+        pass
+
+    class Charging:
+        @staticmethod
+        def run(config: Any, context: Any) -> None:
+            ward.charge(NAME)
+            raise StoppedError
+
+    monkeypatch.setattr(program, "method_named", lambda _: Charging)
+    ward.write(NAME, stays())
+    ward.budget(NAME)
+    with pytest.raises(StoppedError):
+        ward.run(NAME)
+    ward.rewrite(NAME, replace(stays(), unit_ids=np.arange(STAYS, dtype=np.uint64)))
+    with pytest.raises(UnsafeError, match="as those of other units"):
+        ward.run(NAME, resume=True)
+
+
+def test_other_names_for_the_same_people_are_no_other_people(ward: Ward) -> None:
+    ward.write(NAME, stays())
+    ward.budget(NAME)
+    ward.charge(NAME)
+    named = replace(stays(), unit_ids=np.array([7, 2**63, 0, 9], np.uint64)[np.arange(STAYS) % 4])
+    ward.rewrite(NAME, named.select(np.random.default_rng(0).permutation(STAYS)), layout="episodes")
+    ward.budget(NAME)
+    about = {"sensitive": NAME, "public": [], "unit": "patient", "units": 4}
+    inspect_inputs(config(data=about), ward.store, ward.ledger)
+
+
+def test_units_may_be_mended_while_nothing_is_spent(ward: Ward) -> None:
+    ward.write(NAME, stays())
+    ward.budget(NAME)
+    ward.rewrite(NAME, stays(patients=40))
+    with pytest.raises(UnsafeError, match="as those of other units"):
+        ward.run(NAME)
+    ward.budget(NAME)
+    ward.charge(NAME)
+
+
+def test_declared_spaces_give_no_fresh_budget(ward: Ward) -> None:
+    """Discrete(S), Discrete(S + 1), Discrete(S + 2): three accounts, and public under a fourth."""
+    for extra in range(3):
+        ward.write(f"toy/grid{extra}-v0", **grid(states=5 + extra))
+    ward.budget("toy/grid0-v0")
+    for extra in (1, 2):
+        with pytest.raises(UnsafeError, match="already have a budget as toy/grid0-v0: use that id"):
+            ward.budget(f"toy/grid{extra}-v0")
+    with pytest.raises(UnsafeError, match=r"cannot be public: its id or its rows"):
+        check_public(ward.store, ward.ledger, ["toy/grid2-v0"])
+    assert len(ward.ledger.accounts()) == 1
+
+
+PARTS: dict[str, Callable[[Trajectories], Trajectories]] = {
+    "half of it": lambda rows: rows.select(range(STAYS // 2)),
+    "all but one stay": lambda rows: rows.select(range(1, STAYS)),
+    "a fiftieth, other rewards, among others": lambda rows: Trajectories.concatenate(
+        [
+            replace(rows.select(range(8)), rewards=np.zeros(8 * STEPS, np.float32)),
+            stays(seed=9, count=2000),
+        ]
+    ),
+    "it, among ten times as many others": lambda rows: Trajectories.concatenate(
+        [stays(seed=9, count=10 * STAYS), rows]
+    ),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_part_of_a_dataset_is_not_another_one(ward: Ward, part: str) -> None:
+    ward.write(NAME, stays())
+    ward.budget(NAME)
+    ward.write("ward/part-v0", PARTS[part](stays()), metadata={"declared_public": False})
+    message = f"of the rows of {NAME}, which has a budget.*: use {NAME}; or, if nobody is in both"
+    with pytest.raises(UnsafeError, match=message):
+        ward.budget("ward/part-v0")
+    with pytest.raises(UnsafeError, match=message):
+        ward.run("ward/part-v0")
+    with pytest.raises(UnsafeError, match=f"cannot be public.*{NAME} ... --unrelated-to ward/part"):
+        check_public(ward.store, ward.ledger, ["ward/part-v0"])
+    assert [one.dataset for one in ward.ledger.accounts()] == [NAME]
+
+
+def test_other_rows_of_the_same_kind_have_their_own_account(ward: Ward) -> None:
+    for seed in (1, 2):
+        ward.write(f"ward/stays{seed}-v0", stays(seed))
+        ward.budget(f"ward/stays{seed}-v0")
+    ward.write("ward/public-v0", stays(3), metadata={"declared_public": True})
+    check_public(ward.store, ward.ledger, ["ward/public-v0"])
+
+
+def test_categories_need_a_declaration_which_is_shown(ward: Ward) -> None:
+    ward.write("toy/one-v0", **grid(states=5, seed=1))
+    ward.write("toy/two-v0", **grid(states=5, seed=2))
+    ward.budget("toy/one-v0")
+    with pytest.raises(UnsafeError, match=r"equal by chance.*--unrelated-to toy/one-v0 --why"):
+        ward.budget("toy/two-v0")
+    with pytest.raises(ConfigError, match="needs --why"):
+        ward.budget("toy/two-v0", unrelated_to=["toy/one-v0"])
+    with pytest.raises(ConfigError, match="the dataset itself"):
+        ward.budget("toy/two-v0", unrelated_to=["toy/two-v0"], why="x")
+    with pytest.raises(ConfigError, match="no dataset"):
+        ward.budget("toy/two-v0", unrelated_to=["toy/three-v0"], why="x")
+    assert ward.ledger.register.declarations() == []
+    with pytest.warns(UserWarning, match="declared unrelated: two simulations"):
+        ward.budget("toy/two-v0", unrelated_to=["toy/one-v0"], why="two simulations")
+    (declared,) = ward.ledger.register.declarations()
+    assert (declared.dataset, declared.other) == ("toy/two-v0", "toy/one-v0")
+    for name in ("toy/one-v0", "toy/two-v0"):
+        with pytest.warns(UserWarning, match="declared unrelated: two simulations"):
+            ward.budget(name)
+    stage = Stage(
+        name="counts",
+        dataset="toy/one-v0",
+        unit="patient",
+        relation=Relation.REPLACE_WITH_NULL,
+        units=500,
+        units_source="declared",
+        accountant="pld",
+        delta=1e-5,
+        assumptions=("one",),
+        events=(GaussianEvent(noise_multiplier=1.0, count=1),),
+    )
+    for name, other in (("toy/one-v0", "toy/two-v0"), ("toy/two-v0", "toy/one-v0")):
+        (stated,) = with_declarations([stage], ward.ledger, [name])
+        line = f"{name} declared unrelated to {other}: two simulations"
+        assert stated.assumptions == ("one", line)
+
+
+def test_a_declaration_is_for_these_rows(ward: Ward) -> None:
+    """Other rows under a declared id were not declared."""
+    ward.write(NAME, stays())
+    ward.budget(NAME)
+    ward.write("ward/public-v0", stays().select(range(40)))
+    with pytest.raises(UnsafeError, match="cannot be public"):
+        check_public(ward.store, ward.ledger, ["ward/public-v0"])
+    ward.budget(NAME, unrelated_to=["ward/public-v0"], why="made by us")
+    with pytest.warns(UserWarning, match="declared unrelated: made by us"):
+        check_public(ward.store, ward.ledger, ["ward/public-v0"])
+    ward.rewrite("ward/public-v0", stays().select(range(200)))
+    with pytest.raises(UnsafeError, match="cannot be public"):
+        check_public(ward.store, ward.ledger, ["ward/public-v0"])
+
+
+def test_an_account_whose_rows_nobody_looked_at_stops_others(ward: Ward) -> None:
+    ward.write(NAME, stays())
+    budget = PrivacyBudget(epsilon=5.0, delta=1e-5, unit="patient")
+    ward.ledger.set_budget(dataset="ward/unseen-v0", fingerprint="f:p", budget=budget)
+    with pytest.raises(UnsafeError, match="nothing in the ledger says which rows it has"):
+        ward.budget(NAME)
+
+
+def test_neither_keys_nor_rows_lie_in_the_database(ward: Ward) -> None:
+    ward.write(NAME, stays())
+    ward.budget(NAME)
+    path = ward.ledger.register.key_path
+    assert path.parent == ward.folder
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() not in (ward.folder / "ledger.sqlite").read_bytes()
+    assert ward.ledger.register.key() == path.read_bytes()
+
+
+@pytest.mark.parametrize("content", [None, bytes(32), b"short"])
+def test_without_its_key_a_ledger_answers_nothing(ward: Ward, content: bytes | None) -> None:
+    from distributed_privrl.core.errors import StorageError
+
+    ward.write(NAME, stays())
+    ward.budget(NAME)
+    path = ward.ledger.register.key_path
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StorageError, match="must hold the key of this ledger"):
+        ward.budget(NAME)
+    assert path.exists() == (content is not None)
+
+
+@pytest.mark.parametrize("written", [None, 1, 3])
+def test_runs_of_other_versions_are_refused_in_one_line(ward: Ward, written: int | None) -> None:
+    from distributed_privrl.core.errors import StorageError
+    from distributed_privrl.experiments.audit import audit_run
+    from distributed_privrl.experiments.directory import RunDirectory
+    from distributed_privrl.experiments.reports import rebuild_report
+
+    ward.write(NAME, stays())
+    values = config(data={"sensitive": NAME, "public": [], "unit": "patient", "units": 4})
+    directory = RunDirectory.create(
+        ward.folder / "run", values, resume=False, noise_source="float64_lattice"
+    )
+    directory.certificate.write_text("{}")
+    path = directory.checkpoint / "run.json"
+    facts = json.loads(path.read_text())
+    directory.check_format()
+    facts.pop("format")
+    path.write_text(json.dumps(facts if written is None else facts | {"format": written}))
+    message = f"has format {written or 1}, this program knows 2"
+    with pytest.raises(StorageError, match=message):
+        ward.run(NAME, resume=True)
+    with pytest.raises(StorageError, match=message):
+        rebuild_report(directory.path, store=ward.store, ledger_url=ward.url)
+    with pytest.raises(StorageError, match=message):
+        audit_run(directory.path, held_out=NAME, out=ward.folder / "audit", store=ward.store)

@@ -1,0 +1,130 @@
+"""A plan's noise is a field: what is shown of it decides nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
+from distributed_privrl.methods.value_iteration.features import FeatureMap
+from distributed_privrl.methods.value_iteration.planning import (
+    StatisticsPlan,
+    linear_plan,
+    plan_linear,
+    plan_tabular,
+    tabular_plan,
+)
+from distributed_privrl.methods.value_iteration.settings import linear_settings, tabular_settings
+from distributed_privrl.methods.value_iteration.step_noise import StepNoise
+from distributed_privrl.privacy.events import GaussianEvent, ParallelEvent
+from distributed_privrl.privacy.exact_releases import EXACT_CELLS
+from distributed_privrl.privacy.units import UnitCount
+
+SIZES = {"states": 16, "actions": 4}
+COUNT = UnitCount(value=400, source="declared")
+
+
+def config(method: str, **changes: Any) -> Any:
+    values: dict[str, Any] = {
+        "method": method,
+        "data": {
+            "sensitive": "a-v0",
+            "unit": "trajectory",
+            "units": 400,
+            "environment": "privrl/Gridworld-v0",
+        },
+        "privacy": {"epsilon": 5.0, "delta": 1e-4},
+        "model": {"horizon": 20, **({"features": "one_hot"} if method == "vapvi" else {})},
+    }
+    for name, section in changes.items():
+        values[name] = {**values.get(name, {}), **section}
+    return parse_config(values, source="test")
+
+
+def planned(found: ApviConfig | VapviConfig) -> StatisticsPlan:
+    return plan_tabular(found) if isinstance(found, ApviConfig) else plan_linear(found)
+
+
+def multiplier(found: ApviConfig | VapviConfig, plan: StatisticsPlan) -> float | None:
+    if isinstance(found, ApviConfig):
+        noise = tabular_settings(found, plan, **SIZES).noise
+        return None if noise is None else noise.noise_multiplier
+    return linear_settings(found, plan, **SIZES).noise_multiplier
+
+
+@pytest.mark.parametrize("method", ["apvi", "vapvi"])
+def test_what_a_plan_shows_decides_nothing(method: str) -> None:
+    found = config(method)
+    plan = planned(found)
+    drawn = multiplier(found, plan)
+    assert drawn is not None
+    for about in ({}, {**plan.about, "noise_multiplier": 1e-6}, {**plan.about, "rho": 0.0}):
+        assert multiplier(found, replace(plan, about=about)) == drawn
+
+
+@pytest.mark.parametrize("method", ["apvi", "vapvi"])
+def test_budget_noise_and_event_go_together(method: str) -> None:
+    plan = planned(config(method))
+    free = planned(config(method, privacy={"epsilon": None}))
+    assert plan.step_noise is not None
+    assert free.step_noise is None
+    weaker = replace(plan.step_noise, noise_multiplier=plan.step_noise.noise_multiplier / 2)
+    for broken in (
+        lambda: replace(plan, step_noise=None),
+        lambda: replace(plan, step_noise=None, step_events=()),
+        lambda: replace(plan, step_noise=weaker),
+        lambda: replace(plan, step_events=()),
+        lambda: replace(plan, step_events=(GaussianEvent(noise_multiplier=1e3),)),
+        lambda: replace(free, step_noise=plan.step_noise),
+        lambda: replace(free, step_noise=plan.step_noise, step_events=plan.step_events),
+    ):
+        with pytest.raises(UnsafeError, match=r"go together|must charge"):
+            broken()
+
+
+def test_a_million_numbers_get_noise_that_is_named_for_what_it_is() -> None:
+    own = {"data": {"environment": None}, "model": {"reward_range": [0, 1]}}
+    few = tabular_plan(config("apvi", **own), COUNT, sizes=(16, 4))
+    many = tabular_plan(config("apvi", **own), COUNT, sizes=(600, 4))
+    unknown = tabular_plan(config("apvi", **own), COUNT, sizes=None)
+    (event,), (lattice,) = few.step_events, many.step_events
+    assert event.kind == "discrete_gaussian"
+    assert unknown.step_events == few.step_events
+    assert few.step_noise is not None
+    assert lattice == GaussianEvent(noise_multiplier=few.step_noise.noise_multiplier)
+    assert "exact integers" in few.summary()
+    assert "float64" in many.summary()
+    plan = linear_plan(config("vapvi"), COUNT, sizes=(16, 4))
+    (halves,) = plan.step_events
+    assert isinstance(halves, ParallelEvent)
+    assert {one.kind for branch in halves.branches for one in branch} == {"discrete_gaussian"}
+    laplace = config("apvi", **own, privacy={"delta": 0.0}, training={"mechanism": "laplace"})
+    (event,) = tabular_plan(laplace, COUNT, sizes=(16, 4)).step_events
+    (lattice,) = tabular_plan(laplace, COUNT, sizes=(600, 4)).step_events
+    assert (event.kind, lattice.kind) == ("discrete_laplace", "laplace")
+
+
+def test_all_statistics_of_a_run_have_noise_of_one_kind() -> None:
+    wide = FeatureMap(table=np.eye(1500), actions=1)
+    assert wide.gram_size > EXACT_CELLS > wide.dimension
+    noise = StepNoise(noise_multiplier=2.0, exact=False)
+    for dimension in (wide.gram_size, wide.dimension):
+        release = noise.gaussian(sensitivity=1.0, dimension=dimension)
+        assert not release.exact
+        assert release.event == noise.event == GaussianEvent(noise_multiplier=2.0)
+
+
+def test_what_is_charged_covers_every_release_of_a_step() -> None:
+    """A step is charged as on the coarsest lattice there is: releases have no coarser ones."""
+    noise = StepNoise(noise_multiplier=3.0)
+    charged = noise.event
+    assert charged.kind == "discrete_gaussian"
+    for sensitivity in (1e-3, 1.0, 2.0, 7.3, 1e4):
+        for dimension in (1, 2, 10, 1000, EXACT_CELLS - 1):
+            event = noise.gaussian(sensitivity=sensitivity, dimension=dimension).event
+            assert event.kind == "discrete_gaussian"
+            assert event.noise_multiplier == charged.noise_multiplier
+            assert event.sensitivity >= charged.sensitivity

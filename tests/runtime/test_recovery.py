@@ -1,0 +1,145 @@
+"""What is killed in the middle of a real run comes back, and the certificate tells the truth."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.units import PrivacyBudget
+from distributed_privrl.privacy.verification import verify_certificate
+from tests.methods import crowd, tiny
+from tests.methods.value_iteration import test_run as wards
+from tests.runtime.killing import killing, pids_of
+
+
+@pytest.fixture(autouse=True)
+def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+
+
+def check_against_ledger(
+    result: program.RunResult, store: DatasetStore, ledger: Ledger, *, rounds: dict[str, int]
+) -> int:
+    """The certificate is valid and states what was reserved; return how many rounds were lost.
+
+    ``rounds`` has those of each entry, by what follows the run's id.
+    """
+    checked = verify_certificate(
+        result.directory.certificate, ledger=ledger, outputs_root=store.root
+    )
+    assert result.certificate.status == "valid"
+    assert checked.ledger_checked
+    lost = 0
+    for name, count in rounds.items():
+        entry = ledger.reserved(f"{result.directory.run_id}{name}")
+        assert entry is not None
+        assert entry.committed_rounds == count
+        assert entry.committed_rounds <= entry.drawn_rounds <= entry.reserved_rounds
+        lost += entry.reserved_rounds - count
+    return lost
+
+
+def test_value_iteration_goes_on_when_its_server_or_a_worker_is_killed(
+    tmp_path: Path, ray_executor: Executor
+) -> None:
+    world = wards.World(tmp_path)
+    world.budget()
+    values = wards.values(training={"spare": 4}, runtime={"workers": 1})
+    with killing("ReleaseServer.__init__", "ReleaseServer.advance", "CountWorker.counts"):
+        result = program.run(
+            parse_config(values, source="test"),
+            ray_executor,
+            out=tmp_path / "run",
+            ledger_url=world.url,
+            store=world.store,
+        )
+    lost = check_against_ledger(result, world.store, world.ledger, rounds={"": wards.HORIZON})
+    assert lost <= 1  # the step that was open; a worker's death costs nothing
+
+
+def test_filter_and_rounds_of_experts_go_on_when_their_servers_are_killed(
+    tmp_path: Path, ray_executor: Executor
+) -> None:
+    world = crowd.World(tmp_path, crowd.crowd_store(tmp_path / "master"))
+    with killing("ReleaseServer.advance", "ParameterServer.__init__", "ParameterServer.advance"):
+        result = world.run(
+            executor=ray_executor,
+            key=None,
+            runtime__workers=1,
+            filter__draws=3,
+            filter__spare=2,
+            training__rounds=30,
+            training__block_rounds=5,
+            training__spare=10,
+        )
+    rounds = {"/filter": 3, "": 30}
+    lost = check_against_ledger(result, world.store, world.ledger, rounds=rounds)
+    assert lost <= 1 + 5
+
+
+def test_an_interruption_stays_one_when_the_server_has_died(
+    tmp_path: Path, ray_executor: Executor
+) -> None:
+    world = wards.World(tmp_path)
+    world.budget()
+
+    def stop(stage: str, done: int, *_: Any) -> None:
+        if done == 5 and (pids := pids_of("ReleaseServer")):
+            os.kill(pids[0], signal.SIGKILL)
+            raise KeyboardInterrupt
+
+    def run(executor: Executor, **options: Any) -> program.RunResult:
+        return program.run(
+            parse_config(wards.values(runtime={"workers": 1}), source="test"),
+            executor,
+            out=tmp_path / "run",
+            ledger_url=world.url,
+            store=world.store,
+            **options,
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        run(ray_executor, progress=stop)
+    result = run(LocalExecutor(), resume=True)
+    check_against_ledger(result, world.store, world.ledger, rounds={"": wards.HORIZON})
+
+
+@pytest.mark.slow
+def test_every_process_of_a_run_may_be_killed(tmp_path: Path, ray_executor: Executor) -> None:
+    store = tiny.tiny_store(tmp_path / "datasets")
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    ledger.set_budget(
+        dataset=tiny.SENSITIVE,
+        fingerprint=inspect(store, tiny.SENSITIVE).fingerprint,
+        budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
+    )
+    training = tiny.config_values()["training"]
+    killed = (
+        "Pretrainer.__init__",
+        "Pretrainer.advance",
+        "LocalUpdateWorker.__init__",
+        "ParameterServer.__init__",
+        "ParameterServer.advance",
+        "ParameterServer.__init__",
+        "LocalUpdateWorker.clipped_sum",
+        "ParameterServer.advance",
+        "Sampler.__init__",
+        "Sampler.advance",
+    )
+    with killing(*killed):
+        result = program.run(
+            tiny.config(training=training | {"rounds": 60, "block_rounds": 5, "spare": 20}),
+            ray_executor,
+            out=tmp_path / "run",
+            ledger_url=f"sqlite:///{tmp_path / 'ledger.sqlite'}",
+            store=store,
+        )
+    assert check_against_ledger(result, store, ledger, rounds={"": 60}) <= 2 * 5
