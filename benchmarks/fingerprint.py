@@ -2,8 +2,9 @@
 
 ``--scale full`` is ten million rows of 4 + 2 + 4 numbers, as stays of 20 steps whose 100,000
 patients' rows lie together, and as independent rows whose patients take turns at random, which is
-the worst that memory can be asked for. Times are CPU time, files are in the page cache. Memory is
-the growth of the largest resident size, in a process of its own; the compiler that makes the
+the worst that memory can be asked for. A thread reads ahead while rows are looked at, so that an
+idle core hides most of the inspection: wall time, which the target is for, and CPU time are both
+printed. Files are in the page cache. Memory is the growth of the largest resident size, in a process of its own; the compiler that makes the
 kernels, which every run loads, is loaded before.
 """
 
@@ -107,18 +108,22 @@ def run(quick: bool) -> Result:
                     job: Alternative(run=lambda job=job, d=dataset: JOBS[job](store, d))
                     for job in JOBS
                 },
-                turns=3,
+                turns=5,
             )
-            reading, looking = timings["read"].cpu_median, timings["look"].cpu_median
+            reading, looking = timings["read"].wall_median, timings["look"].wall_median
+            cpu = timings["look"].cpu_median - timings["read"].cpu_median
             grown = {job: growth(store.root, dataset, job) for job in JOBS}
-            ratios[f"{name}: inspection beyond reading / reading"] = looking / reading - 1
+            ratios[f"{name}: inspection beyond reading / reading, wall"] = looking / reading - 1
+            ratios[f"{name}: inspection beyond reading / reading, CPU"] = (
+                cpu / timings["read"].cpu_median
+            )
             memory[name] = round(grown["look"] - grown["read"], 1)
             cells.append(
                 {
                     "rows": name,
                     "reading, s": round(reading, 3),
                     "reading and inspecting, s": round(looking, 3),
-                    "ns a row beyond reading": round((looking - reading) / rows * 1e9, 1),
+                    "CPU ns a row beyond reading": round(cpu / rows * 1e9, 1),
                     "memory of reading, MB": round(grown["read"], 1),
                     "beyond it, MB": memory[name],
                 }

@@ -9,7 +9,8 @@ one-step episodes cannot do without it.
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
 from distributed_privrl.data.units import UnitsAnywhere, UnitsInOrder, UnitSums
 
+_SLICE_ROWS = 8192
+"""Rows looked at together: their hashes stay in the second cache."""
 _EACH_ROW = hashlib.sha256(b"distributed_privrl units 2: each row").hexdigest()
 """The partition of rows in which each is a unit."""
 
@@ -90,13 +93,14 @@ def inspect(
     builder = None if key is None else SketchBuilder(key)
     overlap = False
     named = unit_of(info) if unit in (None, TRANSITION) else unit
-    for chunk in store.iter_transitions(dataset, unit=named, chunk_rows=chunk_rows):
-        hashes = _Hashes(chunk)
-        rows.add(hashes.rows)
-        partition.add(chunk.unit_ids, hashes.rows)
-        overlap = overlap or _shares_row(hashes.steps, public)
-        if builder is not None:
-            builder.add(hashes.steps[0], chunk.unit_ids, hashes.parts)
+    chunks = store.iter_transitions(dataset, unit=named, chunk_rows=chunk_rows)
+    for chunk in _read_ahead(chunks):
+        for hashes in _slices(chunk):
+            rows.add(hashes.rows)
+            partition.add(hashes.unit_ids, hashes.rows)
+            overlap = overlap or _shares_row(hashes.steps, public)
+            if builder is not None:
+                builder.add(hashes.steps[0], hashes.unit_ids, hashes.parts)
     return Inspection(
         fingerprint=rows.digest(),
         partition=partition.digest(),
@@ -121,29 +125,46 @@ def share_rows(store: DatasetStore, one: str, other: str) -> bool:
     Privacy: depends on single records of both: for a refusal that the operator alone sees.
     """
     chunks = store.iter_transitions(other, unit=TRANSITION)
-    held = _sorted([_Hashes(chunk).steps for chunk in chunks])
+    held = _sorted([hashes.steps for chunk in chunks for hashes in _slices(chunk)])
     chunks = store.iter_transitions(one, unit=TRANSITION)
-    return any(_shares_row(_Hashes(chunk).steps, held) for chunk in chunks)
+    return any(_shares_row(hashes.steps, held) for chunk in chunks for hashes in _slices(chunk))
+
+
+def _slices(chunk: Transitions) -> "Iterator[_Hashes]":
+    """Yield the hashes of a chunk's rows, some at a time."""
+    for start in range(0, len(chunk), _SLICE_ROWS):
+        yield _Hashes(chunk, slice(start, start + _SLICE_ROWS))
+
+
+def _read_ahead(chunks: Iterator[Transitions]) -> Iterator[Transitions]:
+    """Yield chunks, each read by a thread while the one before is looked at."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, chunks, None)
+        while (chunk := coming.result()) is not None:
+            coming = reader.submit(next, chunks, None)
+            yield chunk
 
 
 class _Hashes:
-    """Hashes of a chunk's rows: with rewards and ends, (2, N), and without, (2, N)."""
+    """Hashes of some of a chunk's rows: with rewards and ends, (2, N), and without, (2, N)."""
 
-    def __init__(self, chunk: Transitions) -> None:
+    def __init__(self, chunk: Transitions, some: slice) -> None:
+        self.unit_ids = chunk.unit_ids[some]
+        count = len(self.unit_ids)
         self.parts = tuple(
-            np.ascontiguousarray(part, dtype=np.float32).reshape(len(chunk), -1)
+            np.ascontiguousarray(part[some], dtype=np.float32).reshape(count, -1)
             for part in (chunk.observations, chunk.actions, chunk.next_observations)
         )
         observations, actions, successors = (part.reshape(-1).view("u4") for part in self.parts)
         widths = np.array([part.shape[1] for part in self.parts[:2]], dtype=np.int64)
-        self.steps = np.empty((2, len(chunk)), dtype=np.uint64)
-        self.rows = np.empty((2, len(chunk)), dtype=np.uint64)
+        self.steps = np.empty((2, count), dtype=np.uint64)
+        self.rows = np.empty((2, count), dtype=np.uint64)
         row_kernels.hash_blocks(
             observations,
             actions,
             successors,
-            np.ascontiguousarray(chunk.rewards, dtype=np.float32).view("u4"),
-            np.ascontiguousarray(chunk.terminated),
+            np.ascontiguousarray(chunk.rewards[some], dtype=np.float32).view("u4"),
+            np.ascontiguousarray(chunk.terminated[some]),
             widths,
             _constants("rows", int(2 * -(-widths[0] // 4) - (-widths[1] // 4) + 2)),
             self.steps,
@@ -214,7 +235,7 @@ def _public_hashes(
         for chunk in store.iter_transitions(public, unit=TRANSITION, chunk_rows=chunk_rows):
             for _ in public_rows(layout, {public: [chunk]}):
                 pass
-            hashes.append(_Hashes(chunk).steps)
+            hashes += [some.steps for some in _slices(chunk)]
     return _sorted(hashes)
 
 

@@ -93,13 +93,41 @@ class ExactSum:
         steps = 0.0 if self.granularity is None else (clip_norm or 0.0) / self.granularity + 1
         self._most = math.inf if self.granularity is None else _LARGEST_STEPS / steps
         self._added = 0
-        self.total = torch.zeros(dimension, dtype=torch.float64, device=like.device)
+        self._total = torch.zeros(dimension, dtype=torch.float64, device=like.device)
+        self._begun: dict[int, int] | None = {}  # places, first to last; None: all of them
         self._tile = like.new_empty(0)
 
+    @property
+    def total(self) -> Tensor:
+        """``(P,)`` float64, until the sum is cleared."""
+        self._begin_the_rest()
+        return self._total
+
     def clear(self) -> None:
-        """Begin a new sum."""
-        self._added = 0
-        self.total.zero_()
+        """Begin a new sum: what is added first to a place overwrites what lies there."""
+        self._added, self._begun = 0, {}
+
+    def _begin(self, place: slice) -> bool:
+        """Say whether ``place`` has nothing of this sum, whose next vector begins it."""
+        if self._begun is None:
+            return False
+        first, last, _ = place.indices(len(self._total))
+        if self._begun.get(first) == last:
+            return False
+        if any(one < last and first < end for one, end in self._begun.items()):
+            self._begin_the_rest()  # places that overlap in part
+            return False
+        self._begun[first] = last
+        return True
+
+    def _begin_the_rest(self) -> None:
+        """Write zeros wherever nothing was added."""
+        if self._begun is not None:
+            free = 0
+            for first, last in [*sorted(self._begun.items()), (len(self._total), 0)]:
+                self._total[free:first].zero_()
+                free = last
+            self._begun = None
 
     def count(self, units: int) -> None:
         """Tell that vectors of so many units are to be added.
@@ -121,7 +149,7 @@ class ExactSum:
         The rows are those of one micro-batch; `most_units` says how many units' it may hold.
         """
         outputs, width = gradients.shape[1], inputs.shape[1]
-        target = self.total[place]
+        target, begin = self._total[place], self._begin(place)
         at_once = max(1, _TILE_NUMBERS // width)
         if len(self._tile) < at_once * width:
             self._tile = inputs.new_empty(at_once * width)
@@ -130,14 +158,14 @@ class ExactSum:
             count = columns.shape[1]
             product = self._tile[: count * width].view(count, width)
             torch.mm(columns.t(), inputs, out=product)
-            add_rounded_(
-                target[first * width : (first + count) * width], product.view(-1), self.granularity
-            )
+            part = target[first * width : (first + count) * width]
+            add_rounded_(part, product.view(-1), self.granularity, begin=begin)
 
     def add_vector(self, place: slice, vector: Tensor) -> None:
         """Add the float32 sum of a micro-batch, ``vector``, at ``place``, rounded as a whole."""
-        add_rounded_(self.total[place], vector, self.granularity)
+        add_rounded_(self._total[place], vector, self.granularity, begin=self._begin(place))
 
     def add_rows(self, place: slice, rows: Tensor, first: int = 0) -> None:
         """Add columns of ``rows`` ``(U, Q)`` from ``first`` on at ``place``, each row rounded."""
-        add_rounded_rows_(self.total[place], rows, first, self.granularity)
+        begin = self._begin(place)
+        add_rounded_rows_(self._total[place], rows, first, self.granularity, begin=begin)

@@ -36,18 +36,24 @@ def _scale_and_measure(rows, factors, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _add_rounded(total, values, inverse, granularity):  # type: ignore[no-untyped-def]
-    for j in range(total.shape[0]):
-        total[j] += np.rint(np.float64(values[j]) * inverse) * granularity
+def _add_rounded(total, values, inverse, granularity, begin):  # type: ignore[no-untyped-def]
+    if begin:
+        for j in range(total.shape[0]):  # + 0.0: a negative zero is the same bits as in a sum
+            total[j] = np.rint(np.float64(values[j]) * inverse) * granularity + 0.0
+    else:
+        for j in range(total.shape[0]):
+            total[j] += np.rint(np.float64(values[j]) * inverse) * granularity
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _add_rounded_rows(total, rows, first, inverse, granularity):  # type: ignore[no-untyped-def]
+def _add_rounded_rows(total, rows, first, inverse, granularity, begin):  # type: ignore[no-untyped-def]
     for start in range(0, total.shape[0], _BLOCK):
         own = total[start : start + _BLOCK]
         column = first + start
+        if begin:
+            own[:] = 0.0
         for i in range(rows.shape[0]):
-            _add_rounded(own, rows[i, column : column + own.shape[0]], inverse, granularity)
+            _add_rounded(own, rows[i, column : column + own.shape[0]], inverse, granularity, False)
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -79,23 +85,31 @@ def scale_rows_(rows: Tensor, factors: Tensor) -> Tensor:
     return out
 
 
-def add_rounded_(total: Tensor, values: Tensor, granularity: float | None) -> None:
+def add_rounded_(
+    total: Tensor, values: Tensor, granularity: float | None, *, begin: bool = False
+) -> None:
     """Add ``values``, rounded to multiples of ``granularity``, to ``total`` in place.
 
     Args:
         total: ``(M,)`` float64, contiguous; multiples of ``granularity`` below 2^53 of them.
         values: ``(M,)``, contiguous.
         granularity: a power of two; None adds the values as they are.
+        begin: overwrite ``total``: the sum begins with these values.
     """
+    if granularity is not None and total.device.type == "cpu":
+        _add_rounded(total.numpy(), values.detach().numpy(), 1 / granularity, granularity, begin)
+        return
+    if begin:
+        total.zero_()
     if granularity is None:
         total.add_(values)
-    elif total.device.type != "cpu":
-        total.add_(values.double().mul_(1 / granularity).round_(), alpha=granularity)
     else:
-        _add_rounded(total.numpy(), values.detach().numpy(), 1 / granularity, granularity)
+        total.add_(values.double().mul_(1 / granularity).round_(), alpha=granularity)
 
 
-def add_rounded_rows_(total: Tensor, rows: Tensor, first: int, granularity: float | None) -> None:
+def add_rounded_rows_(
+    total: Tensor, rows: Tensor, first: int, granularity: float | None, *, begin: bool = False
+) -> None:
     """Add all ``rows``, each rounded by itself, to ``total`` in place; see `add_rounded_`.
 
     Args:
@@ -103,12 +117,16 @@ def add_rounded_rows_(total: Tensor, rows: Tensor, first: int, granularity: floa
         rows: ``(U, Q)``, contiguous; columns ``first`` to ``first + M`` are added.
         first: column of the first number.
         granularity: a power of two; None adds the values as they are.
+        begin: overwrite ``total``: the sum begins with these rows.
     """
+    if granularity is not None and total.device.type == "cpu":
+        numbers = rows.detach().numpy()
+        _add_rounded_rows(total.numpy(), numbers, first, 1 / granularity, granularity, begin)
+        return
+    if begin:
+        total.zero_()
     if granularity is None:
         total.add_(rows[:, first : first + len(total)].sum(dim=0, dtype=torch.float64))
-    elif total.device.type != "cpu":
+    else:
         for row in rows:
             add_rounded_(total, row[first : first + len(total)], granularity)
-    else:
-        numbers = rows.detach().numpy()
-        _add_rounded_rows(total.numpy(), numbers, first, 1 / granularity, granularity)

@@ -72,8 +72,8 @@ def rewards_in_the_sketch(patch: pytest.MonkeyPatch) -> None:
     from distributed_privrl.data import fingerprint
 
     class Wrong(fingerprint._Hashes):
-        def __init__(self, chunk: Any) -> None:
-            super().__init__(chunk)
+        def __init__(self, chunk: Any, some: slice) -> None:
+            super().__init__(chunk, some)
             self.steps = self.rows
 
     def wrong(*arguments: Any, **keywords: Any) -> Any:

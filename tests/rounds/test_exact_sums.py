@@ -248,6 +248,40 @@ def test_more_units_than_exact_sums_hold_are_refused() -> None:
         total.count(2**52)
 
 
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+def test_nothing_of_an_earlier_sum_is_left(clip_norm: float | None) -> None:
+    """A new sum overwrites the places that it begins, and the others are zero."""
+    total = ExactSum(6, clip_norm, like=torch.zeros(0))
+
+    def fill() -> None:
+        total.clear()
+        total.add_rows(slice(None), torch.full((2, 6), 0.25))
+        assert total.total.tolist() == [0.5] * 6
+
+    fill()
+    total.clear()
+    assert total.total.tolist() == [0] * 6
+    fill()
+    total.clear()
+    for _ in range(2):
+        total.add_product(slice(1, 3), torch.full((1, 1), 0.5), torch.full((1, 2), 0.5))
+        total.add_vector(slice(5, 6), torch.full((1,), 0.25))
+    assert total.total.tolist() == [0, 0.5, 0.5, 0, 0, 0.5]
+    fill()
+    total.clear()
+    total.add_vector(slice(0, 2), torch.full((2,), 0.25))
+    total.add_vector(slice(0, 4), torch.full((4,), 0.25))
+    total.add_rows(slice(1, 5), torch.full((2, 6), 0.25), 1)
+    assert total.total.tolist() == [0.5, 1, 0.75, 0.75, 0.5, 0]
+
+
+def test_a_sum_that_begins_below_zero_is_the_same_bits() -> None:
+    """Rounded to nothing from below: no negative zero, wherever the sum begins."""
+    total = ExactSum(2, 1.0, like=torch.zeros(0))
+    total.add_vector(slice(0, 2), torch.full((2,), -1e-30))
+    assert not np.signbit(total.total.numpy()).any()
+
+
 def test_parts_are_nearly_equal_and_cross_no_block() -> None:
     assert equal_parts(0, 5) == []
     assert equal_parts(257, 256) == [129, 128]
