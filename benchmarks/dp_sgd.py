@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -29,7 +30,8 @@ from distributed_privrl.methods.privorl.network import (
 )
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SecureNoise, lattice_granularity
-from distributed_privrl.rounds.exact_sums import float32_slack
+from distributed_privrl.rounds import exact_sums
+from distributed_privrl.rounds.exact_sums import float32_slack, most_units
 from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
 from distributed_privrl.rounds.plan import RoundsConfig
@@ -38,7 +40,7 @@ ROW_WIDTH = 11
 PAPER_MODEL = DenoiserConfig(width=1024, depth=6, normalise=False, activation="relu")
 QUICK_MODEL = DenoiserConfig(width=64, depth=2, normalise=False, activation="relu")
 BATCHES = (128, 1024)
-MICRO_BATCHES = (16, 32, 64, 128, 256)
+SUMMED_TOGETHER = (16, 32, 64, 128, most_units(1, 1.0))
 MECHANISM = PrivateRound(clip_norm=1.0, noise_multiplier=0.8, sampling_probability=1e-3)
 OPTIMISER = OptimiserConfig()
 
@@ -280,19 +282,24 @@ def run(quick: bool) -> Result:
 
 
 def _frontier(rows: int, size: Size, base: Timing) -> list[dict[str, Any]]:
-    """Return what smaller micro-batches, whose float32 sums need less noise, would cost."""
-    batch = batch_of(rows)
-    steps = {
-        count: PrivateStep(size.model, batch, SecureNoise(), micro_batch_rows=count)
-        for count in MICRO_BATCHES
-        if count <= rows
-    }
+    """Return what float32 sums of fewer units, which need less noise, would cost."""
+    step = PrivateStep(size.model, batch_of(rows), SecureNoise())
+
+    def summed(count: int) -> Callable[[], None]:
+        def run() -> None:
+            with mock.patch.object(exact_sums, "most_units", lambda *_: count):
+                step()
+
+        return run
+
+    counts = [count for count in SUMMED_TOGETHER if count // 2 < rows]
+    names = {count: f"float32 sums of {count} units" for count in counts}
     timings = harness.interleave(
-        {f"micro-batches of {count}": Alternative(run=step) for count, step in steps.items()},
+        {name: Alternative(run=summed(count)) for count, name in names.items()},
         turns=max(3, size.turns[rows] // 3),
         runs_a_turn=size.runs_a_turn[rows],
     )
-    slack = {f"micro-batches of {count}": float32_slack(count, 1, 1.0) for count in steps}
+    slack = {name: float32_slack(count, 1, 1.0) for count, name in names.items()}
     return [
         {**cell, "extra noise": f"{slack[cell['step']]:.3%}"}
         for cell in _cells(rows, {NON_PRIVATE: base, **timings})
@@ -333,7 +340,7 @@ def _notes(dimension: int) -> tuple[str, ...]:
     return (
         f"{dimension:,} parameters; micro-batches of {RoundsConfig().micro_batch_rows} rows;"
         " all steps keep a moving average of the parameters.",
-        f"Extra noise: what float32 sums of a micro-batch need; {SUM_SLACK:.1%} is paid whatever"
+        f"Extra noise: what float32 sums of so many units need; {SUM_SLACK:.1%} is paid whatever"
         " their size. A run has 4 blocks or more unless runtime.blocks says otherwise.",
         "CPU time counts all threads; noise drawn ahead costs as much and is waited for less,"
         " where another core is idle.",

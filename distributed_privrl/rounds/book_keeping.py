@@ -12,14 +12,14 @@ Reference: Goodfellow 2015, arXiv:1510.01799; Bu et al. 2023 (book-keeping), arX
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
-from distributed_privrl.rounds.exact_sums import ExactSum, most_units
+from distributed_privrl.rounds.exact_sums import ExactSum
 from distributed_privrl.rounds.linear_calls import FormedVectors, LinearCall, unshared
 from distributed_privrl.rounds.local_update import RowLosses
 from distributed_privrl.rounds.parameters import FlatParameters
@@ -44,6 +44,10 @@ def supports(module: nn.Module) -> bool:
     return all(id(p) in linear for p in module.parameters() if p.requires_grad)
 
 
+ClippedCall = tuple[LinearCall, int]
+"""A layer's call with clipped gradients, and how many of its rows are one unit's."""
+
+
 class BookKeeping:
     """Adds the clipped gradients of a micro-batch of units to a flat sum.
 
@@ -60,7 +64,7 @@ class BookKeeping:
         self._flat = flat
         self._rows = 0  # of the forward pass that is recorded; none is while it is zero
         self._calls: dict[str, tuple[LinearCall, GradientEdge]] = {}
-        self._most_units = sys.maxsize  # that can be added at once
+        self._most_units = sys.maxsize  # whose vectors fit into memory
         self._held = flat.vector.new_empty(0)
         self._handles: list[RemovableHandle] = []
         for name, layer in flat.module.named_modules():
@@ -104,8 +108,8 @@ class BookKeeping:
         units: UnitRows,
         clip_norm: float | None,
         total: ExactSum,
-    ) -> None:
-        """Add each unit's clipped gradient to ``total``.
+    ) -> list[ClippedCall]:
+        """Add each unit's clipped gradient to ``total``, or return what it follows from.
 
         Args:
             row_losses: computes the losses of some rows with the module; a unit's rows are
@@ -114,9 +118,13 @@ class BookKeeping:
             clip_norm: L2 bound for a unit's vector; None sums without clipping.
             total: added to in place.
 
+        Returns:
+            what `add_calls` is to add: no unit's gradient of those layers is formed.
+
         Raises:
             ValueError: a layer was called twice, with other rows, or for nothing.
         """
+        clipped: list[ClippedCall] = []
         start = 0
         while start < len(units):
             part, rows = units.part(start, self._most_units)
@@ -124,27 +132,14 @@ class BookKeeping:
             formed: list[LinearCall] = []
             if clip_norm is not None:
                 formed = [c for c, _ in self._calls.values() if c.is_formed(part.each)]
-                fitting = self._fitting_units(formed, part.each)
+                numbers = sum(call.numbers for call in formed)
+                fitting = max(1, _FORMED_NUMBERS // max(1, numbers))
                 if len(part) > fitting:
                     self._most_units = fitting
                     continue  # the same again, with fewer units
-            self._add_units(losses, part, formed, clip_norm, total)
+            clipped += self._add_units(losses, part, formed, clip_norm, total)
             start += len(part)
-
-    def _fitting_units(self, formed: list[LinearCall], each: int) -> int:
-        """Return how many units can be added at once; public shapes decide.
-
-        Those whose vectors are formed must fit into memory; float32 sums of the others hold what
-        `SUM_SLACK` pays for.
-        """
-        names = {call.name for call in formed}
-        summed = [c for c, _ in self._calls.values() if c.name not in names]
-        addends = max((each * call.tokens for call in summed), default=0)
-        in_memory = _FORMED_NUMBERS // max(1, sum(call.numbers for call in formed))
-        if not summed:
-            return max(1, in_memory)
-        cancellation = CANCELLATION_LIMIT if addends > 1 else 1.0
-        return max(1, min(in_memory, most_units(addends, cancellation)))
+        return clipped
 
     def _forward(self, row_losses: RowLosses, units: UnitRows, rows: slice) -> Tensor:
         """Return the losses, and record the layers' calls."""
@@ -162,7 +157,7 @@ class BookKeeping:
         formed: list[LinearCall],
         clip_norm: float | None,
         total: ExactSum,
-    ) -> None:
+    ) -> list[ClippedCall]:
         vectors = FormedVectors(formed, units, self._memory(formed, units))
         calls = self._backward(losses, vectors)
         with torch.no_grad():
@@ -170,9 +165,8 @@ class BookKeeping:
                 calls = _clip(
                     unshared(calls), units=units, clip_norm=clip_norm, vectors=vectors.vectors
                 )
-            for call in calls:
-                self._add_product(call, total)
             vectors.add_to(total, self._flat.slices)
+        return [(call, units.each * call.tokens) for call in calls]
 
     def _memory(self, formed: list[LinearCall], units: UnitRows) -> Tensor:
         """Return where units' vectors are formed, ``(U, Q)``, kept between calls."""
@@ -201,10 +195,20 @@ class BookKeeping:
             raise ValueError("a layer's output has no part in the losses")
         return kept
 
-    def _add_product(self, call: LinearCall, total: ExactSum) -> None:
-        total.add_product(self._flat.slices[f"{call.name}weight"], call.gradients, call.inputs)
-        if call.has_bias:
-            total.add_vector(self._flat.slices[f"{call.name}bias"], call.gradients.sum(dim=0))
+    def add_calls(self, clipped: Sequence[ClippedCall], total: ExactSum) -> None:
+        """Add the products of clipped calls, those of a layer one after the other."""
+        layers: dict[tuple[str, int], list[LinearCall]] = {}
+        for call, addends in clipped:
+            layers.setdefault((call.name, addends), []).append(call)
+        for (name, addends), calls in layers.items():
+            ratio = CANCELLATION_LIMIT if addends > 1 else 1.0
+            operands = [(call.gradients, call.inputs) for call in calls]
+            weight = self._flat.slices[f"{name}weight"]
+            total.add_products(weight, operands, addends=addends, cancellation=ratio)
+            for call in calls:
+                if call.has_bias:
+                    bias = self._flat.slices[f"{name}bias"]
+                    total.add_sum(bias, call.gradients, addends=addends, cancellation=ratio)
 
     def close(self) -> None:
         """Remove the hooks."""

@@ -1,9 +1,10 @@
-"""Sums of clipped vectors that are exact beyond a micro-batch: multiples of the noise's lattice.
+"""Sums of clipped vectors that are exact beyond some units: multiples of the noise's lattice.
 
 A unit's vector reaches the sum in one of two ways. A vector that was formed is rounded to the
-lattice by itself; sums of such integers are exact in any order. The others are added up in a
-micro-batch by one matrix product in float32, whose rounding `float32_slack` bounds for any order of
-its additions; the product is rounded to the lattice, and what follows is exact again.
+lattice by itself; sums of such integers are exact in any order. The others are added up, some units
+of a micro-batch at a time, by matrix products in float32, whose rounding `float32_slack` bounds for
+any order of their additions; each product is rounded to the lattice, and what follows is exact
+again.
 
 So one unit moves the sum by its vector, by `SUM_SLACK` of the clip norm where float32 products are
 used, and by one step of the lattice in each coordinate: a theorem, not a measurement.
@@ -13,6 +14,8 @@ gamma_m = m u / (1 - m u).
 """
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -20,12 +23,13 @@ from torch import Tensor
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.noise import lattice_granularity
+from distributed_privrl.rounds.local_update import equal_parts
 from distributed_privrl.rounds.row_kernels import add_rounded_, add_rounded_rows_
 
 _UNIT_ROUNDOFF = 2.0**-24
 _MOST_ADDENDS = 2**16  # up to it gamma_m is below m u (1 + 2^-7)
 _LARGEST_STEPS = 2.0**52  # float64 holds integers up to twice as many, and their sums, exactly
-_TILE_NUMBERS = 2**18  # of a product at once: it is rounded while it lies in the cache
+_TILE_NUMBERS = 2**19  # of a product at once: it and the total it goes to stay in the cache
 
 
 def float32_slack(units: int, addends: int, cancellation: float) -> float:
@@ -36,7 +40,7 @@ def float32_slack(units: int, addends: int, cancellation: float) -> float:
     most. One unit more or less, it is twice that.
 
     Args:
-        units: of a micro-batch (n).
+        units: of the sum (n).
         addends: terms of each unit (k): rows and tokens.
         cancellation: largest ratio of the sum of the norms of a unit's terms to its clip norm.
     """
@@ -143,27 +147,66 @@ class ExactSum:
                 f" {int(self._most)}: lower training.expected_batch_size"
             )
 
-    def add_product(self, place: slice, gradients: Tensor, inputs: Tensor) -> None:
-        """Add ``gradients^T inputs`` ``(M, O), (M, I) -> (O I,)`` at ``place``, rounded as a whole.
+    def add_products(
+        self,
+        place: slice,
+        operands: Sequence[tuple[Tensor, Tensor]],
+        *,
+        addends: int = 1,
+        cancellation: float = 1.0,
+    ) -> None:
+        """Add ``G^T A``, ``(M, O), (M, I) -> (O I,)``, of each pair of operands at ``place``.
 
-        The rows are those of one micro-batch; `most_units` says how many units' it may hold.
+        Rows are summed in float32 with those of so many units as `most_units` allows, and rounded.
+        All pairs are added to a part of the sum while it lies in the cache.
+
+        Args:
+            place: of the sum.
+            operands: gradients and inputs, one after the other each unit's rows.
+            addends: rows of a unit; M is a multiple of it.
+            cancellation: largest ratio of the sum of their norms to the clip norm.
+
+        Raises:
+            UnsafeError: a unit has more addends than float32 sums are paid for.
         """
-        outputs, width = gradients.shape[1], inputs.shape[1]
         target, begin = self._total[place], self._begin(place)
+        parts = [
+            (gradients[part], inputs[part])
+            for gradients, inputs in operands
+            for part in self._parts(len(gradients), addends, cancellation)
+        ]
+        outputs, width = operands[0][0].shape[1], operands[0][1].shape[1]
         at_once = max(1, _TILE_NUMBERS // width)
         if len(self._tile) < at_once * width:
-            self._tile = inputs.new_empty(at_once * width)
+            self._tile = operands[0][1].new_empty(at_once * width)
         for first in range(0, outputs, at_once):
-            columns = gradients[:, first : first + at_once]
-            count = columns.shape[1]
-            product = self._tile[: count * width].view(count, width)
-            torch.mm(columns.t(), inputs, out=product)
-            part = target[first * width : (first + count) * width]
-            add_rounded_(part, product.view(-1), self.granularity, begin=begin)
+            last = min(first + at_once, outputs)
+            product = self._tile[: (last - first) * width].view(last - first, width)
+            tile = target[first * width : last * width]
+            for number, (gradients, inputs) in enumerate(parts):
+                torch.mm(gradients[:, first:last].t(), inputs, out=product)
+                fresh = begin and number == 0
+                add_rounded_(tile, product.view(-1), self.granularity, begin=fresh)
 
-    def add_vector(self, place: slice, vector: Tensor) -> None:
-        """Add the float32 sum of a micro-batch, ``vector``, at ``place``, rounded as a whole."""
-        add_rounded_(self._total[place], vector, self.granularity, begin=self._begin(place))
+    def add_sum(
+        self, place: slice, rows: Tensor, *, addends: int = 1, cancellation: float = 1.0
+    ) -> None:
+        """Add the sum of ``rows`` ``(M, O) -> (O,)`` at ``place``; see `add_products`."""
+        begin = self._begin(place)
+        for number, part in enumerate(self._parts(len(rows), addends, cancellation)):
+            fresh = begin and number == 0
+            add_rounded_(self._total[place], rows[part].sum(dim=0), self.granularity, begin=fresh)
+
+    def _parts(self, rows: int, addends: int, cancellation: float) -> list[slice]:
+        """Return which rows one float32 sum holds: whole units, as many as are paid for."""
+        units = rows // addends
+        most = max(1, units)
+        if self.granularity is not None:
+            most = min(most, most_units(addends, cancellation))
+            if not most:
+                raise UnsafeError(f"no float32 sum of {addends} addends a unit is paid for")
+        ends = [0, *accumulate(size * addends for size in equal_parts(units, most))]
+        return [slice(*pair) for pair in pairwise(ends)]
 
     def add_rows(self, place: slice, rows: Tensor, first: int = 0) -> None:
         """Add columns of ``rows`` ``(U, Q)`` from ``first`` on at ``place``, each row rounded."""

@@ -1,7 +1,7 @@
 """The gradient local update: per-unit gradients, clipped to one norm, summed exactly."""
 
-import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.rounds import book_keeping
-from distributed_privrl.rounds.exact_sums import ExactSum, check_full_float32, most_units
+from distributed_privrl.rounds.book_keeping import ClippedCall
+from distributed_privrl.rounds.exact_sums import ExactSum, check_full_float32
 from distributed_privrl.rounds.local_update import RowLoss, RowLosses, UnitBatch
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.unit_rows import UnitRows
@@ -29,7 +30,9 @@ class _Accumulate(Protocol):
         units: UnitRows,
         clip_norm: float | None,
         total: ExactSum,
-    ) -> None: ...
+    ) -> list[ClippedCall]: ...
+
+    def add_calls(self, clipped: Sequence[ClippedCall], total: ExactSum) -> None: ...
 
     def close(self) -> None: ...
 
@@ -54,7 +57,7 @@ class OpacusGradients:
         units: UnitRows,
         clip_norm: float | None,
         total: ExactSum,
-    ) -> None:
+    ) -> list[ClippedCall]:
         """Add each unit's clipped gradient to ``total``; see `BookKeeping`."""
         self._wrapped.zero_grad(set_to_none=True)
         with warnings.catch_warnings():
@@ -75,6 +78,10 @@ class OpacusGradients:
             vectors = torch.cat([sample.reshape(len(sample), -1) for sample in samples], dim=1)
             total.add_rows(slice(None), clip_rows(units.total(vectors), clip_norm).contiguous())
         self._wrapped.zero_grad(set_to_none=True)
+        return []
+
+    def add_calls(self, clipped: Sequence[ClippedCall], total: ExactSum) -> None:
+        """Add nothing: all gradients were formed."""
 
     def close(self) -> None:
         """Remove Opacus' hooks."""
@@ -125,7 +132,7 @@ class GradientLocalUpdate:
             module's layers see.
         clip_norm: L2 bound of a unit's vector; None for training without privacy.
         micro_batch_rows: rows computed at once, but all of a unit: memory does not depend on the
-            batch beyond it. No micro-batch has more units than `most_units` allows.
+            batch beyond it.
         per_unit_gradients: ``auto`` takes book-keeping where it can.
 
     Raises:
@@ -162,9 +169,6 @@ class GradientLocalUpdate:
             OpacusGradients(self._flat) if use_opacus else book_keeping.BookKeeping(self._flat)
         )
         self._total = ExactSum(self._flat.dimension, self.clip_norm, like=self._flat.vector)
-        # Formed vectors and sums without privacy need no bound on a micro-batch.
-        bounded = self.clip_norm is not None and not use_opacus
-        self._most_units = most_units(1, 1.0) if bounded else sys.maxsize
 
     @property
     def dimension(self) -> int:
@@ -177,18 +181,25 @@ class GradientLocalUpdate:
         """Return the sum over units of their clipped gradients; see `LocalUpdate.clipped_sum`.
 
         Privacy: one vector a unit, L2 norm <= clip_norm over all its rows and all layers; null for
-        a unit whose gradient is not finite. Micro-batches are summed in float32 within the bound
-        that the mechanism's ``sum_slack`` pays for, and exactly beyond.
+        a unit whose gradient is not finite. Units are summed in float32 within the bound that the
+        mechanism's ``sum_slack`` pays for, and exactly beyond.
         """
         check_full_float32()
         self._flat.load(parameters)
         self._total.clear()
-        for part in batch.micro_batches(self.micro_batch_rows, self._most_units):
+        clipped: list[ClippedCall] = []  # of micro-batches, up to as many rows as one may have
+        rows = 0
+        for part in batch.micro_batches(self.micro_batch_rows):
             self._total.count(len(part))
-            self._add(part)
+            if rows + part.valid.size > self.micro_batch_rows:
+                self._gradients.add_calls(clipped, self._total)
+                clipped, rows = [], 0
+            clipped += self._add(part)
+            rows += part.valid.size
+        self._gradients.add_calls(clipped, self._total)
         return self._total.total.cpu().numpy()
 
-    def _add(self, part: UnitBatch) -> None:
+    def _add(self, part: UnitBatch) -> list[ClippedCall]:
         device, dtype = self._flat.vector.device, self._flat.vector.dtype
         rows, draws, weights = (
             torch.from_numpy(values.reshape(part.valid.size, *values.shape[2:])).to(
@@ -200,7 +211,7 @@ class GradientLocalUpdate:
         def row_losses(module: nn.Module, own: slice) -> Tensor:
             return self.row_loss(module, rows[own], draws[own]) * weights[own]
 
-        self._gradients.add_clipped_gradients(
+        return self._gradients.add_clipped_gradients(
             row_losses,
             units=UnitRows(*part.valid.shape),
             clip_norm=self.clip_norm,

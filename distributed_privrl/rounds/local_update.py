@@ -72,7 +72,7 @@ class UnitBatch:
             counts=None if self.counts is None else self.counts[start:stop],
         )
 
-    def micro_batches(self, rows: int, most_units: int = sys.maxsize) -> Iterator["UnitBatch"]:
+    def micro_batches(self, rows: int, units: int = sys.maxsize) -> Iterator["UnitBatch"]:
         """Yield parts of about equal size, of ``rows`` rows or one unit, that cross no block.
 
         Privacy: which units meet, and in which place, follows from how many slots each block's
@@ -80,9 +80,9 @@ class UnitBatch:
 
         Args:
             rows: of a part at most, but all of a unit.
-            most_units: of a part.
+            units: of a part at most.
         """
-        at_once = min(max(1, rows // self.rows.shape[1]), most_units)
+        at_once = min(max(1, rows // self.rows.shape[1]), units)
         start = 0
         for block in (len(self),) if self.blocks is None else self.blocks:
             for size in equal_parts(block, at_once):

@@ -50,7 +50,7 @@ class RoundsConfig(StrictModel):
         default=1, description="noise levels drawn for each unit and averaged before clipping"
     )
     micro_batch_rows: PositiveInt = Field(
-        default=256, description="rows computed at once; bounds memory"
+        default=512, description="rows computed at once; bounds memory"
     )
     spare: int | None = Field(
         default=None,

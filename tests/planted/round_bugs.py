@@ -170,11 +170,13 @@ def units_drawn_with_replacement(patch: pytest.MonkeyPatch) -> None:
 def float32_sums(patch: pytest.MonkeyPatch) -> None:
     """Vectors are added up in float32, whatever their number."""
 
-    def add(self: ExactSum, place: slice, gradients: Any, inputs: Any) -> None:
+    def add(self: ExactSum, place: slice, operands: Any, **_: Any) -> None:
         total = self.total[place].float()
-        self.total[place] = (total + torch.mm(gradients.t(), inputs).view(-1)).double()
+        for gradients, inputs in operands:
+            total += torch.mm(gradients.t(), inputs).view(-1)
+        self.total[place] = total.double()
 
-    patch.setattr(ExactSum, "add_product", add)
+    patch.setattr(ExactSum, "add_products", add)
 
 
 def coins_by_the_round(patch: pytest.MonkeyPatch) -> None:

@@ -67,11 +67,14 @@ def bad_units_drop_the_batch(patch: pytest.MonkeyPatch) -> None:
     for path in (BookKeeping, OpacusGradients):
         right = path.add_clipped_gradients
 
-        def safe(self: Any, losses: Any, *, total: Any, right: Any = right, **k: Any) -> None:
+        def safe(self: Any, losses: Any, *, total: Any, right: Any = right, **k: Any) -> Any:
             before = total.total.clone()
-            right(self, losses, total=total, **k)
-            if not bool(torch.isfinite(total.total).all()):
-                total.total.copy_(before)
+            clipped = right(self, losses, total=total, **k)
+            added = [total.total, *(call.gradients for call, _ in clipped)]
+            if all(bool(torch.isfinite(numbers).all()) for numbers in added):
+                return clipped
+            total.total.copy_(before)
+            return []
 
         patch.setattr(path, "add_clipped_gradients", safe)
 
@@ -102,8 +105,8 @@ def clip_each_copy(patch: pytest.MonkeyPatch) -> None:
     """Every copy of a unit is clipped and added, so that a unit has norm copies x C."""
     right = BookKeeping.add_clipped_gradients
 
-    def each(self: BookKeeping, losses: Any, *, units: UnitRows, **keywords: Any) -> None:
-        right(self, losses, units=UnitRows(units.rows, 1), **keywords)
+    def each(self: BookKeeping, losses: Any, *, units: UnitRows, **keywords: Any) -> Any:
+        return right(self, losses, units=UnitRows(units.rows, 1), **keywords)
 
     patch.setattr(BookKeeping, "add_clipped_gradients", each)
 

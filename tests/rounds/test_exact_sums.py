@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from distributed_privrl.data.shards import EncodedShard
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import lattice_granularity
 from distributed_privrl.privacy.sampling import EMPTY
-from distributed_privrl.rounds import book_keeping
+from distributed_privrl.rounds import book_keeping, exact_sums
 from distributed_privrl.rounds.book_keeping import CANCELLATION_LIMIT
 from distributed_privrl.rounds.exact_sums import ExactSum, float32_slack, most_units
 from distributed_privrl.rounds.gradient import GradientLocalUpdate
@@ -24,6 +25,7 @@ from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, Wor
 from tests.rounds.rounding import built_to_round_badly
 from tests.rounds.toy import ToyUpdate, batch, initial_parameters
 
+Operands = list[tuple[Tensor, Tensor]]
 CLIP_NORM = 1.0
 PAID = PrivateRound(clip_norm=CLIP_NORM, noise_multiplier=1.0, sampling_probability=1.0)
 
@@ -141,14 +143,15 @@ def test_rows_that_cancel_move_it_by_no_more(each: int) -> None:
 def test_addends_of_a_unit_add_up_to_what_the_slack_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound on a unit's addends that `float32_slack` relies on holds for what is summed."""
     ratios: list[float] = []
-    right = ExactSum.add_product
+    right = ExactSum.add_products
 
-    def watch(self: ExactSum, place: slice, gradients: Tensor, inputs: Tensor) -> None:
+    def watch(self: ExactSum, place: slice, operands: Operands, **bounds: Any) -> None:
+        ((gradients, inputs),) = operands
         norms = (gradients.double().norm(dim=1) * inputs.double().norm(dim=1)).view(-1, 3)
         ratios.extend((norms.sum(dim=1) / CLIP_NORM).tolist())
-        right(self, place, gradients, inputs)
+        right(self, place, operands, **bounds)
 
-    monkeypatch.setattr(ExactSum, "add_product", watch)
+    monkeypatch.setattr(ExactSum, "add_products", watch)
     monkeypatch.setattr("distributed_privrl.rounds.linear_calls._FORMING_COST", 1e9)
     update = ToyUpdate(dtype=torch.float32, clip_norm=CLIP_NORM)()
     units = batch(40, 3, scale=1e3)
@@ -168,23 +171,45 @@ def test_the_bound_is_the_one_that_is_paid_for() -> None:
     assert math.isinf(float32_slack(2**12, 2**12, 1.0))
 
 
-def test_no_micro_batch_holds_more_units_than_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("copies", [1, 4])
+def test_no_float32_sum_holds_more_units_than_are_paid_for(
+    copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
-    right = ExactSum.add_product
+    product, rounded = torch.mm, exact_sums.add_rounded_
 
-    def watch(self: ExactSum, place: slice, gradients: Tensor, inputs: Tensor) -> None:
-        sizes.append(len(gradients))
-        right(self, place, gradients, inputs)
+    def watch(one: Tensor, other: Tensor, **where: Tensor) -> Tensor:
+        sizes.append(one.shape[1])
+        return product(one, other, **where)
 
-    monkeypatch.setattr(ExactSum, "add_product", watch)
     monkeypatch.setattr("distributed_privrl.rounds.linear_calls._FORMING_COST", 1e9)
-    parameters = initial_parameters(torch.float32)
-    for copies in (1, 4):
-        sizes.clear()
-        update = ToyUpdate(dtype=torch.float32, micro_batch_rows=10**6)()
-        update.clipped_sum(parameters, batch(2000, copies))
-        ratio = 1.0 if copies == 1 else CANCELLATION_LIMIT
-        assert 0 < max(sizes) <= copies * most_units(copies, ratio)
+    update = ToyUpdate(dtype=torch.float32, micro_batch_rows=10**6)()
+    parameters, units = initial_parameters(torch.float32), batch(2000, copies)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "mm", watch)
+        update.clipped_sum(parameters, units)
+    ratio = 1.0 if copies == 1 else CANCELLATION_LIMIT
+    assert max(sizes) <= copies * most_units(copies, ratio) < 2000 * copies
+    vectors: list[int] = []
+
+    def count(total: Tensor, values: Tensor, *others: float, **begin: bool) -> None:
+        vectors.append(len(values))
+        rounded(total, values, *others, **begin)
+
+    monkeypatch.setattr(exact_sums, "add_rounded_", count)
+    update.clipped_sum(parameters, units)
+    assert len(vectors) == len(update._flat.slices) * len(sizes) // _products(update)
+
+
+def _products(update: GradientLocalUpdate) -> int:
+    """Return how many weights the module has."""
+    return sum(name.endswith("weight") for name in update._flat.slices)
+
+
+def test_more_addends_than_are_paid_for_are_refused() -> None:
+    total = ExactSum(1, 1.0, like=torch.zeros(0))
+    with pytest.raises(UnsafeError, match="paid for"):
+        total.add_sum(slice(0, 1), torch.ones(2**17, 1), addends=2**17)
 
 
 def test_sums_are_multiples_of_the_lattice_in_any_order() -> None:
@@ -210,14 +235,15 @@ def test_a_unit_that_is_clipped_changes_no_bit_of_the_others(
     parameters = initial_parameters(torch.float32)
     generator = np.random.default_rng(3)
     seen: list[Tensor] = []
-    right = ExactSum.add_product
+    right = ExactSum.add_products
 
-    def watch(self: ExactSum, place: slice, gradients: Tensor, inputs: Tensor) -> None:
+    def watch(self: ExactSum, place: slice, operands: Operands, **bounds: Any) -> None:
+        ((gradients, inputs),) = operands
         kept = np.delete(np.arange(len(gradients)), 7)
         seen.extend((gradients[kept].reshape(-1), inputs[kept].reshape(-1)))
-        right(self, place, gradients, inputs)
+        right(self, place, operands, **bounds)
 
-    monkeypatch.setattr(ExactSum, "add_product", watch)
+    monkeypatch.setattr(ExactSum, "add_products", watch)
     addends = []
     for scale in (1e-3, 1.0, 30.0, 1e20, 5e37, math.nan):
         units = batch(24, seed=2, scale=30.0)
@@ -264,13 +290,13 @@ def test_nothing_of_an_earlier_sum_is_left(clip_norm: float | None) -> None:
     fill()
     total.clear()
     for _ in range(2):
-        total.add_product(slice(1, 3), torch.full((1, 1), 0.5), torch.full((1, 2), 0.5))
-        total.add_vector(slice(5, 6), torch.full((1,), 0.25))
+        total.add_products(slice(1, 3), [(torch.full((1, 1), 0.5), torch.full((1, 2), 0.5))])
+        total.add_sum(slice(5, 6), torch.full((1, 1), 0.25))
     assert total.total.tolist() == [0, 0.5, 0.5, 0, 0, 0.5]
     fill()
     total.clear()
-    total.add_vector(slice(0, 2), torch.full((2,), 0.25))
-    total.add_vector(slice(0, 4), torch.full((4,), 0.25))
+    total.add_sum(slice(0, 2), torch.full((1, 2), 0.25))
+    total.add_sum(slice(0, 4), torch.full((1, 4), 0.25))
     total.add_rows(slice(1, 5), torch.full((2, 6), 0.25), 1)
     assert total.total.tolist() == [0.5, 1, 0.75, 0.75, 0.5, 0]
 
@@ -278,7 +304,7 @@ def test_nothing_of_an_earlier_sum_is_left(clip_norm: float | None) -> None:
 def test_a_sum_that_begins_below_zero_is_the_same_bits() -> None:
     """Rounded to nothing from below: no negative zero, wherever the sum begins."""
     total = ExactSum(2, 1.0, like=torch.zeros(0))
-    total.add_vector(slice(0, 2), torch.full((2,), -1e-30))
+    total.add_sum(slice(0, 2), torch.full((1, 2), -1e-30))
     assert not np.signbit(total.total.numpy()).any()
 
 
