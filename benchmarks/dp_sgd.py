@@ -287,7 +287,7 @@ def _frontier(rows: int, size: Size, base: Timing) -> list[dict[str, Any]]:
 
     def summed(count: int) -> Callable[[], None]:
         def run() -> None:
-            with mock.patch.object(exact_sums, "most_units", lambda *_: count):
+            with mock.patch.object(exact_sums, "most_units", return_value=count):
                 step()
 
         return run

