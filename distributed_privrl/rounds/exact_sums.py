@@ -143,7 +143,7 @@ class ExactSum:
         self._added += units
         if self._added > self._most:
             raise UnsafeError(
-                f"a round has {self._added} units, exact sums of {len(self.total)} numbers hold"
+                f"a round has {self._added} units, exact sums of {len(self._total)} numbers hold"
                 f" {int(self._most)}: lower training.expected_batch_size"
             )
 
