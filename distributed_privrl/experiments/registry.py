@@ -13,6 +13,8 @@ from distributed_privrl.evaluation.report import Section
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.rounds.context import MethodResult, RunContext
 from distributed_privrl.rounds.plan import Plan
+from distributed_privrl.stages.method import DeclaredMethod
+from distributed_privrl.stages.run import run_method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class Method:
         plan: what a run would do and cost; opens no data.
         check: refuses what the configuration alone tells, before units are counted; None: nothing
             needs to be checked apart from the plan.
-        run: runs it.
+        declare: from a configuration to the run as a declaration, which the engine runs.
         summary: one line for lists.
         study: simulations in a public problem that the report shows (configuration, folder of the
             policy); None: there are none.
@@ -43,7 +45,7 @@ class Method:
 
     config: type[RunConfig]
     plan: Callable[[Any], Plan]
-    run: Callable[[Any, RunContext], MethodResult]
+    declare: Callable[[Any], DeclaredMethod[Any]]
     summary: str
     study: Callable[[Any, Path, Progress], list[dict[str, Any]]] | None = None
     policy_report: (
@@ -56,17 +58,21 @@ class Method:
     check: Callable[[Any], None] | None = None
     on_gpus: bool = False
 
+    def run(self, config: RunConfig, context: RunContext) -> MethodResult:
+        """Run it; see `run_method`."""
+        return run_method(self.declare(config), context)
+
 
 def _privorl_n() -> Method:
     from distributed_privrl.methods.privorl.attack import open_attack
     from distributed_privrl.methods.privorl.config import PrivorlNConfig
     from distributed_privrl.methods.privorl.run import check_config
-    from distributed_privrl.methods.privorl.transitions import plan_transitions, run_transitions
+    from distributed_privrl.methods.privorl.transitions import plan_transitions, privorl_n
 
     return Method(
         config=PrivorlNConfig,
         plan=plan_transitions,
-        run=run_transitions,
+        declare=privorl_n,
         summary="private synthetic transitions from a diffusion model (PrivORL-n)",
         attack=open_attack,
         check=check_config,
@@ -76,7 +82,7 @@ def _privorl_n() -> Method:
 
 def _privorl_ar() -> Method:
     from distributed_privrl.methods.privorl.attack import open_likelihood_attack
-    from distributed_privrl.methods.privorl.autoregressive import run_autoregressive
+    from distributed_privrl.methods.privorl.autoregressive import privorl_ar
     from distributed_privrl.methods.privorl.config import PrivorlArConfig
     from distributed_privrl.methods.privorl.run import check_config
     from distributed_privrl.methods.privorl.transitions import plan_transitions
@@ -84,7 +90,7 @@ def _privorl_ar() -> Method:
     return Method(
         config=PrivorlArConfig,
         plan=plan_transitions,
-        run=run_autoregressive,
+        declare=privorl_ar,
         summary="private synthetic transitions from an autoregressive model (PrivORL-AR)",
         attack=open_likelihood_attack,
         check=check_config,
@@ -113,12 +119,12 @@ def _privorl_ar_j() -> Method:
 def _trajectories(config: type[RunConfig], model: str) -> Method:
     from distributed_privrl.methods.privorl.attack import open_trajectory_attack
     from distributed_privrl.methods.privorl.run import check_config
-    from distributed_privrl.methods.privorl.trajectories import plan_trajectories, run_trajectories
+    from distributed_privrl.methods.privorl.trajectories import plan_trajectories, privorl_j
 
     return Method(
         config=config,
         plan=plan_trajectories,
-        run=run_trajectories,
+        declare=privorl_j,
         summary=f"private synthetic trajectories from {model}",
         attack=open_trajectory_attack,
         whole_units=True,
@@ -132,12 +138,12 @@ def _apvi() -> Method:
     from distributed_privrl.methods.value_iteration.config import ApviConfig
     from distributed_privrl.methods.value_iteration.planning import plan_tabular
     from distributed_privrl.methods.value_iteration.report import policy_sections, study
-    from distributed_privrl.methods.value_iteration.run import run_tabular
+    from distributed_privrl.methods.value_iteration.run import TabularMethod
 
     return Method(
         config=ApviConfig,
         plan=plan_tabular,
-        run=run_tabular,
+        declare=TabularMethod,
         summary="private policy for finitely many states, from noisy counts (DP-APVI)",
         study=study,
         policy_report=policy_sections,
@@ -148,12 +154,12 @@ def _vapvi() -> Method:
     from distributed_privrl.methods.value_iteration.config import VapviConfig
     from distributed_privrl.methods.value_iteration.planning import plan_linear
     from distributed_privrl.methods.value_iteration.report import policy_sections, study
-    from distributed_privrl.methods.value_iteration.run import run_linear
+    from distributed_privrl.methods.value_iteration.run import LinearMethod
 
     return Method(
         config=VapviConfig,
         plan=plan_linear,
-        run=run_linear,
+        declare=LinearMethod,
         summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
         study=study,
         policy_report=policy_sections,
@@ -179,13 +185,13 @@ def _models(config: type[RunConfig], summary: str) -> Method:
         plan_primorl,
     )
     from distributed_privrl.methods.primorl.report import policy_sections
-    from distributed_privrl.methods.primorl.run import run_primorl
+    from distributed_privrl.methods.primorl.run import PrimorlMethod
     from distributed_privrl.methods.primorl.study import study
 
     return Method(
         config=config,
         plan=plan_primorl,
-        run=run_primorl,
+        declare=PrimorlMethod,
         summary=summary,
         study=study,
         policy_report=policy_sections,
@@ -199,12 +205,12 @@ def _expert() -> Method:
     from distributed_privrl.methods.expert.config import ExpertConfig
     from distributed_privrl.methods.expert.planning import check_config, plan_expert
     from distributed_privrl.methods.expert.report import policy_sections, study
-    from distributed_privrl.methods.expert.run import run_expert
+    from distributed_privrl.methods.expert.run import ExpertMethod
 
     return Method(
         config=ExpertConfig,
         plan=plan_expert,
-        run=run_expert,
+        declare=ExpertMethod,
         summary="private policy from many experts, each of whose policies is hidden",
         study=study,
         policy_report=policy_sections,

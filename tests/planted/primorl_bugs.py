@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from distributed_privrl.methods.primorl import run
+from distributed_privrl.stages import run
 
 
 def count_left_out(patch: pytest.MonkeyPatch) -> None:

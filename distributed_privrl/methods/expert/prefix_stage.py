@@ -100,11 +100,6 @@ def plan_filter(
     )
 
 
-def filter_context(context: RunContext) -> RunContext:
-    """Return the context under whose name the filter is charged."""
-    return replace(context, run_id=f"{context.run_id}/{FILTER}")
-
-
 def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> Trajectories:
     """Draw experts and return the stable prefixes, none or more (algorithm 2).
 
@@ -114,11 +109,11 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> T
         UnsafeError: there is no budget, or no folder for raw counts.
 
     Privacy: unit an expert, relation ``policy_level``; see `SvtFilter`. Each draw is reserved under
-    the filter's own entry of the ledger. What is returned is released.
+    the entry that ``context`` names, the filter's own. What is returned is released.
     """
     if plan.budget is None or context.make_private is None:
         raise UnsafeError("the filter needs a budget, and a private folder for its raw counts")
-    own, asked = filter_context(context), config.filter
+    asked = config.filter
     levels = levels_of(config.data, context.store)
     mechanism = plan.mechanism
     hosts = context.executor.start(
@@ -139,7 +134,7 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> T
     settings = FilterSettings(
         prefixes=mechanism,
         private=context.make_private(),
-        secret=partial(context.ledger.secret, own.run_id),
+        secret=partial(context.ledger.secret, context.run_id),
         insecure_key=context.insecure_key,
     )
     checkpoint = context.folder / CHECKPOINT
@@ -147,7 +142,7 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> T
         ReleaseServer,
         [
             ReleaseServerSpec(
-                run_id=own.run_id,
+                run_id=context.run_id,
                 checkpoint=checkpoint,
                 rounds=plan.rounds,
                 max_rounds=plan.max_rounds,
@@ -164,7 +159,7 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> T
     run_rounds(server, plan, progress=context.progress, stage=STAGE)
     server.close()
     hosts.close()
-    tensors, _ = load_checkpoint(checkpoint, run_id=own.run_id, stage="rounds")
+    tensors, _ = load_checkpoint(checkpoint, run_id=context.run_id, stage="rounds")
     released = released_prefixes(tensors)
     if released is None:
         info = context.store.info(config.data.sensitive)

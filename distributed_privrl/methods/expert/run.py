@@ -3,8 +3,9 @@
 Reference: paper 004, algorithms 2 and 3.
 """
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +20,7 @@ from distributed_privrl.methods.expert.planning import (
     check_dataset,
     plan_parts,
 )
-from distributed_privrl.methods.expert.prefix_stage import FILTER, filter_context, run_filter
+from distributed_privrl.methods.expert.prefix_stage import FILTER, FilterPlan, run_filter
 from distributed_privrl.methods.expert.report import write_facts, write_private_report
 from distributed_privrl.methods.expert.training import (
     StableSpec,
@@ -28,22 +29,21 @@ from distributed_privrl.methods.expert.training import (
     save_rows,
 )
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.metrics import Answer, settled_answer
-from distributed_privrl.rounds.charging import charges_of, held_budget, open_charges, settle_charge
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import (
     CertifiedDataset,
     LearnedPolicy,
-    MethodResult,
     RunContext,
     SyntheticTrajectories,
 )
 from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.plan import Plan
 from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
 from distributed_privrl.rounds.worker import StoredShard
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 
+ROUNDS_STAGE = "rounds"
 INITIAL = "initial.safetensors"
 ROUNDS = "rounds.safetensors"
 STABLE_ROWS = "stable_rows.safetensors"
@@ -51,86 +51,107 @@ STABLE_TRAINING = "stable_training.safetensors"
 STEPS_A_CALL = 25
 
 
-def run_expert(config: ExpertConfig, context: RunContext) -> MethodResult:
-    """Run both parts and return the policy, and the stable prefixes where a dataset is named.
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows.
 
-    Raises:
-        ConfigError: configuration and dataset do not fit together.
-        BudgetError: the ledger refuses; nothing has been drawn.
+    Args:
+        facts: public facts of the agent.
+        stable: the released prefixes; None: no filter has run.
+    """
+
+    facts: AgentFacts
+    stable: Trajectories | None = None
+
+
+@dataclass(frozen=True)
+class ExpertMethod(DeclaredMethod[World]):
+    """Both parts of a run; its policy, and the stable prefixes where a dataset is named.
 
     Privacy: unit ``data.unit`` (an expert), relation ``policy_level``: one expert's policy is
     removed or made null; what realised trajectories show beyond it is not protected. The filter
     releases prefixes (events ``pure_dp`` and ``approximate_dp``) and reads each expert's first
     trajectories alone; the rounds (event ``poisson_gaussian``, at |B| / m, each of them) read the
     others alone: a public split by index, so that both add up. Noiseless steps, the target network
-    and Adam's moments are post-processing. Without ``privacy.epsilon`` nothing is protected, and
-    the certificate says ``non_private``.
+    and Adam's moments are post-processing.
     """
-    plan = plan_parts(config)
-    check_dataset(config, context.store, plan)
-    facts = AgentFacts.of(config.model, config.data, context.store, seed=config.seed)
-    charges = _charges(config, context, plan)
-    with held_budget(config.data, config.privacy, context, charges):
-        open_charges(context, charges)
-    stages: list[Stage] = []
-    entries: list[str] = []
-    stable, answer, spare_rounds = None, None, 0
-    if plan.filter is not None:
-        stable = run_filter(config, context, plan.filter)
-        own = filter_context(context)
-        stage, left = settle_charge(FILTER, config.data, own, plan.filter)
-        stages.append(stage)
-        entries.append(own.run_id)
-        spare_rounds += left
-        answer = _answer(own, stable)
-    spec = _stable_spec(config, context, facts, stable, alone=plan.rounds is None)
-    trained = _train(config, context, facts, plan.rounds, spec)
-    if plan.rounds is not None and plan.rounds.mechanism is not None:
-        stage, left = settle_charge("rounds", config.data, context, plan.rounds)
-        stages.append(stage)
-        entries.append(context.run_id)
-        spare_rounds += left
-    write_facts(context.folder, answer)
-    threshold = None if plan.filter is None else plan.filter.mechanism.threshold
-    write_private_report(config, context, threshold=threshold)
-    return MethodResult(
-        stages=tuple(stages),
-        spare_rounds=spare_rounds,
-        ledger_entries=tuple(entries),
-        release=_release(config, context, facts, trained),
-        beside=_stable_dataset(config, context, stable, stages),
-    )
+
+    config: ExpertConfig
+
+    @cached_property
+    def plan(self) -> RunPlan:
+        """The plans of both parts."""
+        return plan_parts(self.config)
+
+    def check(self, context: RunContext) -> World:
+        """Return the agent's facts; see `DeclaredMethod.check`."""
+        config = self.config
+        check_dataset(config, context.store, self.plan)
+        return World(
+            facts=AgentFacts.of(config.model, config.data, context.store, seed=config.seed)
+        )
+
+    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the filter and the rounds, each with its part of the budget, or one with all."""
+        parts = []
+        if self.plan.filter is not None:
+            parts.append(StagePlan(name=FILTER, plan=self.plan.filter, entry=FILTER))
+        if self.plan.rounds is not None:
+            parts.append(StagePlan(name=ROUNDS_STAGE, plan=self.plan.rounds))
+        return tuple(parts)
+
+    def policies(self, context: RunContext) -> str | None:
+        """Return the digest of the policies that the filter hosts."""
+        if self.plan.filter is None:
+            return None
+        return policies_digest(context.store, self.config.data.sensitive)
+
+    def before(self, world: World, context: RunContext) -> None:
+        """Write the parameters that the rounds start from, the same for the same public seed."""
+        path = context.folder / INITIAL
+        if self.plan.rounds is None or path.exists():
+            return
+        state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
+        networks = world.facts.networks()
+        save_checkpoint(path, {"parameters": FlatParameters(networks).vector}, state)
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Release the stable prefixes, or train in rounds and on them."""
+        if isinstance(stage.plan, FilterPlan):
+            return replace(world, stable=run_filter(self.config, context, stage.plan))
+        assert isinstance(stage.plan, SelectivePlan)
+        spec = _stable_spec(self.config, context, world)
+        _train_in_rounds(self.config, context, world.facts, stage.plan, spec)
+        return world
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Train on the prefixes where no rounds did; return policy, prefixes and their report."""
+        config, trained = self.config, context.folder / ROUNDS
+        if self.plan.rounds is None:
+            trained = _train_on_prefixes(context, _stable_spec(config, context, world, alone=True))
+        threshold = None if self.plan.filter is None else self.plan.filter.mechanism.threshold
+        write_facts(context.folder, _answer(context, world.stable))
+        write_private_report(config, context, threshold=threshold)
+        return Released(
+            release=_release(config, context, world.facts, trained),
+            beside=_stable_dataset(config, context, world.stable, certified),
+        )
 
 
-def _answer(context: RunContext, stable: Trajectories) -> Answer[Trajectories]:
+def _answer(context: RunContext, stable: Trajectories | None) -> Answer[Trajectories] | None:
     """Return the stable prefixes as the answer of the filter's settled entry."""
-    entry = context.ledger.reserved(context.run_id)
+    if stable is None:
+        return None
+    entry = context.ledger.reserved(f"{context.run_id}/{FILTER}")
     assert entry is not None
     return settled_answer(entry, stable)
 
 
-def _charges(config: ExpertConfig, context: RunContext, plan: RunPlan) -> list[Charge]:
-    """Return what both parts cost; they are charged together, before either draws."""
-    parts: list[tuple[RunContext, Plan]] = []
-    policies = None
-    if plan.filter is not None:
-        parts.append((filter_context(context), plan.filter))
-        policies = policies_digest(context.store, config.data.sensitive)
-    if plan.rounds is not None:
-        parts.append((context, plan.rounds))
-    return charges_of(config.data, context, parts, policies=policies)
-
-
 def _stable_spec(
-    config: ExpertConfig,
-    context: RunContext,
-    facts: AgentFacts,
-    stable: Trajectories | None,
-    *,
-    alone: bool,
+    config: ExpertConfig, context: RunContext, world: World, *, alone: bool = False
 ) -> StableSpec:
     """Return what noiseless steps are built from; the released rows are kept in a file."""
-    path = context.folder / STABLE_ROWS
+    path, facts, stable = context.folder / STABLE_ROWS, world.facts, world.stable
     if stable is not None and not path.exists():
         save_rows(path, facts.rows(stable.transitions(TRANSITION)), context.run_id)
     return StableSpec(
@@ -141,30 +162,6 @@ def _stable_spec(
         rounds=config.training.rounds,
         ema_decay=config.training.optimiser.ema_decay if alone else 0.0,
     )
-
-
-def _train(
-    config: ExpertConfig,
-    context: RunContext,
-    facts: AgentFacts,
-    plan: SelectivePlan | None,
-    spec: StableSpec,
-) -> Path:
-    """Train the agent and return the checkpoint that holds it."""
-    if plan is None:
-        return _train_on_prefixes(context, spec)
-    _initialise(context, facts)
-    _train_in_rounds(config, context, facts, plan, spec)
-    return context.folder / ROUNDS
-
-
-def _initialise(context: RunContext, facts: AgentFacts) -> None:
-    """Write the parameters that the rounds start from, the same for the same public seed."""
-    path = context.folder / INITIAL
-    if path.exists():
-        return
-    state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
-    save_checkpoint(path, {"parameters": FlatParameters(facts.networks()).vector}, state)
 
 
 def _train_in_rounds(
@@ -225,7 +222,7 @@ def _stable_dataset(
     config: ExpertConfig,
     context: RunContext,
     stable: Trajectories | None,
-    stages: list[Stage],
+    stages: Sequence[Stage],
 ) -> tuple[CertifiedDataset, ...]:
     """Return the stable prefixes as a dataset of their own, if one is asked for and any were."""
     if config.output.dataset is None or stable is None or not len(stable):
@@ -239,6 +236,6 @@ def _stable_dataset(
             dataset=config.output.dataset,
             trajectories=SyntheticTrajectories(chunks=chunks, facts=dict),
             stages=tuple(stage for stage in stages if stage.name == FILTER),
-            ledger_entries=(filter_context(context).run_id,),
+            ledger_entries=(f"{context.run_id}/{FILTER}",),
         ),
     )

@@ -1,13 +1,17 @@
-"""A run of PriMORL, step by step: bounds, private rounds over trajectories, a policy in the model.
+"""PriMORL as a declared run: bounds, private rounds over trajectories, a policy in the model.
 
 Reference: paper 001, algorithms 2 and 4.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from distributed_privrl.agents.deployment import export_torchscript
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
@@ -32,113 +36,133 @@ from distributed_privrl.methods.primorl.start_states import (
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import find_bounds
-from distributed_privrl.rounds.charging import (
-    count_units,
-    held_budget,
-    open_charge,
-    settle_charge,
-)
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, RunContext
+from distributed_privrl.rounds.context import LearnedPolicy, RunContext
 from distributed_privrl.rounds.dynamics_update import DynamicsUpdate
 from distributed_privrl.rounds.encoders import search_ranges
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
 from distributed_privrl.rounds.worker import StoredShard
+from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
 
 INITIAL = "initial.safetensors"
 TRAINED = "rounds.safetensors"
 STEPS_A_CALL = 50
 
 
-def run_primorl(config: PrimorlConfig, context: RunContext) -> MethodResult:
-    """Run PriMORL and return its policy and its ensemble.
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows.
 
-    Raises:
-        ConfigError: configuration and datasets do not fit together.
-        BudgetError: the ledger refuses; nothing has been drawn.
+    Args:
+        ranges: where bounds are searched with noise; None: they are public.
+        facts: of the ensemble, with bounds that are public or paid for.
+        starts: where rollouts begin; None until it is known.
+    """
+
+    ranges: Bounds | None
+    facts: EnsembleFacts
+    starts: StartStates | None = None
+
+
+@dataclass(frozen=True)
+class PrimorlMethod(DeclaredMethod[World]):
+    """A policy trained in a private ensemble of dynamics models, and the ensemble.
 
     Privacy: unit ``data.unit`` (a trajectory, or whoever shares a column's value), relation
     ``privacy.relation``; scaling from public facts, or from quantiles found with noise (event
     ``pure_dp``); start states from a public simulator, or a Gaussian found with noise (event
-    ``laplace``); the number of units declared or counted with noise; beyond that, sensitive rows
-    touch the ensemble through private rounds alone (event ``poisson_gaussian``). The policy is
-    trained in the ensemble: post-processing. Without ``privacy.epsilon`` nothing is protected, and
-    the certificate says ``non_private``.
+    ``discrete_laplace``); the number of units declared or counted with noise; beyond that,
+    sensitive rows touch the ensemble through private rounds alone (event ``poisson_gaussian``). The
+    policy is trained in the ensemble: post-processing.
     """
-    check_config(config)
-    check_dataset(config, context.store)
-    data, relation = config.data, Relation(config.privacy.relation)
-    ranges = search_ranges(data, context.store, relation=relation)
-    EnsembleFacts.of(config.model, data, context.store, ranges)
-    with held_budget(data, config.privacy, context):
-        units, count_stage = count_units(data, context, relation=relation)
-        plan = plan_primorl(config, units)
-        stages = [] if count_stage is None else [count_stage]
-        found = None
-        if ranges is not None:
-            found, stage = find_bounds(data, context, ranges, relation=relation, units=units)
-            stages.append(stage)
-        facts = EnsembleFacts.of(config.model, data, context.store, found)
-        starts, start_stages = _starts(config, context, facts, relation=relation, units=units)
-        stages += start_stages
-        open_charge(data, context, plan)
-    entries = [f"{context.run_id}/{stage.name}" for stage in stages]
-    _initialise(config, context, facts)
-    if isinstance(config, MopoConfig):
-        _train_on_minibatches(config, context, facts)
-    else:
-        _train_ensemble(config, context, facts, plan)
-    spare_rounds = 0
-    if plan.mechanism is not None:
-        stage, spare_rounds = settle_charge("ensemble", data, context, plan)
-        stages.append(stage)
-        entries.append(context.run_id)
-    spec = _policy_spec(config, context, facts, starts)
-    _train_policy(spec, context, workers=config.runtime.workers)
-    return MethodResult(
-        stages=tuple(stages),
-        spare_rounds=spare_rounds,
-        ledger_entries=tuple(entries),
-        release=_release(config, context, spec),
-    )
 
+    config: PrimorlConfig
 
-def _starts(
-    config: PrimorlConfig,
-    context: RunContext,
-    facts: EnsembleFacts,
-    *,
-    relation: Relation,
-    units: UnitCount,
-) -> tuple[StartStates, list[Stage]]:
-    """Return where rollouts begin, and what that cost."""
-    asked = config.training.policy.starts
-    if isinstance(asked, NoisyStarts):
+    def check(self, context: RunContext) -> World:
+        """Return the ensemble's facts; see `DeclaredMethod.check`."""
+        config, store = self.config, context.store
+        check_config(config)
+        check_dataset(config, store)
+        relation = Relation(config.privacy.relation)
+        ranges = search_ranges(config.data, store, relation=relation)
+        facts = EnsembleFacts.of(config.model, config.data, store, ranges)
+        return World(ranges=ranges, facts=facts)
+
+    def first_releases(self, world: World, context: RunContext) -> tuple[FirstRelease[World], ...]:
+        """Return the bounds and the start states, those that are found with noise."""
+        found = []
+        if world.ranges is not None:
+            found.append(FirstRelease(draw=partial(self._find_bounds, context)))
+        if isinstance(self.config.training.policy.starts, NoisyStarts):
+            found.append(FirstRelease(draw=partial(self._find_starts, context)))
+        return tuple(found)
+
+    def _find_bounds(
+        self, context: RunContext, world: World, units: UnitCount
+    ) -> tuple[World, Stage]:
+        config, relation = self.config, Relation(self.config.privacy.relation)
+        assert world.ranges is not None
+        found, stage = find_bounds(
+            config.data, context, world.ranges, relation=relation, units=units
+        )
+        facts = EnsembleFacts.of(config.model, config.data, context.store, found)
+        return replace(world, facts=facts), stage
+
+    def _find_starts(
+        self, context: RunContext, world: World, units: UnitCount
+    ) -> tuple[World, Stage]:
+        asked = self.config.training.policy.starts
+        assert isinstance(asked, NoisyStarts)
         starts, stage = release_start_states(
             asked,
-            config.data,
+            self.config.data,
             context,
-            encoder=facts.encoder,
-            bounds=facts.bounds,
-            relation=relation,
+            encoder=world.facts.encoder,
+            bounds=world.facts.bounds,
+            relation=Relation(self.config.privacy.relation),
             units=units,
         )
-        return starts, [stage]
-    environment = str(config.data.environment)
-    streams = Streams(config.seed).child("starts")
-    return environment_starts(environment, count=asked, streams=streams), []
+        return replace(world, starts=starts), stage
 
+    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the rounds."""
+        return (StagePlan(name="ensemble", plan=plan_primorl(self.config, units)),)
 
-def _initialise(config: PrimorlConfig, context: RunContext, facts: EnsembleFacts) -> None:
-    """Write the parameters that the rounds start from, the same for the same public seed."""
-    path = context.folder / INITIAL
-    if path.exists():
-        return
-    tensors = {"parameters": FlatParameters(facts.build(config.seed)).vector}
-    state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
-    save_checkpoint(path, tensors, state)
+    def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
+        """Return the world with start states, from a public simulator if none were released."""
+        asked = self.config.training.policy.starts
+        if isinstance(asked, NoisyStarts):
+            return world
+        environment = str(self.config.data.environment)
+        streams = Streams(self.config.seed).child("starts")
+        return replace(world, starts=environment_starts(environment, count=asked, streams=streams))
+
+    def before(self, world: World, context: RunContext) -> None:
+        """Write the parameters that the rounds start from, the same for the same public seed."""
+        path = context.folder / INITIAL
+        if path.exists():
+            return
+        tensors = {"parameters": FlatParameters(world.facts.build(self.config.seed)).vector}
+        state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
+        save_checkpoint(path, tensors, state)
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Train the ensemble in private rounds; MOPO's on minibatches."""
+        if isinstance(self.config, MopoConfig):
+            _train_on_minibatches(self.config, context, world.facts)
+        else:
+            assert isinstance(stage.plan, RoundPlan)
+            _train_ensemble(self.config, context, world.facts, stage.plan)
+        return world
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Train the policy in the ensemble, and return both."""
+        assert world.starts is not None
+        spec = _policy_spec(self.config, context, world.facts, world.starts)
+        _train_policy(spec, context, workers=self.config.runtime.workers)
+        return Released(release=_release(self.config, context, spec))
 
 
 def _train_ensemble(

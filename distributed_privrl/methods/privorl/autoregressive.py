@@ -23,13 +23,13 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlArConfig,
 )
 from distributed_privrl.methods.privorl.network import initial_weights
-from distributed_privrl.methods.privorl.run import Parts, run_privorl
+from distributed_privrl.methods.privorl.run import Parts, PrivorlMethod
 from distributed_privrl.methods.privorl.sampling import read_chunks
 from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.edm import chunk_count
 from distributed_privrl.models.row_bins import RowBins
-from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
+from distributed_privrl.rounds.context import SyntheticTransitions
 
 
 class LikelihoodLoss:
@@ -118,12 +118,12 @@ class AutoregressiveDrawer:
         return autoregressive(network).draw(rows, generator=generator, floor=self.config.floor)
 
 
-def run_autoregressive(config: PrivorlArConfig, context: RunContext) -> MethodResult:
-    """Run PrivORL with the autoregressive model and return what it releases; see `run_privorl`.
+def privorl_ar(config: PrivorlArConfig) -> PrivorlMethod:
+    """Return PrivORL with the autoregressive model.
 
-    Privacy: as `run_privorl`; a row's vector is the gradient of its log-likelihood, clipped once.
+    Privacy: as `PrivorlMethod`; a row's vector is the gradient of its log-likelihood, clipped once.
     """
-    return run_privorl(config, context, partial(_parts, config, context.store))
+    return PrivorlMethod(config=config, parts_of=partial(_parts, config))
 
 
 def row_synthesizer(

@@ -1,10 +1,11 @@
-"""A run of PrivORL, step by step: scaling, pre-training, private fine-tuning, sampling.
+"""PrivORL as a declared run: scaling, pre-training, private fine-tuning, sampling.
 
 Reference: paper 000, algorithms 1 and 2.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, get_args
 
@@ -13,6 +14,7 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.shards import ShardRef
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.config import PrivorlConfig, RowPart
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.network import (
@@ -32,21 +34,16 @@ from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import find_bounds
-from distributed_privrl.rounds.charging import (
-    count_units,
-    declared_units,
-    held_budget,
-    open_charge,
-    settle_charge,
-)
+from distributed_privrl.rounds.charging import declared_units
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.context import MethodResult, Release, RunContext
+from distributed_privrl.rounds.context import Release, RunContext
 from distributed_privrl.rounds.devices import check_device, device_of
 from distributed_privrl.rounds.encoders import check_bounds_named, search_ranges
 from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.plan import RoundPlan, check_relation, left_for_rounds, make_plan
 from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
 from distributed_privrl.rounds.worker import ShardSource
+from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
 
 PRETRAINED = "pretrained.safetensors"
 START = "start.safetensors"
@@ -129,73 +126,102 @@ def plan_rounds(
     )
 
 
-def run_privorl(
-    config: PrivorlConfig, context: RunContext, parts_of: Callable[[TransitionEncoder], Parts]
-) -> MethodResult:
-    """Run a variant of PrivORL and return what it releases.
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows.
+
+    Args:
+        ranges: where bounds are searched with noise; None: they are public.
+        parts: of the variant, with bounds and a support that are public or paid for.
+    """
+
+    ranges: Bounds | None
+    parts: Parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivorlMethod(DeclaredMethod[World]):
+    """A variant of PrivORL.
 
     Args:
         config: of the run.
-        context: around it.
-        parts_of: from the encoder of transitions to the variant's parts.
-
-    Raises:
-        ConfigError: configuration and datasets do not fit together.
-        BudgetError: the ledger refuses; nothing has been drawn.
+        parts_of: from the store and the encoder of transitions to the variant's parts.
+        check_data: refuses datasets that the variant cannot learn from.
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
     quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
-    noise; the support that draws keep to, if any, found with noise (event ``laplace``); beyond
-    that, sensitive rows touch the parameters through private rounds alone (event
-    ``poisson_gaussian``); what is drawn from them is post-processing. Without ``privacy.epsilon``
-    nothing is protected, and the certificate says ``non_private``.
+    noise; the support that draws keep to, if any, found with noise (event ``discrete_laplace``);
+    beyond that, sensitive rows touch the parameters through private rounds alone (event
+    ``poisson_gaussian``); what is drawn from them is post-processing.
     """
-    check_config(config)
-    check_device(config.runtime, context.executor)
-    ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
-    parts = parts_of(public_encoder(config, context.store, ranges))
-    parts.synthesizer.build(config.seed)  # what cannot be built is refused before any charge
-    with held_budget(config.data, config.privacy, context):
-        parts, plan, stages = _release_first(config, context, parts, ranges, parts_of)
-        open_charge(config.data, context, plan)
-    entries = [f"{context.run_id}/{stage.name}" for stage in stages]
-    _pretrain(config, context, parts)
-    _fine_tune(config, context, parts, plan)
-    spare_rounds = 0
-    if plan.mechanism is not None:
-        stage, spare_rounds = settle_charge("fine-tune", config.data, context, plan)
-        stages.append(stage)
-        entries.append(context.run_id)
-    _draw_rows(config, context, parts)
-    return MethodResult(
-        stages=tuple(stages),
-        spare_rounds=spare_rounds,
-        ledger_entries=tuple(entries),
-        release=parts.release(context.folder / SYNTHETIC, parts.drawer),
-    )
 
+    config: PrivorlConfig
+    parts_of: Callable[[DatasetStore, TransitionEncoder], Parts]
+    check_data: Callable[[DatasetStore], None] | None = None
 
-def _release_first(
-    config: PrivorlConfig,
-    context: RunContext,
-    parts: Parts,
-    ranges: Bounds | None,
-    parts_of: Callable[[TransitionEncoder], Parts],
-) -> tuple[Parts, RoundPlan, list[Stage]]:
-    """Count units, find bounds and a support; return parts and plan that keep to them."""
-    relation = Relation(config.privacy.relation)
-    units, stage = count_units(config.data, context, relation=relation)
-    plan = plan_rounds(config, units, curiosity_rate=parts.curiosity_rate)
-    stages = [] if stage is None else [stage]
-    if ranges is not None:
-        bounds, stage = find_bounds(config.data, context, ranges, relation=relation, units=units)
-        parts = parts_of(public_encoder(config, context.store, bounds))
-        stages.append(stage)
-    if parts.bounded is not None:
-        drawer, stage = parts.bounded.find(context, units)
-        parts = replace(parts, drawer=drawer)
-        stages.append(stage)
-    return parts, plan, stages
+    def check(self, context: RunContext) -> World:
+        """Return the variant's parts; see `DeclaredMethod.check`."""
+        config = self.config
+        if self.check_data is not None:
+            self.check_data(context.store)
+        check_config(config)
+        check_device(config.runtime, context.executor)
+        relation = Relation(config.privacy.relation)
+        ranges = search_ranges(config.data, context.store, relation=relation)
+        parts = self._parts(context, ranges)
+        parts.synthesizer.build(config.seed)  # what cannot be built is refused before any charge
+        return World(ranges=ranges, parts=parts)
+
+    def _parts(self, context: RunContext, bounds: Bounds | None) -> Parts:
+        return self.parts_of(context.store, public_encoder(self.config, context.store, bounds))
+
+    def first_releases(self, world: World, context: RunContext) -> tuple[FirstRelease[World], ...]:
+        """Return the bounds and the support, those that are found with noise."""
+        found = []
+        if world.ranges is not None:
+            found.append(FirstRelease(draw=partial(self._find_bounds, context)))
+        if world.parts.bounded is not None:
+            found.append(FirstRelease(draw=partial(self._find_support, context)))
+        return tuple(found)
+
+    def _find_bounds(
+        self, context: RunContext, world: World, units: UnitCount
+    ) -> tuple[World, Stage]:
+        relation = Relation(self.config.privacy.relation)
+        assert world.ranges is not None
+        bounds, stage = find_bounds(
+            self.config.data, context, world.ranges, relation=relation, units=units
+        )
+        return replace(world, parts=self._parts(context, bounds)), stage
+
+    def _find_support(
+        self, context: RunContext, world: World, units: UnitCount
+    ) -> tuple[World, Stage]:
+        assert world.parts.bounded is not None
+        drawer, stage = world.parts.bounded.find(context, units)
+        return replace(world, parts=replace(world.parts, drawer=drawer)), stage
+
+    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the rounds."""
+        rate = world.parts.curiosity_rate
+        plan = plan_rounds(self.config, units, curiosity_rate=rate)
+        return (StagePlan(name="fine-tune", plan=plan),)
+
+    def before(self, world: World, context: RunContext) -> None:
+        """Pre-train on public rows."""
+        _pretrain(self.config, context, world.parts)
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Fine-tune in private rounds."""
+        assert isinstance(stage.plan, RoundPlan)
+        _fine_tune(self.config, context, world.parts, stage.plan)
+        return world
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Draw the synthetic rows."""
+        parts = world.parts
+        _draw_rows(self.config, context, parts)
+        return Released(release=parts.release(context.folder / SYNTHETIC, parts.drawer))
 
 
 def check_config(config: PrivorlConfig) -> None:

@@ -23,7 +23,7 @@ from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Traject
 from distributed_privrl.methods.privorl.binning import public_bins
 from distributed_privrl.methods.privorl.config import END
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.run import Parts, PrivorlMethod, plan_rounds
 from distributed_privrl.methods.privorl.sampling import ChunkDrawer, read_chunks
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
@@ -42,7 +42,7 @@ from distributed_privrl.methods.privorl.trajectory_config import (
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
-from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTrajectories
+from distributed_privrl.rounds.context import RunContext, SyntheticTrajectories
 from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.worker import StoredFragments
 
@@ -84,24 +84,33 @@ def plan_trajectories(config: TrajectoriesConfig) -> RoundPlan:
     return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
 
-def run_trajectories(config: TrajectoriesConfig, context: RunContext) -> MethodResult:
-    """Run PrivORL-j and return what it releases; see `run_privorl`.
-
-    Raises:
-        ConfigError: as `plan_trajectories`, or a dataset holds no trajectories.
+def privorl_j(config: TrajectoriesConfig) -> PrivorlMethod:
+    """Return PrivORL-j, with whichever model the configuration names.
 
     Privacy: the unit is a trajectory or the unit column's value. Its vector is the gradient of the
     mean loss over all its fragments (the first ``training.max_fragments_per_unit``, of its first
     ``data.max_length`` steps), or over a few drawn ones, clipped once: however many there are, one
     unit adds one vector. Fragments are cut inside a trajectory: no other's depend on it.
     """
+    return PrivorlMethod(
+        config=config,
+        parts_of=partial(_parts, config),
+        check_data=partial(_check_data, config),
+    )
+
+
+def _check_data(config: TrajectoriesConfig, store: DatasetStore) -> None:
+    """Check that lengths fit together and that datasets hold trajectories.
+
+    Raises:
+        ConfigError: as `plan_trajectories`, or a dataset holds no trajectories.
+    """
     _longest(config)
     for dataset in (config.data.sensitive, *config.data.public):
-        if context.store.info(dataset).kind == "transitions":
+        if store.info(dataset).kind == "transitions":
             raise ConfigError(
                 f"{dataset} holds independent transitions: {config.method} needs trajectories"
             )
-    return run_privorl(config, context, partial(_parts, config, context.store))
 
 
 def _longest(config: TrajectoriesConfig) -> int:

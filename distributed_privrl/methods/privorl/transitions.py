@@ -17,9 +17,9 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlConfig, PrivorlNConfig
 from distributed_privrl.methods.privorl.network import RowSynthesizer
-from distributed_privrl.methods.privorl.run import Parts, plan_rounds, run_privorl
+from distributed_privrl.methods.privorl.run import Parts, PrivorlMethod, plan_rounds
 from distributed_privrl.methods.privorl.sampling import RowDrawer, read_chunks
-from distributed_privrl.rounds.context import MethodResult, RunContext, SyntheticTransitions
+from distributed_privrl.rounds.context import SyntheticTransitions
 from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.worker import StoredShard
 
@@ -50,12 +50,12 @@ def plan_transitions(config: PrivorlConfig) -> RoundPlan:
     return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
 
-def run_transitions(config: PrivorlNConfig, context: RunContext) -> MethodResult:
-    """Run PrivORL-n and return what it releases; see `run_privorl`."""
-    return run_privorl(config, context, partial(_parts, config))
+def privorl_n(config: PrivorlNConfig) -> PrivorlMethod:
+    """Return PrivORL-n."""
+    return PrivorlMethod(config=config, parts_of=partial(_parts, config))
 
 
-def _parts(config: PrivorlNConfig, encoder: TransitionEncoder) -> Parts:
+def _parts(config: PrivorlNConfig, _: DatasetStore, encoder: TransitionEncoder) -> Parts:
     drawer = RowDrawer(
         model=config.model,
         config=config.training.sampling,

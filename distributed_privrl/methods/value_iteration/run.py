@@ -1,11 +1,12 @@
-"""DP-APVI and DP-VAPVI, step by step: charge, release backwards through time, settle, the policy.
+"""DP-APVI and DP-VAPVI as declared runs: statistics released backwards through time, the policy.
 
 Reference: paper 002, algorithms 1 and 2.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import BudgetError, ConfigError
@@ -13,12 +14,12 @@ from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
+from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
 from distributed_privrl.methods.value_iteration.planning import (
     StatisticsPlan,
     linear_plan,
     tabular_plan,
 )
-from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
 from distributed_privrl.methods.value_iteration.settings import (
@@ -26,20 +27,15 @@ from distributed_privrl.methods.value_iteration.settings import (
     linear_settings,
     tabular_settings,
 )
-from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
+from distributed_privrl.methods.value_iteration.statistics import StatisticsSpec, StatisticsWorker
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.units import Relation, UnitCount
-from distributed_privrl.rounds.charging import (
-    count_units,
-    held_budget,
-    open_charge,
-    settle_charge,
-)
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.context import LearnedPolicy, MethodResult, RunContext
+from distributed_privrl.rounds.context import LearnedPolicy, RunContext
 from distributed_privrl.rounds.releases import ReleasePlan, ReleaseServer, ReleaseServerSpec
 from distributed_privrl.rounds.training import run_rounds
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 
 CHECKPOINT = "steps.safetensors"
 STAGE = "value iteration"
@@ -63,84 +59,143 @@ class Programs:
         return LinearProgram(self.settings)
 
 
-def run_tabular(config: ApviConfig, context: RunContext) -> MethodResult:
-    """Run DP-APVI, or APVI without ``privacy.epsilon``, and return its policy.
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows: public facts.
+
+    Args:
+        size: numbers of states and actions.
+        programs: of the planned noise; None until it is planned.
+    """
+
+    size: tuple[int, int]
+    programs: Programs | None = None
+
+
+class StatisticsMethod(DeclaredMethod[World]):
+    """A policy from statistics that are released backwards through time.
+
+    Args:
+        config: of the run.
+    """
+
+    config: ApviConfig | VapviConfig
+    worker: ClassVar[type]
+
+    def __init__(self, config: ApviConfig | VapviConfig) -> None:
+        self.config = config
+
+    @abc.abstractmethod
+    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
+        """Return the plan for ``units`` and numbers of states and actions."""
+
+    @abc.abstractmethod
+    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> Settings:
+        """Return what the program is built from."""
+
+    @abc.abstractmethod
+    def worker_spec(self, settings: Settings, source: StoredTrajectories) -> Any:
+        """Return what a worker is built from."""
+
+    def check(self, context: RunContext) -> World:
+        """Return the sizes of the problem; see `DeclaredMethod.check`."""
+        data = self.config.data
+        if self.config.privacy.epsilon is None and isinstance(data.units, NoisyCount):
+            raise ConfigError("data.units must be a number when privacy.epsilon is null")
+        size = sizes(data, context.store)
+        # Whatever is refused is refused here, before units are counted with noise.
+        self.settings(self.plan(UnitCount(value=1, source="declared"), size), size)
+        return World(size=size)
+
+    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the release of all time steps."""
+        return (StagePlan(name="statistics", plan=self.plan(units, world.size)),)
+
+    def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
+        """Return the world with the program of the planned noise."""
+        return replace(world, programs=Programs(self.settings(_plan_of(stages[0]), world.size)))
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Release the statistics, backwards through time."""
+        assert world.programs is not None
+        settings = world.programs.settings
+        most = self.config.model.max_trajectories_per_unit
+        specs = [
+            self.worker_spec(settings, StoredTrajectories(ref=ref, max_trajectories_per_unit=most))
+            for ref in _refs(self.config, context)
+        ]
+        _advance(context, _plan_of(stage), world.programs, self.worker, specs)
+        return world
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Return the policy in the last checkpoint."""
+        assert world.programs is not None
+        path = context.folder / CHECKPOINT
+        tensors, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
+        program = world.programs()
+        program.restore(tensors, state.round_index)
+        return Released(release=LearnedPolicy(save=program.policy().save))
+
+
+class TabularMethod(StatisticsMethod):
+    """DP-APVI, or APVI without ``privacy.epsilon``.
 
     Privacy: unit ``data.unit``, at most ``model.max_trajectories_per_unit`` trajectories each;
     relation ``privacy.relation``; sensitivity: `tabular_sensitivities`; event: one
     ``discrete_gaussian`` or ``discrete_laplace`` a time step (from a million cells on ``gaussian``
     or ``laplace``), or one in all when pooled. Every cell is released, and all else is
-    computed from released cells and public facts. Without epsilon nothing is protected.
-
-    Raises:
-        ConfigError: configuration and dataset do not fit together.
-        BudgetError: the ledger refuses; nothing has been drawn.
+    computed from released cells and public facts.
     """
 
-    def worker(settings: Any, ref: ShardRef) -> CountSpec:
-        return CountSpec(source=_source(config, ref), layout=settings.layout)
+    config: ApviConfig
+    worker = CountWorker
 
-    return _run(config, context, tabular_plan, tabular_settings, CountWorker, worker)
+    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
+        """Return the plan for ``units``."""
+        spent = self.config.data.charged_epsilon
+        return tabular_plan(self.config, units, sizes=size, spent=spent)
+
+    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> TabularSettings:
+        """Return what the program is built from."""
+        return tabular_settings(self.config, plan, states=size[0], actions=size[1])
+
+    def worker_spec(self, settings: Settings, source: StoredTrajectories) -> CountSpec:
+        """Return what a worker counts, and of what."""
+        assert isinstance(settings, TabularSettings)
+        return CountSpec(source=source, layout=settings.layout)
 
 
-def run_linear(config: VapviConfig, context: RunContext) -> MethodResult:
-    """Run DP-VAPVI (or private PEVI), or its exact form without ``privacy.epsilon``.
+class LinearMethod(StatisticsMethod):
+    """DP-VAPVI (or private PEVI), or its exact form without ``privacy.epsilon``.
 
     Privacy: unit ``data.unit``, at most ``model.max_trajectories_per_unit`` trajectories each;
     relation ``privacy.relation``; sensitivities: `linear_settings.releases`; event: one
     ``discrete_gaussian`` a time step for all its statistics together (``gaussian`` where a Gram
     matrix has a million numbers), and with ``model.split`` one in each of two branches that see
-    disjoint units. Without epsilon nothing is protected.
-
-    Raises:
-        ConfigError: configuration and dataset do not fit together.
-        BudgetError: the ledger refuses; nothing has been drawn.
+    disjoint units.
     """
 
-    def worker(settings: Any, ref: ShardRef) -> Any:
-        return statistics_spec(settings, _source(config, ref))
+    config: VapviConfig
+    worker = StatisticsWorker
 
-    return _run(config, context, linear_plan, linear_settings, StatisticsWorker, worker)
+    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
+        """Return the plan for ``units``."""
+        spent = self.config.data.charged_epsilon
+        return linear_plan(self.config, units, sizes=size, spent=spent)
+
+    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> LinearSettings:
+        """Return what the program is built from."""
+        return linear_settings(self.config, plan, states=size[0], actions=size[1])
+
+    def worker_spec(self, settings: Settings, source: StoredTrajectories) -> StatisticsSpec:
+        """Return what a worker sums, and of what."""
+        assert isinstance(settings, LinearSettings)
+        return statistics_spec(settings, source)
 
 
-def _run(
-    config: Any,
-    context: RunContext,
-    plan_of: Callable[..., StatisticsPlan],
-    settings_of: Callable[..., Settings],
-    worker_cls: type,
-    worker_spec: Callable[[Any, ShardRef], Any],
-) -> MethodResult:
-    if config.privacy.epsilon is None and isinstance(config.data.units, NoisyCount):
-        raise ConfigError("data.units must be a number when privacy.epsilon is null")
-    relation, spent = Relation(config.privacy.relation), config.data.charged_epsilon
-    states, actions = size = sizes(config.data, context.store)
-    one = UnitCount(value=1, source="declared")
-    # Whatever is refused is refused here, before units are counted with noise.
-    plan = plan_of(config, one, sizes=size, spent=spent)
-    settings_of(config, plan, states=states, actions=actions)
-    with held_budget(config.data, config.privacy, context):
-        units, count_stage = count_units(config.data, context, relation=relation)
-        plan = plan_of(config, units, sizes=size, spent=spent)
-        settings = settings_of(config, plan, states=states, actions=actions)
-        open_charge(config.data, context, plan)
-    specs = [worker_spec(settings, ref) for ref in _refs(config, context)]
-    program = Programs(settings)
-    _advance(context, plan, program, worker_cls, specs)
-    stages: list[Stage] = [] if count_stage is None else [count_stage]
-    entries = [] if count_stage is None else [f"{context.run_id}/count"]
-    spare_rounds = 0
-    if plan.budget is not None:
-        stage, spare_rounds = settle_charge("statistics", config.data, context, plan)
-        stages.append(stage)
-        entries.append(context.run_id)
-    policy = _policy(context, program, plan)
-    return MethodResult(
-        stages=tuple(stages),
-        spare_rounds=spare_rounds,
-        ledger_entries=tuple(entries),
-        release=LearnedPolicy(save=policy.save),
-    )
+def _plan_of(stage: StagePlan) -> StatisticsPlan:
+    assert isinstance(stage.plan, StatisticsPlan)
+    return stage.plan
 
 
 def _advance(
@@ -180,15 +235,6 @@ def _advance(
         )
 
 
-def _policy(context: RunContext, programs: Programs, plan: ReleasePlan) -> GreedyPolicy:
-    """Return the policy in the last checkpoint."""
-    path = context.folder / CHECKPOINT
-    tensors, _ = load_checkpoint(path, run_id=context.run_id, stage="rounds")
-    program = programs()
-    program.restore(tensors, plan.rounds)
-    return program.policy()
-
-
 def _refs(config: Any, context: RunContext) -> list[ShardRef]:
     return shard_refs(
         context.store,
@@ -197,8 +243,3 @@ def _refs(config: Any, context: RunContext) -> list[ShardRef]:
         unit=config.data.unit,
         max_rows_per_unit=config.data.max_length,
     )
-
-
-def _source(config: Any, ref: ShardRef) -> StoredTrajectories:
-    most = config.model.max_trajectories_per_unit
-    return StoredTrajectories(ref=ref, max_trajectories_per_unit=most)

@@ -1,0 +1,39 @@
+"""Bugs in the engine's order: planted, and the gate sees each."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.gates import engine as gates
+from tests.planted import engine_bugs
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+CASES: dict[str, tuple[Plant, Callable[[Path], None], str]] = {
+    "one charge opened": (
+        engine_bugs.opened_one_by_one,
+        gates.gate_one_order,
+        "before all stages were opened",
+    ),
+    "charges opened later": (
+        engine_bugs.charges_opened_later,
+        gates.gate_one_order,
+        "before all stages were opened",
+    ),
+    "a stage left open": (engine_bugs.stages_left_open, gates.gate_one_order, "not settled"),
+    "a count left out": (engine_bugs.count_left_out, gates.gate_one_order, "left out"),
+    "refusals keep their hold": (
+        engine_bugs.refusals_keep_their_hold,
+        gates.gate_refusals_cost_nothing,
+        "keeps 6",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_planted_bug_is_seen(tmp_path: Path, name: str) -> None:
+    plant, gate, message = CASES[name]
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        with pytest.raises(AssertionError, match=message):
+            gate(tmp_path)
