@@ -24,7 +24,7 @@ from distributed_privrl.experiments.publishing import (
     publisher_of,
     released_datasets,
 )
-from distributed_privrl.experiments.registry import check_gpus, method_named
+from distributed_privrl.experiments.registry import check_gpus, method_named, package_of
 from distributed_privrl.experiments.release_evaluation import check_agents, evaluate_release
 from distributed_privrl.experiments.reports import write_reports
 from distributed_privrl.privacy.certificate import (
@@ -287,14 +287,17 @@ def _certified(
         noise_source=context.noise_facts if result.stages else None,
         ledger_entries=result.ledger_entries,
         outputs=(),
-        versions=_versions(),
+        versions=_versions(config.method),
     )
     return with_outputs(certificate, publisher.outputs())
 
 
-def _versions() -> dict[str, str]:
+def _versions(method: str) -> dict[str, str]:
+    """Return the versions that a certificate states, of the method's package, too."""
     versions = {name: importlib.metadata.version(name) for name in VERSIONED}
-    return {"python": platform.python_version(), **versions}
+    offered = package_of(method)
+    plug_in = {} if offered is None else dict([offered])
+    return {"python": platform.python_version(), **plug_in, **versions}
 
 
 def _times(event: Event) -> int:

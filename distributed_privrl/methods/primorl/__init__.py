@@ -1,1 +1,45 @@
 """PriMORL: a policy learned inside a private ensemble of dynamics models (paper 001)."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed_privrl.core.config import RunConfig
+    from distributed_privrl.evaluation.method import Method
+
+
+def primorl() -> "Method":
+    """Return the method ``primorl``."""
+    from distributed_privrl.methods.primorl.config import PrimorlConfig
+
+    return _models(PrimorlConfig, "private policy from an ensemble of dynamics models (PriMORL)")
+
+
+def mopo() -> "Method":
+    """Return the method ``mopo``."""
+    from distributed_privrl.methods.primorl.config import MopoConfig
+
+    return _models(MopoConfig, "policy from dynamics models, without privacy (MOPO, for reference)")
+
+
+def _models(config: "type[RunConfig]", summary: str) -> "Method":
+    from distributed_privrl.evaluation.method import Method
+    from distributed_privrl.methods.primorl.planning import (
+        charged_before,
+        check_config,
+        plan_primorl,
+    )
+    from distributed_privrl.methods.primorl.report import policy_sections
+    from distributed_privrl.methods.primorl.run import PrimorlMethod
+    from distributed_privrl.methods.primorl.study import study
+
+    return Method(
+        config=config,
+        plan=plan_primorl,
+        declare=PrimorlMethod,
+        summary=summary,
+        study=study,
+        policy_report=policy_sections,
+        own_clipping=lambda _: True,
+        charged_before=charged_before,
+        check=check_config,
+    )

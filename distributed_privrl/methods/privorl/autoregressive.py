@@ -118,7 +118,7 @@ class AutoregressiveDrawer:
         return autoregressive(network).draw(rows, generator=generator, floor=self.config.floor)
 
 
-def privorl_ar(config: PrivorlArConfig) -> PrivorlMethod:
+def autoregressive_method(config: PrivorlArConfig) -> PrivorlMethod:
     """Return PrivORL with the autoregressive model.
 
     Privacy: as `PrivorlMethod`; a row's vector is the gradient of its log-likelihood, clipped once.

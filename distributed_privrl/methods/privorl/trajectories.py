@@ -84,7 +84,7 @@ def plan_trajectories(config: TrajectoriesConfig) -> RoundPlan:
     return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
 
-def privorl_j(config: TrajectoriesConfig) -> PrivorlMethod:
+def trajectories_method(config: TrajectoriesConfig) -> PrivorlMethod:
     """Return PrivORL-j, with whichever model the configuration names.
 
     Privacy: the unit is a trajectory or the unit column's value. Its vector is the gradient of the

@@ -50,7 +50,7 @@ def plan_transitions(config: PrivorlConfig) -> RoundPlan:
     return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
 
 
-def privorl_n(config: PrivorlNConfig) -> PrivorlMethod:
+def transitions_method(config: PrivorlNConfig) -> PrivorlMethod:
     """Return PrivORL-n."""
     return PrivorlMethod(config=config, parts_of=partial(_parts, config))
 
