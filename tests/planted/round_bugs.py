@@ -117,7 +117,8 @@ def fixed_batches(patch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng()
 
     def draw(self: SlotCoins, slots: int, q: float, **_: Any) -> Any:
-        return np.sort(generator.choice(slots, round(q * slots), replace=False))
+        size = int(q * slots + generator.random())  # q of the slots on average
+        return np.sort(generator.choice(slots, size, replace=False))
 
     _with_coins(patch, draw)
 
