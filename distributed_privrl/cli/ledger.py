@@ -130,9 +130,10 @@ def settle(
     run: Annotated[str, typer.Argument(metavar="RUN", help="id of the run (`ledger show`)")],
     ledger: LedgerUrl = None,
 ) -> None:
-    """Free what a run that was given up holds and never drew of.
+    """Free what a run that was given up holds and has begun nothing of.
 
-    What it drew or reserved stays charged. The run draws no more of what is freed.
+    A release that was drawn stays charged, and rounds that have begun stay charged in full: resume
+    such a run instead, which lowers its charge to what it drew. It draws no more of what is freed.
     """
     from distributed_privrl.privacy.ledger import Ledger
 

@@ -161,6 +161,8 @@ def _named(chunk: Chunk, columns: ColumnsSchema) -> Chunk:
     }
     found: Chunk = {}
     for part in chunk:
+        if part == "trajectory" and "unit" in chunk and columns.unit == columns.trajectory:
+            continue  # one column had both roles: units tell trajectories apart
         mine = _flat(chunk, part)
         theirs = column_names(names[part]) or [part]
         if len(theirs) != len(mine):

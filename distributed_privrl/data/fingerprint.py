@@ -100,7 +100,7 @@ def inspect(
             partition.add(hashes.unit_ids, hashes.rows)
             overlap = overlap or _shares_row(hashes.steps, public)
             if builder is not None:
-                builder.add(hashes.steps[0], hashes.unit_ids, hashes.parts)
+                builder.add(hashes.pairs, hashes.unit_ids, hashes.parts[:2])
     return Inspection(
         fingerprint=rows.digest(),
         partition=partition.digest(),
@@ -146,7 +146,11 @@ def _read_ahead(chunks: Iterator[Transitions]) -> Iterator[Transitions]:
 
 
 class _Hashes:
-    """Hashes of some of a chunk's rows: with rewards and ends, (2, N), and without, (2, N)."""
+    """Hashes of some of a chunk's rows.
+
+    ``rows`` (2, N) are of all that a row is, ``steps`` (2, N) of observation, action and next
+    observation, ``pairs`` (N,) of observation and action.
+    """
 
     def __init__(self, chunk: Transitions, some: slice) -> None:
         self.unit_ids = chunk.unit_ids[some]
@@ -157,6 +161,7 @@ class _Hashes:
         )
         observations, actions, successors = (part.reshape(-1).view("u4") for part in self.parts)
         widths = np.array([part.shape[1] for part in self.parts[:2]], dtype=np.int64)
+        self.pairs = np.empty(count, dtype=np.uint64)
         self.steps = np.empty((2, count), dtype=np.uint64)
         self.rows = np.empty((2, count), dtype=np.uint64)
         row_kernels.hash_blocks(
@@ -167,6 +172,7 @@ class _Hashes:
             np.ascontiguousarray(chunk.terminated[some]),
             widths,
             _constants("rows", int(2 * -(-widths[0] // 4) - (-widths[1] // 4) + 2)),
+            self.pairs,
             self.steps,
             self.rows,
         )

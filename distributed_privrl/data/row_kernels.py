@@ -86,7 +86,7 @@ def _add_part(words, width, rows, keys, key, first, second):  # type: ignore[no-
 
 @numba.njit(cache=True, nogil=True)
 def hash_blocks(  # type: ignore[no-untyped-def]
-    observations, actions, successors, rewards, terminated, widths, keys, steps, rows
+    observations, actions, successors, rewards, terminated, widths, keys, pairs, steps, rows
 ):
     """Hash N rows.
 
@@ -98,6 +98,7 @@ def hash_blocks(  # type: ignore[no-untyped-def]
         terminated: (N,) bool.
         widths: (2,) int64, O and A.
         keys: (K, 4) uint64, K at least 2 ceil(O / 4) + ceil(A / 4) + 2.
+        pairs: (N,) uint64, overwritten by hashes of observation and action.
         steps: (2, N) uint64, overwritten by hashes of observation, action and next observation.
         rows: (2, N) uint64, overwritten by hashes of those with reward and terminated.
     """
@@ -113,6 +114,7 @@ def hash_blocks(  # type: ignore[no-untyped-def]
         key = _add_part(words, width, count, keys, 1, first, second)
         _canonical(actions[start * action_width : stop * action_width], words)
         key = _add_part(words, action_width, count, keys, key, first, second)
+        pairs[start:stop] = first[:count]
         _canonical(successors[start * width : stop * width], words)
         key = _add_part(words, width, count, keys, key, first, second)
         _canonical(rewards[start:stop], words)

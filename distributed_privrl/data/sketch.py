@@ -1,8 +1,9 @@
 """Sketches of datasets: a sample of keyed row hashes, by which parts of one are found in another.
 
-A row is its observation, action and next observation as float32 numbers; categories are numbers,
-too, whatever space declares them. Which rows are in the sample follows from a key and the row
-alone, so that samples of two datasets hold the same rows of what both share.
+A row is its observation and action as float32 numbers; categories are numbers, too, whatever space
+declares them. The next observation is left out: where it is the next row's, it changes with every
+row that is left out of a table. Which rows are in the sample follows from a key and the row alone,
+so that samples of two datasets hold the same rows of what both share.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ _BLIND = 0.5
 SHARED = 0.01
 """More than this of either side, beyond the side's own collisions, is no accident."""
 _HEADER = struct.Struct("<4sQBBI")
-_MAGIC = b"prs1"
+_MAGIC = b"prs2"
 _ENTRY = np.dtype([("hash", "<u8"), ("zeros", "u1"), ("first", "<u4"), ("second", "<u4")])
 
 
@@ -140,7 +141,7 @@ class SketchBuilder:
         """Add a chunk.
 
         Args:
-            hashes: (N,) of observation, action and next observation.
+            hashes: (N,) of observation and action.
             unit_ids: (N,).
             parts: the rows' columns, (N, W) each: looked at for numbers that are not whole.
         """

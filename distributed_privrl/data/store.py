@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.core.files import remove_folder, storage_errors, write_atomically
+from distributed_privrl.core.files import (
+    clear_unfinished,
+    remove_folder,
+    storage_errors,
+    write_atomically,
+)
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data import episode_reader, table, writing
 from distributed_privrl.data.episode_reader import EpisodeReader, Keep
@@ -90,6 +95,10 @@ class DatasetStore:
         write_atomically(folder / METADATA, json.dumps(merged), mode=0o600, beside=self.root)
         if info_of(dataset, merged, folder).may_leave:
             open_files(folder)
+
+    def clear(self) -> None:
+        """Remove what killed writers left unfinished in the folder of the datasets."""
+        clear_unfinished(self.root)
 
     def remove(self, dataset: str) -> None:
         """Remove a dataset, whole and at once, if it is there.

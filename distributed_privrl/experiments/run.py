@@ -108,6 +108,7 @@ def run(
     ledger = Ledger(ledger_url)
     ledger.accounts()  # a ledger that cannot be read is found before a folder is made
     directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
+    store.clear()
     try:
         publisher = publisher_of(config, store, directory)
         publisher.check_free()

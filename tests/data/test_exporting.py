@@ -73,6 +73,23 @@ def test_a_table_has_the_names_of_the_schema_it_came_with(store, tmp_path):
     assert right.to_numpy().tolist() == left.to_numpy().tolist()
 
 
+def test_a_column_that_is_unit_and_trajectory_is_written_once(store, tmp_path):
+    store.write_trajectories("a-v0", walk((2, 1)), unit_column="patient", **SPACES)
+    columns = ColumnsSchema(
+        observation=("x", "y"),
+        action=("push",),
+        reward="r",
+        terminated="over",
+        trajectory="patient",
+        order="hour",
+        unit="patient",
+    )
+    export(store, "a-v0", "csv", tmp_path / "named.csv", columns=columns)
+    found = pd.read_csv(tmp_path / "named.csv")
+    assert list(found.columns).count("patient") == 1
+    assert found["patient"].nunique() == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -32,9 +32,10 @@ def test_shared_rows_are_found_on_either_side(store, count, share):
     few = Transitions.concatenate([mine.select(slice(part)), rows_of(count // 20, 2)])
     found = compare(sketch(store, "a-v0", mine), sketch(store, "b-v0", few))
     assert found.suspicious == (share > 0)
-    assert found.mine == pytest.approx(share, abs=0.2 * share)
+    sampled = share * MOST_HASHES / 2.2 if count > MOST_HASHES else share * count
+    assert found.mine == pytest.approx(share, abs=4 * share / max(1, sampled) ** 0.5)
     theirs = part / (part + count // 20)
-    assert found.theirs == pytest.approx(theirs, abs=0.2 * theirs)
+    assert found.theirs == pytest.approx(theirs, abs=4 * theirs / max(1, sampled) ** 0.5)
 
 
 def test_less_than_a_hundredth_of_both_is_no_part(store):
@@ -74,7 +75,11 @@ def test_another_key_samples_and_says_something_else(store):
 def toy(count, seed, *, whole):
     """Rows of a world with few states."""
     source = np.random.default_rng(seed)
-    states = source.integers(0, 5, (count + 1, 2)) * (1.0 if whole else 0.1)
+    states = (
+        source.integers(0, 5, (count + 1, 2)) * 1.0
+        if whole
+        else source.integers(1, 6, (count + 1, 2)) * 0.1
+    )
     return rows_of(
         count,
         seed,
@@ -117,5 +122,5 @@ def test_categories_and_numbers_are_compared(store):
     other = sketch(store, "b-v0", Transitions(**rows).select(slice(100)), spaces=box)
     found = compare(mine, other)
     assert found.theirs == 1.0
-    assert found.mine == pytest.approx(0.25)
+    assert found.mine == pytest.approx(0.25, abs=0.01)  # some are equal by chance
     assert found.suspicious

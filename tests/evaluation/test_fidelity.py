@@ -1,7 +1,11 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.fidelity import (
     correlation_by_pair,
     correlations,
@@ -48,6 +52,20 @@ def test_correlation_averages_pairs_of_different_columns() -> None:
     pairs = correlation_by_pair(reference, synthetic)
     np.testing.assert_allclose(pairs, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], atol=1e-12)
     assert fidelity(reference, synthetic).correlation == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("maze", "known"), [("umaze", 0.92), ("medium", 0.94), ("large", 0.94)])
+def test_rows_without_any_relation_have_a_high_correlation(
+    maze: str, known: float, tmp_path: Path
+) -> None:
+    """What the README says of columns that are shuffled one by one, and a reader must know."""
+    store, source = DatasetStore(tmp_path), np.random.default_rng(0)
+    collect(f"maze2d-{maze}", dataset="a/b-v0", store=store, steps=30_000, seed=0, options={})
+    held = store.read_transitions("a/b-v0", unit="transition")
+    parts = held.observations, held.actions, held.rewards[:, None], held.next_observations
+    rows = np.concatenate(parts, axis=1).astype(np.float64)
+    shuffled = np.stack([source.permutation(column) for column in rows.T], axis=1)
+    assert fidelity(rows, shuffled).correlation == pytest.approx(known, abs=0.005)
 
 
 def test_samples_of_one_distribution_are_close_and_of_another_far() -> None:

@@ -22,6 +22,7 @@ from distributed_privrl.core.errors import (
     VerificationError,
 )
 from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.files import UNFINISHED
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
@@ -526,7 +527,10 @@ def test_a_run_killed_in_its_rounds_resumes_and_pays_for_what_was_lost(
         with pytest.raises(Killed):
             world.run()
     assert not (world.folder / "run" / "certificate.json").exists()
+    left = world.store.root / f"{UNFINISHED}dead"  # of whoever was killed while it cleaned up
+    left.mkdir()
     result = world.run(resume=True)
+    assert not left.exists()
     entry = world.ledger.reserved(result.directory.run_id)
     assert entry is not None
     assert entry.committed_rounds <= entry.drawn_rounds <= entry.reserved_rounds

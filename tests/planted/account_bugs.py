@@ -74,7 +74,7 @@ def rewards_in_the_sketch(patch: pytest.MonkeyPatch) -> None:
     class Wrong(fingerprint._Hashes):
         def __init__(self, chunk: Any, some: slice) -> None:
             super().__init__(chunk, some)
-            self.steps = self.rows
+            self.pairs = self.rows[0]
 
     def wrong(*arguments: Any, **keywords: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:

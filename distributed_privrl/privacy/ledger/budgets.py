@@ -66,14 +66,15 @@ def same_data(connection: Connection, dataset: str, fingerprint: str) -> Account
     for account in accounts:
         if account.dataset != dataset:
             raise UnsafeError(
-                f"the data of {dataset} already have a budget as {account.dataset}: use that id"
+                f"the data of {dataset} already have a budget as {account.dataset}, whoever its"
+                " units are: use that id, and its unit"
             )
     if not accounts:
         return None
     if accounts[0].fingerprint != rows:
         raise UnsafeError(
-            f"the data of {dataset} have changed since its budget was set: give changed data a new"
-            " id, and a budget that counts what the old data have spent"
+            f"the data of {dataset} have changed since its budget was set, and its account is for"
+            " those: bring them back, or give the new data an id of their own"
         )
     return accounts[0]
 
@@ -247,12 +248,16 @@ def check_change(account: Account, budget: PrivacyBudget, fingerprint: str) -> N
         UserWarning: a limit goes down.
     """
     charged = account.spent_epsilon > 0 or account.spent_delta > 0
-    if charged and (account.unit, account.relation) != (budget.unit, budget.relation):
+    if charged and account.unit != budget.unit:
         raise UnsafeError(
-            f"{account.dataset} has a budget for unit {account.unit} and relation"
-            f" {account.relation}, and has spent of it, not {budget.unit} and {budget.relation}: a"
-            f" dataset has one; run with privacy.relation={account.relation} where the method"
-            " knows it"
+            f"{account.dataset} has spent of a budget for unit {account.unit}, not {budget.unit}: a"
+            f" dataset has one; give --unit {account.unit}, and data.unit={account.unit} in runs"
+        )
+    if charged and account.relation != budget.relation:
+        raise UnsafeError(
+            f"{account.dataset} has spent of a budget for relation {account.relation}, not"
+            f" {budget.relation}: a dataset has one; run with privacy.relation={account.relation}"
+            " where the method knows it"
         )
     if charged:
         check_partition(account, fingerprint, budget.unit)

@@ -100,7 +100,7 @@ def free(connection: Connection, run_id: str) -> bool:
 
 
 def give_up(connection: Connection, run_id: str) -> tuple[float, float]:
-    """Free what a run holds and never drew of: see `Ledger.give_up`.
+    """Free what a run holds and has begun nothing of: see `Ledger.give_up`.
 
     Raises:
         UnsafeError: there is no such run, or nothing of it can be freed.
@@ -123,7 +123,10 @@ def give_up(connection: Connection, run_id: str) -> tuple[float, float]:
     free(connection, run_id)
     epsilon, delta = (sum(part) for part in zip(*freed, strict=True))
     if not (epsilon or delta):
-        raise UnsafeError(f"nothing of run {run_id!r} can be freed: what it drew stays charged")
+        raise UnsafeError(
+            f"nothing of run {run_id!r} can be freed: rounds that have begun stay charged in full;"
+            " --resume the run, which lowers its charge to what it drew"
+        )
     return epsilon, delta
 
 

@@ -47,10 +47,11 @@ class RunLedger(ABC):
 
     @retried
     def give_up(self, run_id: str) -> tuple[float, float]:
-        """Free what a run that nobody will resume holds, and never drew of.
+        """Free what a run that nobody will resume holds, and has begun nothing of.
 
-        That is the rest of its hold, and the cost of rounds of which none was reserved. What was
-        drawn or reserved stays charged, and the run can draw no more of what is freed.
+        That is the rest of its hold, and the cost of stages of which no round was reserved. What
+        was drawn stays charged, and stages that have begun in full: what their reserved rounds cost
+        alone, nobody but the run's plan can say. The run can draw no more of what is freed.
 
         Returns:
             Epsilon and delta that are free again.
