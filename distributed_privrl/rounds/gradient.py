@@ -1,7 +1,7 @@
 """The gradient local update: per-unit gradients, clipped to one norm, summed exactly."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -119,6 +119,37 @@ def _check_uncoupled(module: nn.Module) -> None:
         raise UnsafeError(
             f"layer {', '.join(coupling)} normalises over the batch: one unit would move every"
             " other unit's gradient; use LayerNorm or GroupNorm"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientUpdate:
+    """Builds a `GradientLocalUpdate` in a worker's process; picklable, public facts alone.
+
+    Args:
+        build: returns the network, the same in every process.
+        row_loss: see `GradientLocalUpdate`.
+        clip_norm: see `GradientLocalUpdate`.
+        micro_batch_rows: see `GradientLocalUpdate`.
+    """
+
+    build: Callable[[], nn.Module]
+    row_loss: RowLoss
+    clip_norm: float | None
+    micro_batch_rows: int
+
+    @property
+    def draw_count(self) -> int:
+        """Standard normals that a row's loss needs."""
+        return self.row_loss.draw_count
+
+    def __call__(self) -> "GradientLocalUpdate":
+        """Return the local update."""
+        return GradientLocalUpdate(
+            module=self.build(),
+            row_loss=self.row_loss,
+            clip_norm=self.clip_norm,
+            micro_batch_rows=self.micro_batch_rows,
         )
 
 

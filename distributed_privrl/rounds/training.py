@@ -5,12 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import UnsafeError, WorkerLostError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.shards import ShardRef, shard_refs
+from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.plan import Plan, RoundPlan
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
@@ -50,6 +54,25 @@ class TrainingSpec:
     all_rows: bool = False
     most_rows: int | None = None
     public_update: PublicUpdateFactory | None = None
+
+
+def write_initial(path: Path, module: nn.Module, context: RunContext) -> None:
+    """Write the parameters that rounds start from, unless they are there."""
+    if not path.exists():
+        state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
+        save_checkpoint(path, {"parameters": FlatParameters(module).vector}, state)
+
+
+def load_trained(path: Path, module: nn.Module, context: RunContext) -> int:
+    """Load the moving average of the rounds' parameters into a module; return how many there were.
+
+    Raises:
+        StorageError: the checkpoint cannot be read.
+        UnsafeError: it is of another run.
+    """
+    tensors, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
+    FlatParameters(module).load(tensors["ema"])
+    return state.round_index
 
 
 def train_in_rounds(

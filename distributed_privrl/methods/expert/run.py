@@ -31,15 +31,14 @@ from distributed_privrl.methods.expert.training import (
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.metrics import Answer, settled_answer
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.context import (
     CertifiedDataset,
     LearnedPolicy,
     RunContext,
     SyntheticTrajectories,
 )
-from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
+from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds, write_initial
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 
@@ -108,12 +107,8 @@ class ExpertMethod(DeclaredMethod[World]):
 
     def before(self, world: World, context: RunContext) -> None:
         """Write the parameters that the rounds start from, the same for the same public seed."""
-        path = context.folder / INITIAL
-        if self.plan.rounds is None or path.exists():
-            return
-        state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
-        networks = world.facts.networks()
-        save_checkpoint(path, {"parameters": FlatParameters(networks).vector}, state)
+        if self.plan.rounds is not None:
+            write_initial(context.folder / INITIAL, world.facts.networks(), context)
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Release the stable prefixes, or train in rounds and on them."""

@@ -36,13 +36,12 @@ from distributed_privrl.methods.primorl.start_states import (
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.rounds.bounding import find_bounds
-from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.context import LearnedPolicy, RunContext
 from distributed_privrl.rounds.dynamics_update import DynamicsUpdate
 from distributed_privrl.rounds.encoders import search_ranges
-from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.plan import RoundPlan
-from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
+from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds, write_initial
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
 
@@ -141,12 +140,7 @@ class PrimorlMethod(DeclaredMethod[World]):
 
     def before(self, world: World, context: RunContext) -> None:
         """Write the parameters that the rounds start from, the same for the same public seed."""
-        path = context.folder / INITIAL
-        if path.exists():
-            return
-        tensors = {"parameters": FlatParameters(world.facts.build(self.config.seed)).vector}
-        state = CheckpointState(run_id=context.run_id, round_index=0, stage="pretraining")
-        save_checkpoint(path, tensors, state)
+        write_initial(context.folder / INITIAL, world.facts.build(self.config.seed), context)
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Train the ensemble in private rounds; MOPO's on minibatches."""
