@@ -23,7 +23,7 @@ from tests.docs.running import in_folder, run_code
 OWN_TESTS = {"README.md", "docs/primorl.md", "docs/expert.md"}
 """Pages whose examples `tests/docs/test_example.py` runs."""
 
-MOST_LEFT_OUT = 20
+MOST_LEFT_OUT = 22
 
 TINY = (
     "data.units=300",
