@@ -131,6 +131,8 @@ def _not_blank(fields: list[str]) -> bool:
 def _refuse_line(path: Path, number: int, fields: list[str], header: list[str]) -> NoReturn:
     if len(fields) == len(header) + 1 and not fields[-1].strip():
         advice = "a comma stands at its end: remove it, or give the header one, too"
+    elif len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+        advice = "separate fields by commas (not semicolons or tabs), write decimals with a point"
     elif len(fields) > len(header):
         advice = (
             "write decimals with a point (3.5, not 3,5), put texts with commas in quotes, and"
