@@ -208,6 +208,10 @@ EIGHT = "\n".join(line.removesuffix(",x").removesuffix(",unused") for line in TA
             "comma sta",
         ),
         (EIGHT.replace("d,7,1,50,51,2,4,True", "d,7,1,50"), "line 8 has 4 fields, the header 8"),
+        (
+            EIGHT.replace(",", ";").replace("a;7;", "a;7,5;"),
+            r"line 3 has 2 fields, the header 1: .*not semicolons",
+        ),
         (EIGHT + "\nd", "line 9 has 1 field, the header 8"),
         (EIGHT.replace(",False", ""), "line 3 has 7 fields, the header 8: complete it"),
         (EIGHT.replace("a,7,2", '"a\nb,c",7,2').replace("a,7,10,", "a,7,10,,"), "line 7 has 9"),
