@@ -26,15 +26,27 @@ ConfigFile = Annotated[
 @app.command(
     "show",
     epilog=examples(
-        "privrl config show stays.yaml", "privrl config show stays.yaml -o privacy.epsilon=2"
+        "privrl config show stays.yaml --changed",
+        "privrl config show stays.yaml -o privacy.epsilon=2",
     ),
 )
-def show(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Show a configuration with every default filled in, as YAML."""
+def show(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    *,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="only what differs from the defaults")
+    ] = False,
+) -> None:
+    """Show a configuration with every default filled in, as YAML; or what differs from them.
+
+    Either is a configuration of the same run.
+    """
     import yaml
 
-    values = _load(config, overrides).model_dump(mode="json")
-    typer.echo(yaml.safe_dump(values, sort_keys=False), nl=False)
+    loaded = _load(config, overrides)
+    values = loaded.model_dump(mode="json", exclude_defaults=changed)
+    typer.echo(yaml.safe_dump({"method": loaded.method, **values}, sort_keys=False), nl=False)
 
 
 @app.command("validate", epilog=examples("privrl config validate stays.yaml"))

@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import CONFIGURATIONS, ROOT
 
 from .conftest import CONFIG
 
@@ -17,6 +17,17 @@ def test_show_fills_in_defaults_and_can_be_read_again(workplace):
     assert values["privacy"]["accountant"] == "pld"
     workplace.config.write_text(shown.stdout)
     assert workplace.privrl("config", "show", workplace.config).stdout == shown.stdout
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
+def test_what_differs_from_the_defaults_is_the_same_run(workplace, path):
+    shown = workplace.privrl("config", "show", path, "--changed")
+    assert shown.exit_code == 0
+    short = workplace.config.with_name("short.yaml")
+    short.write_text(shown.stdout)
+    everything = [workplace.privrl("config", "show", one).stdout for one in (path, short)]
+    assert everything[0] == everything[1]
+    assert len(shown.stdout) < len(everything[0]) / 2
 
 
 def test_validate(workplace):
