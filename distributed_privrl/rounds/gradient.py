@@ -219,15 +219,18 @@ class GradientLocalUpdate:
         self._flat.load(parameters)
         self._total.clear()
         clipped: list[ClippedCall] = []  # of micro-batches, up to as many rows as one may have
+        latest: list[ClippedCall] = []
         rows = 0
         for part in batch.micro_batches(self.micro_batch_rows):
             self._total.count(len(part))
             if rows + part.valid.size > self.micro_batch_rows:
-                self._gradients.add_calls(clipped, self._total)
-                clipped, rows = [], 0
-            clipped += self._add(part)
+                self._gradients.add_calls([*clipped, *latest], self._total)
+                clipped, latest, rows = [], [], 0
+            # A network may write what it makes over what the micro-batch before had there.
+            clipped += [_own_memory(call) for call in latest]
+            latest = self._add(part)
             rows += part.valid.size
-        self._gradients.add_calls(clipped, self._total)
+        self._gradients.add_calls([*clipped, *latest], self._total)
         return self._total.total.cpu().numpy()
 
     def _add(self, part: UnitBatch) -> list[ClippedCall]:
@@ -252,3 +255,9 @@ class GradientLocalUpdate:
     def close(self) -> None:
         """Remove hooks from the module."""
         self._gradients.close()
+
+
+def _own_memory(clipped: ClippedCall) -> ClippedCall:
+    """Return a call whose numbers nobody else holds: those that were measured, whatever comes."""
+    call, addends = clipped
+    return call._replace(inputs=call.inputs.clone(), gradients=call.gradients.clone()), addends

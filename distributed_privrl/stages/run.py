@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from distributed_privrl.core.config import NoisyCount
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.charging import (
@@ -44,6 +45,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     world = method.check(context)
     counted = isinstance(data.units, NoisyCount)
     stages = () if counted else tuple(method.stages(world, declared_units(data)))
+    _check_stages(stages, private=config.privacy.epsilon is not None)
     policies = method.policies(context)
     # 2. The whole budget is held in one step; what the run does not come to pay is freed.
     known = _charges(method, context, stages, policies)
@@ -53,6 +55,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         certified = [] if stage is None else [stage]
         if counted:
             stages = tuple(method.stages(world, units))
+            _check_stages(stages, private=config.privacy.epsilon is not None)
         for release in method.first_releases(world, context):
             world, stage = release.draw(world, units)
             certified.append(stage)
@@ -80,6 +83,22 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         release=released.release,
         beside=released.beside,
     )
+
+
+def _check_stages(stages: tuple[StagePlan, ...], *, private: bool) -> None:
+    """Check that every stage of a private run has a budget, and an entry of its own.
+
+    Raises:
+        UnsafeError: a stage would draw under nothing that was charged, or under another's charge.
+    """
+    for stage in stages:
+        if (stage.plan.budget is not None) != private:
+            raise UnsafeError(
+                f"stage {stage.name} has {'no' if private else 'a'} budget, and privacy.epsilon is"
+                f" {'a number' if private else 'null'}: plan all stages with privacy, or none"
+            )
+    if len({stage.entry for stage in stages}) < len(stages):
+        raise UnsafeError("two stages share an entry of the ledger: give each a name of its own")
 
 
 def _context_of(context: RunContext, stage: StagePlan) -> RunContext:

@@ -39,7 +39,7 @@ def test_dp_sgd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     saved = json.loads((tmp_path / "dp_sgd.json").read_text())
     assert saved["ratios"] == found["ratios"]
     steps = 7 * len(dp_sgd.BATCHES)
-    frontier = sum(m <= rows for rows in dp_sgd.BATCHES for m in dp_sgd.MICRO_BATCHES)
+    frontier = sum(m // 2 < rows for rows in dp_sgd.BATCHES for m in dp_sgd.SUMMED_TOGETHER)
     assert len(saved["cells"]) == steps + frontier
     for text in (p.read_text() for p in tmp_path.iterdir()):
         assert saved["commit"] in text

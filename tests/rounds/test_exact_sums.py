@@ -308,6 +308,38 @@ def test_a_sum_that_begins_below_zero_is_the_same_bits() -> None:
     assert not np.signbit(total.total.numpy()).any()
 
 
+class OneBuffer(nn.Module):
+    """A network that writes each micro-batch's rows to the memory of the one before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 64)
+        self.memory = torch.zeros(64, 8)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        own = self.memory[: len(rows)]
+        own.copy_(rows)
+        outputs: Tensor = self.layer(own)
+        return outputs
+
+
+def test_memory_that_is_used_again_changes_no_vector_that_was_measured() -> None:
+    """Small rows, then large ones in their place: 2,828 C moved where products were held."""
+    rows = np.full((40, 1, 8), 1e-3, np.float32)
+    rows[20:] = 1e3
+    whole = UnitBatch(
+        rows=rows, valid=np.ones((40, 1), bool), draws=np.zeros((40, 1, 0)), blocks=(20, 20)
+    )
+    null = replace(whole, valid=np.arange(40)[:, None] > 0)
+    update = GradientLocalUpdate(
+        module=OneBuffer(), row_loss=Summed(), clip_norm=1e-6, micro_batch_rows=512
+    )
+    start = update._flat.numpy().copy()
+    sums = [update.clipped_sum(start, units).copy() for units in (whole, null)]
+    paid = replace(PAID, clip_norm=1e-6).sensitivity(update.dimension)
+    assert 0 < np.linalg.norm(sums[0] - sums[1]) <= paid
+
+
 def test_parts_are_nearly_equal_and_cross_no_block() -> None:
     assert equal_parts(0, 5) == []
     assert equal_parts(257, 256) == [129, 128]
