@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from benchmarks import harness
 from benchmarks.harness import SEED, Alternative, Result, Timing
 from distributed_privrl.methods.privorl.config import DenoiserConfig
-from distributed_privrl.methods.privorl.network import (
+from distributed_privrl.methods.privorl.update import (
     DiffusionRowLoss,
     DiffusionUpdate,
     RowSynthesizer,
@@ -30,11 +30,11 @@ from distributed_privrl.methods.privorl.network import (
 )
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SecureNoise, lattice_granularity
-from distributed_privrl.rounds import exact_sums
-from distributed_privrl.rounds.exact_sums import float32_slack, most_units
-from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
-from distributed_privrl.rounds.plan import RoundsConfig
+from distributed_privrl.stages.round_plan import RoundsConfig
+from distributed_privrl.updates import exact_sums
+from distributed_privrl.updates.exact_sums import float32_slack, most_units
+from distributed_privrl.updates.local_update import UnitBatch
 
 ROW_WIDTH = 11
 PAPER_MODEL = DenoiserConfig(width=1024, depth=6, normalise=False, activation="relu")

@@ -20,12 +20,12 @@ from torch import nn
 from benchmarks import harness, local_update_scaling
 from benchmarks.harness import SEED, Alternative, Result, Timing
 from distributed_privrl.core.random import Streams
+from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.models.dynamics import gaussian_nll, soft_bounds
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.rounds.dynamics_update import DynamicsUpdate, TransitionColumns
-from distributed_privrl.rounds.federated import FederatedConfig, FederatedUpdate
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate
+from distributed_privrl.updates.local_update import UnitBatch
 
 CLIP_NORM, MATRIX = 0.3, 512
 MECHANISM = PrivateRound(clip_norm=CLIP_NORM, noise_multiplier=1.0, sampling_probability=0.02)

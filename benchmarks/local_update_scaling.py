@@ -26,15 +26,15 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
-from distributed_privrl.rounds.dynamics_update import DynamicsUpdate, TransitionColumns
-from distributed_privrl.rounds.federated import FederatedConfig
 from distributed_privrl.rounds.optimiser import OptimiserConfig
-from distributed_privrl.rounds.plan import FEWEST_BLOCKS
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, StoredShard, WorkerSpec
 from distributed_privrl.runtime.executor import RayExecutor
+from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
+from distributed_privrl.updates.federated import FederatedConfig
 
 DATASET = "benchmark/trajectories-v0"
 SPACES = Box(-np.inf, np.inf, (3,), np.float32), Box(-2.0, 2.0, (1,), np.float32)

@@ -28,7 +28,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import demo_configs
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
-from distributed_privrl.methods.privorl.network import (
+from distributed_privrl.methods.privorl.update import (
     DiffusionUpdate,
     RowSynthesizer,
     build_denoiser,
@@ -37,10 +37,10 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
-from distributed_privrl.rounds.plan import FEWEST_BLOCKS
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, StoredShard, WorkerSpec
 from distributed_privrl.runtime.executor import RayExecutor
+from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
 
 WORKERS = 2
 DATASET = "benchmark/rows-v0"

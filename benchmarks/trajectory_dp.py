@@ -25,10 +25,10 @@ from distributed_privrl.data.fragments import FragmentLayout
 from distributed_privrl.models.ddpm import DDPM
 from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.local_update import UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
 
 OBSERVATION, ACTION, HORIZON, TRAJECTORIES = 4, 2, 32, 4  # Maze2D
 LAYOUT = FragmentLayout(step_width=2 * OBSERVATION + ACTION + 3, horizon=HORIZON)

@@ -31,7 +31,7 @@ from distributed_privrl.experiments.run import run as run_experiment
 from distributed_privrl.methods.value_iteration.config import ApviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.pessimism import Uncertainty
-from distributed_privrl.methods.value_iteration.planning import plan_tabular
+from distributed_privrl.methods.value_iteration.plan import plan_tabular
 from distributed_privrl.methods.value_iteration.projection import (
     project_counts,
     transition_moments,

@@ -2,7 +2,7 @@
 
 from distributed_privrl.privacy.ledger.records import Holding
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages.context import RunContext
 
 
 def hold(

@@ -11,7 +11,7 @@ from distributed_privrl.cli.text import show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
-    from distributed_privrl.rounds.plan import Plan
+    from distributed_privrl.stages.plan import Plan
 
 NOT_PRIVATE = (
     "*** NOT PRIVATE *** privacy.epsilon is null: what this run makes reveals the sensitive rows."

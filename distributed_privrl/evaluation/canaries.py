@@ -34,7 +34,6 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.sampling import SECRET_BYTES, RoundSecret
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.context import RunContext
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import (
@@ -43,6 +42,7 @@ from distributed_privrl.rounds.worker import (
     SecretSource,
     WorkerSpec,
 )
+from distributed_privrl.stages.context import RunContext
 
 CANARIES = 20_000
 ROWS_OF_A_UNIT = 3

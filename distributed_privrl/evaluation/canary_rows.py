@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.shards import EncodedShard
 from distributed_privrl.data.trajectories import offsets_of
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
+from distributed_privrl.updates.gradient import GradientLocalUpdate
 
 WORKERS = 2
 BLOCKS = 4

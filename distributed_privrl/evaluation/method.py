@@ -15,9 +15,9 @@ from distributed_privrl.core.progress import Progress
 from distributed_privrl.evaluation.membership import LossAttack
 from distributed_privrl.evaluation.report import Section
 from distributed_privrl.evaluation.source import Sourced
-from distributed_privrl.rounds.context import MethodResult, RunContext
-from distributed_privrl.rounds.plan import Plan
+from distributed_privrl.stages.context import MethodResult, RunContext
 from distributed_privrl.stages.method import DeclaredMethod
+from distributed_privrl.stages.plan import Plan
 from distributed_privrl.stages.run import run_method
 
 

@@ -27,7 +27,7 @@ from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.reports import layout_of, sampled_rows
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages.context import RunContext
 
 AUDITED_ROWS = 10_000
 

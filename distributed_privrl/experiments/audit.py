@@ -42,7 +42,7 @@ from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import read_certificate, verify_certificate
-from distributed_privrl.rounds.plan import RoundPlan
+from distributed_privrl.stages.round_plan import RoundPlan
 
 CANARY_FILE = "canary.json"
 AUDIT_FILE = "audit.json"

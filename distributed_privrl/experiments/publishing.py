@@ -12,7 +12,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import dataset_outputs
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.privacy.certificate import Certificate, Output, hash_output
-from distributed_privrl.rounds.context import (
+from distributed_privrl.stages.context import (
     LearnedPolicy,
     MethodResult,
     SyntheticTrajectories,

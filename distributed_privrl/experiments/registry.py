@@ -10,7 +10,7 @@ from typing import Any
 from distributed_privrl.core.config import RunConfig, read_yaml, validate, with_overrides
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.evaluation.method import Method
-from distributed_privrl.rounds.plan import Plan
+from distributed_privrl.stages.plan import Plan
 
 GROUP = "distributed_privrl.methods"
 """Of entry points: functions without arguments that return a `Method`, by its name."""

@@ -26,7 +26,7 @@ from distributed_privrl.experiments.trials import (
     run_trials,
 )
 from distributed_privrl.privacy.certificate import Certificate
-from distributed_privrl.rounds.encoders import bounds_source
+from distributed_privrl.stages.encoders import bounds_source
 
 
 def check_agents(

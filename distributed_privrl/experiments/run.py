@@ -38,7 +38,7 @@ from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSel
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, stated_answer
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
-from distributed_privrl.rounds.context import MethodResult, RunContext
+from distributed_privrl.stages.context import MethodResult, RunContext
 
 VERSIONED = ("distributed_privrl", "dp-accounting", "numpy", "torch", "opendp", "cryptography")
 

@@ -40,7 +40,7 @@ SUM_SLACK = 0.008
 """Part of the clip norm by which float32 rounding may move a round's sum beyond one unit's vector.
 
 Micro-batches are summed in float32, and so small that this bounds their rounding whatever the order
-of additions (`rounds.exact_sums`); between micro-batches sums are exact. Updates whose units'
+of additions (`updates.exact_sums`); between micro-batches sums are exact. Updates whose units'
 vectors are rounded to the noise's lattice one by one need none of it.
 """
 

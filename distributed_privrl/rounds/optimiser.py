@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from distributed_privrl.core.config import PositiveFloat, StrictModel
-from distributed_privrl.rounds.parameters import read_only_tensor
+from distributed_privrl.updates.parameters import read_only_tensor
 
 
 class OptimiserConfig(StrictModel):

@@ -1,16 +1,13 @@
-"""Runs of noisy statistics: a plan of releases, and the server that draws them step by step."""
+"""The server of noisy statistics: draws a program's releases step by step."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
-from distributed_privrl.privacy.events import Event, repeated
 from distributed_privrl.privacy.noise import NoiseSource
-from distributed_privrl.rounds.plan import Plan
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 
 
@@ -51,70 +48,6 @@ class ProgramFactory(Protocol):
     def __call__(self) -> Program:
         """Return a fresh program."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleasePlan(Plan):
-    """Steps that each release statistics of all units; no sampling.
-
-    Args:
-        steps: planned steps.
-        spare: further steps that are paid for, so that a crash does not end the run.
-        step_events: what one step releases; empty without privacy.
-        assumed: what the guarantee assumes beside the noise source's own assumptions.
-        about: what ``privrl plan`` shows; public facts.
-        noise: the noise in words.
-    """
-
-    steps: int
-    spare: int
-    step_events: tuple[Event, ...] = ()
-    assumed: tuple[str, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
-    noise: str = ""
-
-    @property
-    def rounds(self) -> int:
-        """Planned steps."""
-        return self.steps
-
-    @property
-    def max_rounds(self) -> int:
-        """Planned and spare steps: what the ledger holds."""
-        return self.steps + self.spare
-
-    @property
-    def block_rounds(self) -> int:
-        """Each step is reserved on its own."""
-        return 1
-
-    @property
-    def clip_norm(self) -> float | None:
-        """A step's statistics have sensitivities of their own."""
-        return None
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee assumes beside the noise source's own assumptions."""
-        return self.assumed
-
-    def events(self, rounds: int) -> tuple[Event, ...]:
-        """Return the events of ``rounds`` steps.
-
-        Raises:
-            ConfigError: the plan is not private.
-        """
-        if not self.step_events:
-            raise ConfigError("privacy.epsilon is null: a run without privacy has no event")
-        return tuple(repeated(event, rounds) for event in self.step_events)
-
-    def facts(self) -> dict[str, Any]:
-        """Return what ``privrl plan`` shows beside units, rounds and cost."""
-        return {**self.about, **({"noise": self.noise} if self.noise else {})}
-
-    def summary(self) -> str:
-        """Return the plan's work in a few words, for one line."""
-        return self.noise or "exact statistics"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from distributed_privrl.privacy.sampling import (
     UnitPlacement,
     UnitRandomness,
 )
-from distributed_privrl.rounds.local_update import LocalUpdate, UnitBatch
+from distributed_privrl.updates.local_update import LocalUpdate, UnitBatch
 
 ROW_STREAM = 1
 DRAW_STREAM = 2  # and those after it: a stream for each row of a unit

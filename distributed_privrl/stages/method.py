@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.context import CertifiedDataset, Release, RunContext
-from distributed_privrl.rounds.plan import Plan
+from distributed_privrl.stages.context import CertifiedDataset, Release, RunContext
+from distributed_privrl.stages.plan import Plan
 
 WorldT = TypeVar("WorldT")
 
@@ -25,7 +25,7 @@ class FirstRelease(Generic[WorldT]):
 
     Args:
         draw: from the world and the number of units to the world that knows the answer, and the
-            certificate's stage. It draws through `rounds.first_releases.release_first`, which
+            certificate's stage. It draws through `stages.first_releases.release_first`, which
             charges first and makes a resume read the stored answer.
     """
 

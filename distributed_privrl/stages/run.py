@@ -11,7 +11,7 @@ from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds.charging import (
+from distributed_privrl.stages.charging import (
     charges_of,
     count_units,
     declared_units,
@@ -19,7 +19,7 @@ from distributed_privrl.rounds.charging import (
     open_charges,
     settle_charge,
 )
-from distributed_privrl.rounds.context import MethodResult, RunContext
+from distributed_privrl.stages.context import MethodResult, RunContext
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 
 WorldT = TypeVar("WorldT")

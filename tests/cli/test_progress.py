@@ -7,7 +7,7 @@ from rich.progress import Progress as Bars
 
 from distributed_privrl.cli import progress as module
 from distributed_privrl.cli.progress import PlainProgress, TimeColumn, is_timed, shown_progress
-from distributed_privrl.rounds.training import STAGE
+from distributed_privrl.stages.training import STAGE
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -30,7 +30,7 @@ from distributed_privrl.experiments.registry import (
 )
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.privacy.certificate import Certificate, Stage
-from distributed_privrl.rounds.plan import RoundPlan
+from distributed_privrl.stages.round_plan import RoundPlan
 from tests.docs.pages import CONFIGURATIONS, PAGES, ROOT, Fence, command_lines, fences, named, prose
 
 README = ROOT / "README.md"

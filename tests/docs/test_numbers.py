@@ -17,7 +17,8 @@ from distributed_privrl.methods.privorl import pretraining
 from distributed_privrl.privacy import calibration, noise, quantiles, verification
 from distributed_privrl.privacy.quantiles import QuantileRelease
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds import book_keeping, bounding, exact_sums, plan, training
+from distributed_privrl.stages import bounding, round_plan, training
+from distributed_privrl.updates import book_keeping, exact_sums
 from tests.docs.pages import ROOT
 
 PAPER_PARAMETERS, PAPER_ROUNDS = 6.46e6, 574_000
@@ -45,7 +46,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert f"more than {encoding._LARGEST:g} standard deviations" in page("docs/privacy.md")
     assert f"(every {pretraining.CHECKPOINT_EVERY:,} steps)" in page("docs/ray.md")
     assert (training.SERVER_RESTARTS, "up to three times" in page("docs/ray.md")) == (3, True)
-    assert (plan.SPARE_BLOCKS, "two blocks by default" in page("docs/privorl_n.md")) == (2, True)
+    assert (round_plan.SPARE_BLOCKS, "two blocks by default" in page("docs/privorl_n.md")) == (2, True)
     assert f"more than {verification.TOLERANCE * 100:g} %" in page("docs/privacy.md")
 
 

@@ -33,7 +33,7 @@ from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_dataset
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.run import RunResult, run
-from distributed_privrl.methods.privorl.network import RowSynthesizer
+from distributed_privrl.methods.privorl.update import RowSynthesizer
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.privacy.verification import verify_certificate

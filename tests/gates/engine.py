@@ -15,11 +15,11 @@ from distributed_privrl.privacy.events import GaussianEvent, PureDpEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from distributed_privrl.rounds.context import LearnedPolicy, MethodResult
-from distributed_privrl.rounds.first_releases import first_stage, release_first
-from distributed_privrl.rounds.releases import ReleasePlan
 from distributed_privrl.stages import run
+from distributed_privrl.stages.context import LearnedPolicy, MethodResult
+from distributed_privrl.stages.first_releases import first_stage, release_first
 from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
+from distributed_privrl.stages.release_plan import ReleasePlan
 from tests.gates.ledger import Store
 
 DATASET = "clinic/stays-v0"

@@ -20,11 +20,11 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import EncodedShard, ShardRef, shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
-from distributed_privrl.rounds.dynamics_update import DynamicsUpdate, TransitionColumns
-from distributed_privrl.rounds.ensemble_clipping import ClipStrategy
-from distributed_privrl.rounds.federated import FederatedConfig
 from distributed_privrl.rounds.worker import ShardSource, StoredShard
+from distributed_privrl.updates.ensemble_clipping import ClipStrategy
+from distributed_privrl.updates.federated import FederatedConfig
 from tests.gates import gates
 from tests.gates.bounds import assert_dispersion, assert_z
 from tests.gates.norms import TOLERANCE, assert_within, clipped_sum, stored_units

@@ -17,8 +17,8 @@ import torch
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.plan import RoundPlan, RoundsConfig
-from distributed_privrl.rounds.training import run_rounds
+from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
+from distributed_privrl.stages.training import run_rounds
 from tests.gates.bounds import (
     assert_dispersion,
     assert_normal_shape,

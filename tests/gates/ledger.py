@@ -11,8 +11,8 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from distributed_privrl.rounds.charging import count_units, held_budget, open_charge
-from distributed_privrl.rounds.plan import RoundPlan, RoundsConfig
+from distributed_privrl.stages.charging import count_units, held_budget, open_charge
+from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
 
 DATASET = "clinic/stays-v0"
 NULL = Relation.REPLACE_WITH_NULL

@@ -6,7 +6,7 @@ from typing import Any
 
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import silent
-from distributed_privrl.rounds.training import run_rounds
+from distributed_privrl.stages.training import run_rounds
 from tests.runtime.probe import Diarist
 
 PLAN: Any = SimpleNamespace(block_rounds=4, budget=None)

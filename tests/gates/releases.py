@@ -19,7 +19,7 @@ from distributed_privrl.methods.value_iteration.counts import CountLayout, Count
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
-from distributed_privrl.methods.value_iteration.run import Programs
+from distributed_privrl.methods.value_iteration.method import Programs
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.step_noise import StepNoise
 from distributed_privrl.methods.value_iteration.tabular import TabularSettings

@@ -20,9 +20,9 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import LedgerEntry
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import ShardSource, StoredShard, WorkerSpec
+from distributed_privrl.updates.gradient import GradientLocalUpdate
 from tests.rounds.harness import RUN_ID, UNITS, ToyRun
 from tests.rounds.toy import ToyLoss, ToyNetwork
 

@@ -35,9 +35,9 @@ from distributed_privrl.privacy.ledger import Ledger, entry_secrets
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.sampling import SlotCoins
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.rounds.plan import FEWEST_BLOCKS
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
 from tests.gates.leaks import Secrets, logged, scan, scan_metadata
 from tests.methods.walks import SPACES, wanderings
 from tests.opened import opened

@@ -15,9 +15,9 @@ from distributed_privrl.experiments.run import RunResult
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.rounds.local_update import LocalUpdate, UnitBatch
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from distributed_privrl.updates.local_update import LocalUpdate, UnitBatch
 from tests.gates.bounds import assert_unit_variance, assert_z
 from tests.gates.norms import TOLERANCE
 from tests.gates.system import Observation, observed

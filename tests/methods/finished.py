@@ -11,7 +11,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages.context import RunContext
 
 
 def ledger_of(folder: Path) -> str:

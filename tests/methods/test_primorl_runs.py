@@ -25,8 +25,8 @@ from distributed_privrl.methods.primorl.start_states import (
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.exact_releases import FixedPointLaplaceRelease
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.rounds.federated import FederatedUpdate
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.updates.federated import FederatedUpdate
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.methods.swings import (
     DATASET,
     World,

@@ -34,7 +34,7 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages.context import RunContext
 from tests.holding import hold
 
 DATASET = "clinic/stays-v0"

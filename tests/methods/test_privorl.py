@@ -12,13 +12,8 @@ from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl import network as network_module
+from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
-from distributed_privrl.methods.privorl.network import (
-    DiffusionUpdate,
-    RowSynthesizer,
-    build_denoiser,
-)
 from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
     PretrainerSpec,
@@ -33,10 +28,15 @@ from distributed_privrl.methods.privorl.sampling import (
 )
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
+from distributed_privrl.methods.privorl.update import (
+    DiffusionUpdate,
+    RowSynthesizer,
+    build_denoiser,
+)
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.encoders import search_ranges
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.stages.encoders import search_ranges
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.methods.tiny import PUBLIC, config, config_values, tiny_store
 
 

@@ -24,8 +24,8 @@ from distributed_privrl.methods.privorl.autoregressive import (
     row_synthesizer,
 )
 from distributed_privrl.methods.privorl.binning import row_bins
+from distributed_privrl.methods.privorl.method import TRAINED
 from distributed_privrl.methods.privorl.pretraining import coding_digest
-from distributed_privrl.methods.privorl.run import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
 from distributed_privrl.models.row_bins import RowBins, Variable
@@ -34,9 +34,9 @@ from distributed_privrl.rounds.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.local_update import UnitBatch
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.local_update import UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
 from tests.methods import tiny
 from tests.methods.finished import finished_run, ledger_of
 

@@ -13,7 +13,7 @@ from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, offsets_of
 from distributed_privrl.methods.privorl.attack import first_fragments, open_trajectory_attack
-from distributed_privrl.methods.privorl.run import TRAINED
+from distributed_privrl.methods.privorl.method import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import (
     StepDrawer,
@@ -29,9 +29,9 @@ from distributed_privrl.methods.privorl.trajectory_config import (
 )
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.local_update import UnitBatch
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.local_update import UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
 from tests.methods.finished import finished_run
 from tests.methods.walks import (
     PUBLIC,

@@ -15,24 +15,24 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.accounts import give_budget
-from distributed_privrl.methods.privorl import network as network_module
+from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
-from distributed_privrl.methods.privorl.network import (
+from distributed_privrl.methods.privorl.method import TRAINED
+from distributed_privrl.methods.privorl.transitions import plan_transitions
+from distributed_privrl.methods.privorl.update import (
     DiffusionUpdate,
     RowSynthesizer,
     build_denoiser,
 )
-from distributed_privrl.methods.privorl.run import TRAINED
-from distributed_privrl.methods.privorl.transitions import plan_transitions
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.server import PUBLIC_STATE, ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.methods.tiny import SENSITIVE, config, config_values, tiny_store
 
 RATE = 0.25

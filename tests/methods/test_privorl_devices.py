@@ -16,11 +16,6 @@ from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
-from distributed_privrl.methods.privorl.network import (
-    DiffusionUpdate,
-    RowSynthesizer,
-    build_denoiser,
-)
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.sampling import (
     RowDrawer,
@@ -30,12 +25,17 @@ from distributed_privrl.methods.privorl.sampling import (
 )
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
+from distributed_privrl.methods.privorl.update import (
+    DiffusionUpdate,
+    RowSynthesizer,
+    build_denoiser,
+)
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.devices import DeviceProbe
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
+from distributed_privrl.stages.devices import DeviceProbe
 from tests.methods.tiny import SENSITIVE, config, config_values, tiny_store
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -15,13 +15,13 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
-from distributed_privrl.methods.privorl.network import DiffusionUpdate
 from distributed_privrl.methods.privorl.trajectories import plan_trajectories
+from distributed_privrl.methods.privorl.update import DiffusionUpdate
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.server import PUBLIC_STATE
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.methods.test_privorl_curiosity import Watched
 from tests.methods.walks import SENSITIVE, config, config_values, synthesizer_of, walk_store
 

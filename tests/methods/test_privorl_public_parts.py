@@ -13,18 +13,18 @@ from distributed_privrl.experiments.registry import METHODS, parse_config
 from distributed_privrl.methods.privorl.attack import open_likelihood_attack, open_trajectory_attack
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
-from distributed_privrl.methods.privorl.network import DiffusionUpdate, private_network
-from distributed_privrl.methods.privorl.run import PRETRAINED, START, TRAINED, plan_rounds
+from distributed_privrl.methods.privorl.method import PRETRAINED, START, TRAINED, plan_rounds
 from distributed_privrl.methods.privorl.sampling import Sampler
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
+from distributed_privrl.methods.privorl.update import DiffusionUpdate, private_network
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.local_update import UnitBatch
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.local_update import UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
 from tests.methods.finished import finished_run
 from tests.methods.walks import SENSITIVE, ar_config, config_values, walk_store, walks
 

@@ -22,7 +22,7 @@ from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.registry import METHODS
 from distributed_privrl.experiments.trajectory_reports import support_verdict, trajectory_sections
 from distributed_privrl.methods.privorl import support as module
-from distributed_privrl.methods.privorl.run import plan_rounds
+from distributed_privrl.methods.privorl.method import plan_rounds
 from distributed_privrl.methods.privorl.sampling import chunk_path
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
@@ -43,7 +43,7 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages.context import RunContext
 from tests.gates.leaks import logged
 from tests.holding import hold
 from tests.methods.finished import finished_run, ledger_of

@@ -24,7 +24,7 @@ from distributed_privrl.methods.privorl.trajectory_config import (
     TransformerConfig,
     UNetConfig,
 )
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.parameters import FlatParameters
 
 SENSITIVE, PUBLIC = "test/walks-v0", "test/public-walks-v0"
 SPACES: dict[str, Any] = {

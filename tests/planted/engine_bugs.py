@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds.first_releases import first_stage
 from distributed_privrl.stages import run
+from distributed_privrl.stages.first_releases import first_stage
 
 NULL = Relation.REPLACE_WITH_NULL
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.rounds.ensemble_clipping import EnsembleClip
-from distributed_privrl.rounds.federated import FederatedUpdate
+from distributed_privrl.updates.ensemble_clipping import EnsembleClip
+from distributed_privrl.updates.federated import FederatedUpdate
 from tests.gates.federated import UPDATE
 
 

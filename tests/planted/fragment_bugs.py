@@ -13,9 +13,9 @@ from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.privorl.step_model import StepLoss
 from distributed_privrl.models.ddpm import DDPM
-from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
+from distributed_privrl.updates.local_update import UnitBatch
 
 
 def coins_of_fragments(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.experiments import run as program
-from distributed_privrl.methods.expert import method as expert_method
-from distributed_privrl.methods.expert import run as expert_run
+from distributed_privrl.methods.expert import entry_points as expert_method
+from distributed_privrl.methods.expert import method as expert_run
 from distributed_privrl.privacy.metrics import PublicValue
 from tests.gates.metadata import Case
 

@@ -15,10 +15,10 @@ from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.noise_kernel import DrawnAhead
 from distributed_privrl.privacy.sampling import SlotCoins, UnitRandomness
 from distributed_privrl.rounds import server
-from distributed_privrl.rounds.exact_sums import ExactSum
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
+from distributed_privrl.updates.exact_sums import ExactSum
+from distributed_privrl.updates.gradient import GradientLocalUpdate
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

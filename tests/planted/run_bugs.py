@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from distributed_privrl.privacy.sampling import SlotCoins
-from distributed_privrl.rounds import server, training
+from distributed_privrl.rounds import server
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
+from distributed_privrl.stages import training
 from tests.planted.round_bugs import Plant
 
 

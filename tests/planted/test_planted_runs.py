@@ -7,7 +7,7 @@ import pytest
 
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.methods.expert import run as expert
+from distributed_privrl.methods.expert import method as expert
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker

@@ -10,10 +10,10 @@ import torch
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data import shards
-from distributed_privrl.rounds import book_keeping, gradient
-from distributed_privrl.rounds.book_keeping import BookKeeping
-from distributed_privrl.rounds.gradient import GradientLocalUpdate, OpacusGradients
-from distributed_privrl.rounds.unit_rows import UnitRows
+from distributed_privrl.updates import book_keeping, gradient
+from distributed_privrl.updates.book_keeping import BookKeeping
+from distributed_privrl.updates.gradient import GradientLocalUpdate, OpacusGradients
+from distributed_privrl.updates.unit_rows import UnitRows
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

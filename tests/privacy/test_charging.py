@@ -10,13 +10,13 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from distributed_privrl.rounds.charging import (
+from distributed_privrl.stages.charging import (
     count_units,
     held_budget,
     open_charge,
     settle_charge,
 )
-from distributed_privrl.rounds.plan import RoundPlan, RoundsConfig
+from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
 from tests.holding import hold
 
 NULL = Relation.REPLACE_WITH_NULL

@@ -14,7 +14,7 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.ledger.records import Charge, Holding
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds.charging import count_units, held_budget
+from distributed_privrl.stages.charging import count_units, held_budget
 from tests.gates import ledger as gates
 from tests.gates.ledger import DATA, PRIVACY, Store, context, whole_run
 from tests.privacy.test_ledger import DATASET, NULL, account, open_run, release, set_budget, url_of
@@ -186,7 +186,7 @@ def test_a_run_without_privacy_holds_nothing(ledger, tmp_path):
 KILLED = """
 import os, sys
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.rounds.charging import held_budget
+from distributed_privrl.stages.charging import held_budget
 from tests.gates.ledger import DATA, PRIVACY, Store, context
 with held_budget(DATA, PRIVACY, context(sys.argv[1], "run", Store())):
     os.kill(os.getpid(), 9)

@@ -24,10 +24,10 @@ from distributed_privrl.privacy.choosing import SeededChooser
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.rounds import bounding
-from distributed_privrl.rounds.bounding import NARROWEST, find_bounds
-from distributed_privrl.rounds.charging import held_budget
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages import bounding
+from distributed_privrl.stages.bounding import NARROWEST, find_bounds
+from distributed_privrl.stages.charging import held_budget
+from distributed_privrl.stages.context import RunContext
 from tests.holding import hold
 
 DATASET = "clinic/stays-v0"

@@ -8,9 +8,9 @@ import torch
 from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.rounds.devices import DeviceProbe, check_device, device_of
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.stages.devices import DeviceProbe, check_device, device_of
+from distributed_privrl.updates.parameters import FlatParameters
 
 ON_GPU = RuntimeConfig(workers=3, gpus_per_worker=0.5)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -11,8 +11,8 @@ from torch import nn
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.noise import lattice_granularity
-from distributed_privrl.rounds.ensemble_clipping import ClipStrategy, EnsembleClip, EnsembleLayout
-from distributed_privrl.rounds.exact_sums import ExactSum
+from distributed_privrl.updates.ensemble_clipping import ClipStrategy, EnsembleClip, EnsembleLayout
+from distributed_privrl.updates.exact_sums import ExactSum
 
 STRATEGIES: tuple[ClipStrategy, ...] = ("concatenated", "flat", "per_layer")
 LAYOUT = EnsembleLayout(members=3, layers=((8, 4), (20, 5), (10, 2)))

@@ -17,18 +17,18 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.shards import EncodedShard
-from distributed_privrl.models.dynamics import DynamicsEnsemble
-from distributed_privrl.rounds.dynamics_update import (
+from distributed_privrl.methods.primorl.update import (
     DynamicsRowLoss,
     DynamicsUpdate,
     TransitionColumns,
 )
-from distributed_privrl.rounds.ensemble_clipping import ClipStrategy, EnsembleClip, EnsembleLayout
-from distributed_privrl.rounds.federated import FederatedConfig, FederatedUpdate, row_order
-from distributed_privrl.rounds.functional_training import FunctionalTrainer
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.models.dynamics import DynamicsEnsemble
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
+from distributed_privrl.updates.ensemble_clipping import ClipStrategy, EnsembleClip, EnsembleLayout
+from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate, row_order
+from distributed_privrl.updates.functional_training import FunctionalTrainer
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.rounds.toy import ToyLoss, ToyNetwork
 
 STRATEGIES: tuple[ClipStrategy, ...] = ("concatenated", "flat", "per_layer")

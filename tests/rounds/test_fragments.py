@@ -20,15 +20,15 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.noise import LATTICE_SLACK, lattice_granularity
-from distributed_privrl.rounds import book_keeping, linear_calls
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.local_update import UnitBatch
 from distributed_privrl.rounds.worker import (
     LocalUpdateWorker,
     SecretOfRun,
     StoredFragments,
     WorkerSpec,
 )
+from distributed_privrl.updates import book_keeping, linear_calls
+from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.rounds.tokens import (
     TokenLoss,
     TokenUpdate,

@@ -11,10 +11,10 @@ from torch import nn
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.privorl.config import DenoiserConfig
-from distributed_privrl.methods.privorl.network import DiffusionRowLoss, build_denoiser
+from distributed_privrl.methods.privorl.update import DiffusionRowLoss, build_denoiser
 from distributed_privrl.privacy.noise import lattice_granularity
-from distributed_privrl.rounds.gradient import GradientLocalUpdate, clip_rows
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.updates.gradient import GradientLocalUpdate, clip_rows
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.rounds.toy import ToyLoss, ToyUpdate, batch, initial_parameters
 
 PARAMETERS = initial_parameters()

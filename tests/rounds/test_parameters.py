@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.parameters import FlatParameters
 
 
 class Pair(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 from distributed_privrl.core.errors import WorkerLostError
 from distributed_privrl.core.progress import silent
 from distributed_privrl.rounds.round_server import RoundProgress
-from distributed_privrl.rounds.training import SERVER_RESTARTS, run_rounds
+from distributed_privrl.stages.training import SERVER_RESTARTS, run_rounds
 
 TARGET = 10
 PLAN: Any = SimpleNamespace(block_rounds=20, budget=None)

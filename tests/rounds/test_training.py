@@ -22,12 +22,12 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.plan import RoundPlan, RoundsConfig, make_plan
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ServerSpec
-from distributed_privrl.rounds.training import TrainingSpec, train_in_rounds
 from distributed_privrl.rounds.worker import StoredShard, WorkerSpec
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig, make_plan
+from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
 from tests.rounds.toy import ToyUpdate
 
 DATASET, UNITS = "toy/walks-v0", 40

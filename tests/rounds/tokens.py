@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from distributed_privrl.rounds.book_keeping import SAFETY
-from distributed_privrl.rounds.gradient import GradientLocalUpdate, PerUnitGradients
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.updates.book_keeping import SAFETY
+from distributed_privrl.updates.gradient import GradientLocalUpdate, PerUnitGradients
+from distributed_privrl.updates.local_update import UnitBatch
 
 TOKENS, FEATURES = 6, 3
 WIDTH = TOKENS * FEATURES

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from distributed_privrl.rounds.gradient import GradientLocalUpdate, PerUnitGradients
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.updates.gradient import GradientLocalUpdate, PerUnitGradients
+from distributed_privrl.updates.local_update import UnitBatch
 
 
 class ToyNetwork(nn.Module):

@@ -16,10 +16,10 @@ import pytest
 from distributed_privrl.core.errors import BudgetError, ConfigError, WorkerLostError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.rounds.server import ParameterServer
-from distributed_privrl.rounds.training import run_rounds
 from distributed_privrl.rounds.worker import LocalUpdateWorker
 from distributed_privrl.runtime import executor as module
 from distributed_privrl.runtime.executor import RayExecutor
+from distributed_privrl.stages.training import run_rounds
 from tests.rounds.harness import RUN_ID, ToyRun
 from tests.runtime.probe import Probe
 

@@ -16,7 +16,7 @@ from distributed_privrl.core.config import (
     StrictModel,
 )
 from distributed_privrl.rounds.optimiser import OptimiserConfig
-from distributed_privrl.rounds.plan import RoundsConfig
+from distributed_privrl.stages.round_plan import RoundsConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]

@@ -5,7 +5,6 @@ from functools import partial
 
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.trajectories import Trajectories, no_trajectories
-from distributed_privrl.methods.expert.agent import levels_of
 from distributed_privrl.methods.expert.config import ExpertConfig, FilterConfig
 from distributed_privrl.methods.expert.filter import (
     FILTER_ASSUMPTIONS,
@@ -14,12 +13,14 @@ from distributed_privrl.methods.expert.filter import (
     released_prefixes,
 )
 from distributed_privrl.methods.expert.hosting import ExpertHost, host_specs
+from distributed_privrl.methods.expert.update import levels_of
 from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_prefixes
 from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.releases import ReleasePlan, ReleaseServer, ReleaseServerSpec
-from distributed_privrl.rounds.training import run_rounds
+from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.release_plan import ReleasePlan
+from distributed_privrl.stages.training import run_rounds
 
 FILTER = "filter"
 CHECKPOINT = "stable_prefixes.safetensors"

@@ -28,7 +28,7 @@ from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.methods.expert.config import ExpertConfig, ReturnRange
 from distributed_privrl.methods.expert.filter import read_counts
 from distributed_privrl.privacy.metrics import Answer, PublicValue, metrics_record
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages.context import RunContext
 
 FACTS = "expert_facts.json"
 PRIVATE_REPORT = "experts"

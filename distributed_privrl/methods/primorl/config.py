@@ -14,7 +14,7 @@ from distributed_privrl.core.config import (
 )
 from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.rounds.optimiser import OptimiserConfig
-from distributed_privrl.rounds.plan import RoundsConfig
+from distributed_privrl.stages.round_plan import RoundsConfig
 
 _LONGEST_ROLLOUT = 200
 _LARGEST_LOG_VARIANCE = 50.0

@@ -23,11 +23,11 @@ from distributed_privrl.data.scaling import Scaling, scaling_from_bounds
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.config import DynamicsConfig, LocalTrainingConfig
 from distributed_privrl.methods.primorl.model_environment import ModelFacts
+from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.models.dynamics import DynamicsEnsemble
-from distributed_privrl.rounds.dynamics_update import DynamicsUpdate, TransitionColumns
-from distributed_privrl.rounds.encoders import bounds_of
-from distributed_privrl.rounds.federated import FederatedConfig
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.stages.encoders import bounds_of
+from distributed_privrl.updates.federated import FederatedConfig
+from distributed_privrl.updates.parameters import FlatParameters
 
 _CODING = RowCoding(next_observation="difference")
 

@@ -1,37 +1,265 @@
-"""What the tool sees of PriMORL and MOPO: the entry points' functions."""
+"""PriMORL as a declared run: bounds, private rounds over trajectories, a policy in the model.
 
-from distributed_privrl.core.config import RunConfig
-from distributed_privrl.evaluation.method import Method
+Reference: paper 001, algorithms 2 and 4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from distributed_privrl.agents.deployment import export_torchscript
+from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
-from distributed_privrl.methods.primorl.planning import (
-    charged_before,
+from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
+from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrainer
+from distributed_privrl.methods.primorl.plan import (
     check_config,
+    check_dataset,
     plan_primorl,
 )
-from distributed_privrl.methods.primorl.report import policy_sections
-from distributed_privrl.methods.primorl.run import PrimorlMethod
-from distributed_privrl.methods.primorl.study import study
+from distributed_privrl.methods.primorl.policy_training import (
+    PolicyTrainer,
+    PolicyTrainerSpec,
+    keep_most_promising,
+    trained_policy,
+)
+from distributed_privrl.methods.primorl.start_states import (
+    NoisyStarts,
+    StartStates,
+    environment_starts,
+    release_start_states,
+)
+from distributed_privrl.methods.primorl.update import DynamicsUpdate
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.worker import StoredShard
+from distributed_privrl.stages.bounding import find_bounds
+from distributed_privrl.stages.context import LearnedPolicy, RunContext
+from distributed_privrl.stages.encoders import search_ranges
+from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
+from distributed_privrl.stages.round_plan import RoundPlan
+from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
+
+INITIAL = "initial.safetensors"
+TRAINED = "rounds.safetensors"
+STEPS_A_CALL = 50
 
 
-def primorl() -> Method:
-    """Return the method ``primorl``."""
-    return _models(PrimorlConfig, "private policy from an ensemble of dynamics models (PriMORL)")
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows.
+
+    Args:
+        ranges: where bounds are searched with noise; None: they are public.
+        facts: of the ensemble, with bounds that are public or paid for.
+        starts: where rollouts begin; None until it is known.
+    """
+
+    ranges: Bounds | None
+    facts: EnsembleFacts
+    starts: StartStates | None = None
 
 
-def mopo() -> Method:
-    """Return the method ``mopo``."""
-    return _models(MopoConfig, "policy from dynamics models, without privacy (MOPO, for reference)")
+@dataclass(frozen=True)
+class PrimorlMethod(DeclaredMethod[World]):
+    """A policy trained in a private ensemble of dynamics models, and the ensemble.
+
+    Privacy: unit ``data.unit`` (a trajectory, or whoever shares a column's value), relation
+    ``privacy.relation``; scaling from public facts, or from quantiles found with noise (event
+    ``pure_dp``); start states from a public simulator, or a Gaussian found with noise (event
+    ``discrete_laplace``); the number of units declared or counted with noise; beyond that,
+    sensitive rows touch the ensemble through private rounds alone (event ``poisson_gaussian``). The
+    policy is trained in the ensemble: post-processing.
+    """
+
+    config: PrimorlConfig
+
+    def check(self, context: RunContext) -> World:
+        """Return the ensemble's facts; see `DeclaredMethod.check`."""
+        config, store = self.config, context.store
+        check_config(config)
+        check_dataset(config, store)
+        relation = Relation(config.privacy.relation)
+        ranges = search_ranges(config.data, store, relation=relation)
+        facts = EnsembleFacts.of(config.model, config.data, store, ranges)
+        return World(ranges=ranges, facts=facts)
+
+    def first_releases(self, world: World, context: RunContext) -> tuple[FirstRelease[World], ...]:
+        """Return the bounds and the start states, those that are found with noise."""
+        found = []
+        if world.ranges is not None:
+            found.append(FirstRelease(draw=partial(self._find_bounds, context)))
+        if isinstance(self.config.training.policy.starts, NoisyStarts):
+            found.append(FirstRelease(draw=partial(self._find_starts, context)))
+        return tuple(found)
+
+    def _find_bounds(
+        self, context: RunContext, world: World, units: UnitCount
+    ) -> tuple[World, Stage]:
+        config, relation = self.config, Relation(self.config.privacy.relation)
+        assert world.ranges is not None
+        found, stage = find_bounds(
+            config.data, context, world.ranges, relation=relation, units=units
+        )
+        facts = EnsembleFacts.of(config.model, config.data, context.store, found)
+        return replace(world, facts=facts), stage
+
+    def _find_starts(
+        self, context: RunContext, world: World, units: UnitCount
+    ) -> tuple[World, Stage]:
+        asked = self.config.training.policy.starts
+        assert isinstance(asked, NoisyStarts)
+        starts, stage = release_start_states(
+            asked,
+            self.config.data,
+            context,
+            encoder=world.facts.encoder,
+            bounds=world.facts.bounds,
+            relation=Relation(self.config.privacy.relation),
+            units=units,
+        )
+        return replace(world, starts=starts), stage
+
+    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the rounds."""
+        return (StagePlan(name="ensemble", plan=plan_primorl(self.config, units)),)
+
+    def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
+        """Return the world with start states, from a public simulator if none were released."""
+        asked = self.config.training.policy.starts
+        if isinstance(asked, NoisyStarts):
+            return world
+        environment = str(self.config.data.environment)
+        streams = Streams(self.config.seed).child("starts")
+        return replace(world, starts=environment_starts(environment, count=asked, streams=streams))
+
+    def before(self, world: World, context: RunContext) -> None:
+        """Write the parameters that the rounds start from, the same for the same public seed."""
+        write_initial(context.folder / INITIAL, world.facts.build(self.config.seed), context)
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Train the ensemble in private rounds; MOPO's on minibatches."""
+        if isinstance(self.config, MopoConfig):
+            _train_on_minibatches(self.config, context, world.facts)
+        else:
+            assert isinstance(stage.plan, RoundPlan)
+            _train_ensemble(self.config, context, world.facts, stage.plan)
+        return world
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Train the policy in the ensemble, and return both."""
+        assert world.starts is not None
+        spec = _policy_spec(self.config, context, world.facts, world.starts)
+        _train_policy(spec, context, workers=self.config.runtime.workers)
+        return Released(release=_release(self.config, context, spec))
 
 
-def _models(config: type[RunConfig], summary: str) -> Method:
-    return Method(
-        config=config,
-        plan=plan_primorl,
-        declare=PrimorlMethod,
-        summary=summary,
-        study=study,
-        policy_report=policy_sections,
-        own_clipping=lambda _: True,
-        charged_before=charged_before,
-        check=check_config,
+def _train_ensemble(
+    config: PrimorlConfig, context: RunContext, facts: EnsembleFacts, plan: RoundPlan
+) -> None:
+    """Algorithm 2: private rounds over the sensitive units."""
+    training = config.training
+
+    def update(clip_norm: float | None) -> DynamicsUpdate:
+        if plan.mechanism is None and training.clip:
+            clip_norm = training.clip_norm  # as private runs do, and it protects nobody
+        return facts.update(training.local, clip_norm)
+
+    spec = TrainingSpec(
+        source=lambda ref: StoredShard(ref=ref, encoder=facts.encoder_json),
+        local_update=update,
+        initial=context.folder / INITIAL,
+        checkpoint=context.folder / TRAINED,
+        copies=training.local.steps or 1,
+        all_rows=training.local.steps is None,
+        most_rows=config.data.max_length,
+    )
+    train_in_rounds(spec, config, context, plan)
+
+
+def _train_on_minibatches(config: MopoConfig, context: RunContext, facts: EnsembleFacts) -> None:
+    training = config.training
+    spec = MinibatchSpec(
+        run_id=context.run_id,
+        source=_all_rows(config, context, facts),
+        facts=facts,
+        initial=context.folder / INITIAL,
+        checkpoint=context.folder / TRAINED,
+        steps=training.rounds,
+        batch_size=training.expected_batch_size,
+        optimiser=training.optimiser,
+        seed=config.seed,
+    )
+    group = context.executor.start(MinibatchTrainer, [spec], repeat_lost_calls=True)
+    done = group.call("progress")[0]
+    while done < spec.steps:
+        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
+        context.progress("models without privacy", done, spec.steps)
+    group.close()
+
+
+def _all_rows(config: PrimorlConfig, context: RunContext, facts: EnsembleFacts) -> StoredShard:
+    (ref,) = shard_refs(
+        context.store,
+        config.data.sensitive,
+        count=1,
+        unit=config.data.unit,
+        max_rows_per_unit=config.data.max_length,
+    )
+    return StoredShard(ref=ref, encoder=facts.encoder_json)
+
+
+def _policy_spec(
+    config: PrimorlConfig, context: RunContext, facts: EnsembleFacts, starts: StartStates
+) -> PolicyTrainerSpec:
+    return PolicyTrainerSpec(
+        run_id=context.run_id,
+        ensemble=context.folder / TRAINED,
+        facts=facts,
+        starts=starts,
+        folder=context.folder,
+        config=config.training.policy,
+        horizon=config.rollout_horizon,
+        evaluation=config.evaluation,
+        environment=config.data.environment,
+        seed=config.seed,
+        real=_all_rows(config, context, facts) if isinstance(config, MopoConfig) else None,
+    )
+
+
+def _train_policy(spec: PolicyTrainerSpec, context: RunContext, *, workers: int) -> None:
+    """Algorithm 4: SAC inside the pessimistic model, once or from several seeds."""
+    trainings = spec.restarts()
+    total, done = spec.config.steps * len(trainings), 0
+    for first in range(0, len(trainings), workers):
+        together = trainings[first : first + workers]
+        for training in together:
+            with storage_errors(f"create {training.folder}"):
+                training.folder.mkdir(parents=True, exist_ok=True)
+        group = context.executor.start(PolicyTrainer, together, repeat_lost_calls=True)
+        before, target = done, done + spec.config.steps * len(together)
+        done += sum(group.call("progress"))
+        while done < target:
+            done = before + sum(group.call("advance", {"steps": STEPS_A_CALL}))
+            context.progress("policy in the model", done, total)
+        group.close()
+    keep_most_promising(spec)
+
+
+def _release(config: PrimorlConfig, context: RunContext, spec: PolicyTrainerSpec) -> LearnedPolicy:
+    def save_ensemble(path: Path) -> None:
+        tensors, _ = load_checkpoint(spec.ensemble, run_id=context.run_id, stage="rounds")
+        spec.facts.save(tensors["ema"], path)
+
+    return LearnedPolicy(
+        save=lambda path: trained_policy(spec).save(path),
+        beside={
+            config.output.torchscript: lambda path: export_torchscript(trained_policy(spec), path),
+            config.output.ensemble: save_ensemble,
+        },
     )

@@ -15,14 +15,14 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.primorl.config import MopoConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
+from distributed_privrl.methods.primorl.update import TransitionColumns
 from distributed_privrl.models.dynamics import gaussian_nll
-from distributed_privrl.rounds.charging import declared_units
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.dynamics_update import TransitionColumns
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser
-from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.worker import ShardSource
+from distributed_privrl.stages.charging import declared_units
+from distributed_privrl.stages.round_plan import RoundPlan
+from distributed_privrl.updates.parameters import FlatParameters
 
 CHECKPOINT_EVERY = 1000
 

@@ -27,8 +27,8 @@ from distributed_privrl.privacy.calibration import calibrate_discrete_laplace
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.exact_releases import FixedPointLaplaceRelease
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.first_releases import first_stage, release_first
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.first_releases import first_stage, release_first
 
 _RESET_SEEDS = 2**31
 

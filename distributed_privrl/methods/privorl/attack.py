@@ -27,26 +27,26 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlConfig,
     PrivorlNConfig,
 )
-from distributed_privrl.methods.privorl.network import (
-    RowSynthesizer,
-    Synthesizer,
-    private_network,
-)
+from distributed_privrl.methods.privorl.method import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.pretraining import coding_digest
-from distributed_privrl.methods.privorl.run import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
 from distributed_privrl.methods.privorl.trajectory_config import (
     StepModelConfig,
     TrajectoriesConfig,
 )
+from distributed_privrl.methods.privorl.update import (
+    RowSynthesizer,
+    Synthesizer,
+    private_network,
+)
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds.bounding import find_bounds
-from distributed_privrl.rounds.charging import count_units
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.encoders import search_ranges
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.stages.bounding import find_bounds
+from distributed_privrl.stages.charging import count_units
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.encoders import search_ranges
+from distributed_privrl.updates.parameters import FlatParameters
 
 NOISE_QUANTILES = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
 """Standard normal values whose noise levels are tried: where training draws most of its own."""

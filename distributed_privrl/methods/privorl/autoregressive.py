@@ -22,14 +22,14 @@ from distributed_privrl.methods.privorl.config import (
     DrawingConfig,
     PrivorlArConfig,
 )
-from distributed_privrl.methods.privorl.network import initial_weights
-from distributed_privrl.methods.privorl.run import Parts, PrivorlMethod
+from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod
 from distributed_privrl.methods.privorl.sampling import read_chunks
 from distributed_privrl.methods.privorl.transitions import TransitionRows
+from distributed_privrl.methods.privorl.update import initial_weights
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.edm import chunk_count
 from distributed_privrl.models.row_bins import RowBins
-from distributed_privrl.rounds.context import SyntheticTransitions
+from distributed_privrl.stages.context import SyntheticTransitions
 
 
 class LikelihoodLoss:

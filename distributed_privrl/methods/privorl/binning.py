@@ -13,7 +13,7 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.spaces import box_bounds, components
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.models.row_bins import RowBins, Variable
-from distributed_privrl.rounds.encoders import bounds_source
+from distributed_privrl.stages.encoders import bounds_source
 
 _WIDER = 0.25
 """Share of the public range that bins go beyond it on each side."""

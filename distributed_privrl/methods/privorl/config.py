@@ -14,7 +14,7 @@ from distributed_privrl.core.config import (
 )
 from distributed_privrl.models.edm import EDM, SamplerConfig
 from distributed_privrl.rounds.optimiser import OptimiserConfig
-from distributed_privrl.rounds.plan import RoundsConfig
+from distributed_privrl.stages.round_plan import RoundsConfig
 
 
 class CodingConfig(StrictModel):

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.privorl.network import (
+from distributed_privrl.methods.privorl.update import (
     DiffusionUpdate,
     Synthesizer,
     private_network,
 )
 from distributed_privrl.models.distillation import RandomNetworkDistillation
-from distributed_privrl.rounds.local_update import UnitBatch
-from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.server import PublicUpdate
+from distributed_privrl.updates.local_update import UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
 
 
 class NovelRows:

@@ -19,10 +19,10 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.config import PretrainingConfig
 from distributed_privrl.methods.privorl.curiosity import NovelRows
-from distributed_privrl.methods.privorl.network import Synthesizer
+from distributed_privrl.methods.privorl.update import Synthesizer
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.parameters import FlatParameters
 
 CHECKPOINT_EVERY = 1000
 

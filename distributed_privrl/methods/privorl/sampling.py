@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.config import DenoiserConfig, SamplingConfig
-from distributed_privrl.methods.privorl.network import Synthesizer, private_network
+from distributed_privrl.methods.privorl.update import Synthesizer, private_network
 from distributed_privrl.models.edm import Precision, chunk_count, sample_chunks
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.parameters import FlatParameters
 
 
 class ChunkDrawer(Protocol):

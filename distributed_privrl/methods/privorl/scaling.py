@@ -8,13 +8,13 @@ from distributed_privrl.data.layout import RowCoding
 from distributed_privrl.data.scaling import public_reward_levels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.config import PrivorlConfig
-from distributed_privrl.rounds import encoders
+from distributed_privrl.stages import encoders
 
 
 def public_encoder(
     config: PrivorlConfig, store: DatasetStore, found: Bounds | None = None
 ) -> TransitionEncoder:
-    """Return the encoder of the run; see `rounds.encoders.public_encoder`.
+    """Return the encoder of the run; see `stages.encoders.public_encoder`.
 
     Args:
         config: of the run.

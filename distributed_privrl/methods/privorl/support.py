@@ -25,9 +25,9 @@ from distributed_privrl.privacy.mechanisms import (
 )
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation, UnitCount
-from distributed_privrl.rounds.bounding import weights_of_rows
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.first_releases import first_stage, release_first
+from distributed_privrl.stages.bounding import weights_of_rows
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.first_releases import first_stage, release_first
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Traject
 from distributed_privrl.methods.privorl.binning import public_bins
 from distributed_privrl.methods.privorl.config import END
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.run import Parts, PrivorlMethod, plan_rounds
+from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod, plan_rounds
 from distributed_privrl.methods.privorl.sampling import ChunkDrawer, read_chunks
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
@@ -42,9 +42,9 @@ from distributed_privrl.methods.privorl.trajectory_config import (
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
-from distributed_privrl.rounds.context import RunContext, SyntheticTrajectories
-from distributed_privrl.rounds.plan import RoundPlan
 from distributed_privrl.rounds.worker import StoredFragments
+from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
+from distributed_privrl.stages.round_plan import RoundPlan
 
 
 @dataclass(frozen=True, kw_only=True)

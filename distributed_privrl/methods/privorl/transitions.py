@@ -16,12 +16,12 @@ from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlConfig, PrivorlNConfig
-from distributed_privrl.methods.privorl.network import RowSynthesizer
-from distributed_privrl.methods.privorl.run import Parts, PrivorlMethod, plan_rounds
+from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod, plan_rounds
 from distributed_privrl.methods.privorl.sampling import RowDrawer, read_chunks
-from distributed_privrl.rounds.context import SyntheticTransitions
-from distributed_privrl.rounds.plan import RoundPlan
+from distributed_privrl.methods.privorl.update import RowSynthesizer
 from distributed_privrl.rounds.worker import StoredShard
+from distributed_privrl.stages.context import SyntheticTransitions
+from distributed_privrl.stages.round_plan import RoundPlan
 
 
 @dataclass(frozen=True, kw_only=True)

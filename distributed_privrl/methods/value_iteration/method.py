@@ -1,31 +1,246 @@
-"""What the tool sees of DP-APVI and DP-VAPVI: the entry points' functions."""
+"""DP-APVI and DP-VAPVI as declared runs: statistics released backwards through time, the policy.
 
-from distributed_privrl.evaluation.method import Method
+Reference: paper 002, algorithms 1 and 2.
+"""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from distributed_privrl.core.config import NoisyCount
+from distributed_privrl.core.errors import BudgetError, ConfigError
+from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
-from distributed_privrl.methods.value_iteration.planning import plan_linear, plan_tabular
-from distributed_privrl.methods.value_iteration.report import policy_sections, study
-from distributed_privrl.methods.value_iteration.run import LinearMethod, TabularMethod
+from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
+from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
+from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
+from distributed_privrl.methods.value_iteration.plan import (
+    StatisticsPlan,
+    linear_plan,
+    tabular_plan,
+)
+from distributed_privrl.methods.value_iteration.problem import sizes
+from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
+from distributed_privrl.methods.value_iteration.settings import (
+    Settings,
+    linear_settings,
+    tabular_settings,
+)
+from distributed_privrl.methods.value_iteration.statistics import StatisticsSpec, StatisticsWorker
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
+from distributed_privrl.stages.context import LearnedPolicy, RunContext
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.stages.release_plan import ReleasePlan
+from distributed_privrl.stages.training import run_rounds
+
+CHECKPOINT = "steps.safetensors"
+STAGE = "value iteration"
+Learner = TabularProgram | LinearProgram
 
 
-def apvi() -> Method:
-    """Return the method ``apvi``."""
-    return Method(
-        config=ApviConfig,
-        plan=plan_tabular,
-        declare=TabularMethod,
-        summary="private policy for finitely many states, from noisy counts (DP-APVI)",
-        study=study,
-        policy_report=policy_sections,
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """Builds the program of a run in the server's process.
+
+    Args:
+        settings: public facts.
+    """
+
+    settings: Settings
+
+    def __call__(self) -> Learner:
+        """Return a fresh program."""
+        if isinstance(self.settings, TabularSettings):
+            return TabularProgram(self.settings)
+        return LinearProgram(self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows: public facts.
+
+    Args:
+        size: numbers of states and actions.
+        programs: of the planned noise; None until it is planned.
+    """
+
+    size: tuple[int, int]
+    programs: Programs | None = None
+
+
+class StatisticsMethod(DeclaredMethod[World]):
+    """A policy from statistics that are released backwards through time.
+
+    Args:
+        config: of the run.
+    """
+
+    config: ApviConfig | VapviConfig
+    worker: ClassVar[type]
+
+    def __init__(self, config: ApviConfig | VapviConfig) -> None:
+        self.config = config
+
+    @abc.abstractmethod
+    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
+        """Return the plan for ``units`` and numbers of states and actions."""
+
+    @abc.abstractmethod
+    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> Settings:
+        """Return what the program is built from."""
+
+    @abc.abstractmethod
+    def worker_spec(self, settings: Settings, source: StoredTrajectories) -> Any:
+        """Return what a worker is built from."""
+
+    def check(self, context: RunContext) -> World:
+        """Return the sizes of the problem; see `DeclaredMethod.check`."""
+        data = self.config.data
+        if self.config.privacy.epsilon is None and isinstance(data.units, NoisyCount):
+            raise ConfigError("data.units must be a number when privacy.epsilon is null")
+        size = sizes(data, context.store)
+        # Whatever is refused is refused here, before units are counted with noise.
+        self.settings(self.plan(UnitCount(value=1, source="declared"), size), size)
+        return World(size=size)
+
+    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the release of all time steps."""
+        return (StagePlan(name="statistics", plan=self.plan(units, world.size)),)
+
+    def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
+        """Return the world with the program of the planned noise."""
+        return replace(world, programs=Programs(self.settings(_plan_of(stages[0]), world.size)))
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Release the statistics, backwards through time."""
+        assert world.programs is not None
+        settings = world.programs.settings
+        most = self.config.model.max_trajectories_per_unit
+        specs = [
+            self.worker_spec(settings, StoredTrajectories(ref=ref, max_trajectories_per_unit=most))
+            for ref in _refs(self.config, context)
+        ]
+        _advance(context, _plan_of(stage), world.programs, self.worker, specs)
+        return world
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Return the policy in the last checkpoint."""
+        assert world.programs is not None
+        path = context.folder / CHECKPOINT
+        tensors, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
+        program = world.programs()
+        program.restore(tensors, state.round_index)
+        return Released(release=LearnedPolicy(save=program.policy().save))
+
+
+class TabularMethod(StatisticsMethod):
+    """DP-APVI, or APVI without ``privacy.epsilon``.
+
+    Privacy: unit ``data.unit``, at most ``model.max_trajectories_per_unit`` trajectories each;
+    relation ``privacy.relation``; sensitivity: `tabular_sensitivities`; event: one
+    ``discrete_gaussian`` or ``discrete_laplace`` a time step (from a million cells on ``gaussian``
+    or ``laplace``), or one in all when pooled. Every cell is released, and all else is
+    computed from released cells and public facts.
+    """
+
+    config: ApviConfig
+    worker = CountWorker
+
+    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
+        """Return the plan for ``units``."""
+        spent = self.config.data.charged_epsilon
+        return tabular_plan(self.config, units, sizes=size, spent=spent)
+
+    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> TabularSettings:
+        """Return what the program is built from."""
+        return tabular_settings(self.config, plan, states=size[0], actions=size[1])
+
+    def worker_spec(self, settings: Settings, source: StoredTrajectories) -> CountSpec:
+        """Return what a worker counts, and of what."""
+        assert isinstance(settings, TabularSettings)
+        return CountSpec(source=source, layout=settings.layout)
+
+
+class LinearMethod(StatisticsMethod):
+    """DP-VAPVI (or private PEVI), or its exact form without ``privacy.epsilon``.
+
+    Privacy: unit ``data.unit``, at most ``model.max_trajectories_per_unit`` trajectories each;
+    relation ``privacy.relation``; sensitivities: `linear_settings.releases`; event: one
+    ``discrete_gaussian`` a time step for all its statistics together (``gaussian`` where a Gram
+    matrix has a million numbers), and with ``model.split`` one in each of two branches that see
+    disjoint units.
+    """
+
+    config: VapviConfig
+    worker = StatisticsWorker
+
+    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
+        """Return the plan for ``units``."""
+        spent = self.config.data.charged_epsilon
+        return linear_plan(self.config, units, sizes=size, spent=spent)
+
+    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> LinearSettings:
+        """Return what the program is built from."""
+        return linear_settings(self.config, plan, states=size[0], actions=size[1])
+
+    def worker_spec(self, settings: Settings, source: StoredTrajectories) -> StatisticsSpec:
+        """Return what a worker sums, and of what."""
+        assert isinstance(settings, LinearSettings)
+        return statistics_spec(settings, source)
+
+
+def _plan_of(stage: StagePlan) -> StatisticsPlan:
+    assert isinstance(stage.plan, StatisticsPlan)
+    return stage.plan
+
+
+def _advance(
+    context: RunContext,
+    plan: ReleasePlan,
+    program: Programs,
+    worker_cls: type,
+    specs: Sequence[Any],
+) -> None:
+    private = plan.budget is not None
+    workers = context.executor.start(worker_cls, specs, repeat_lost_calls=True)
+    server = context.executor.start(
+        ReleaseServer,
+        [
+            ReleaseServerSpec(
+                run_id=context.run_id,
+                checkpoint=context.folder / CHECKPOINT,
+                rounds=plan.rounds,
+                max_rounds=plan.max_rounds,
+                block_rounds=plan.block_rounds,
+                ledger=context.ledger if private else None,
+                insecure_key=context.insecure_key,
+                workers=workers,
+                program=program,
+                private=private,
+            )
+        ],
+        service=True,
     )
+    status = run_rounds(server, plan, progress=context.progress, stage=STAGE)
+    server.close()
+    workers.close()
+    if status.round_index < plan.rounds:
+        raise BudgetError(
+            f"crashes used up the spare steps: {status.round_index} of {plan.rounds} are done and"
+            " none is left; start a new run with a higher training.spare"
+        )
 
 
-def vapvi() -> Method:
-    """Return the method ``vapvi``."""
-    return Method(
-        config=VapviConfig,
-        plan=plan_linear,
-        declare=LinearMethod,
-        summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
-        study=study,
-        policy_report=policy_sections,
+def _refs(config: Any, context: RunContext) -> list[ShardRef]:
+    return shard_refs(
+        context.store,
+        config.data.sensitive,
+        count=config.runtime.workers,
+        unit=config.data.unit,
+        max_rows_per_unit=config.data.max_length,
     )

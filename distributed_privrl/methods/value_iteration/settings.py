@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig, rho_of
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
-from distributed_privrl.methods.value_iteration.planning import StatisticsPlan
+from distributed_privrl.methods.value_iteration.plan import StatisticsPlan
 from distributed_privrl.methods.value_iteration.problem import (
     count_layout,
     feature_map,

@@ -11,10 +11,10 @@ import torch
 from distributed_privrl.agents.training import as_batch, packed_rows
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.expert.agent import AgentFacts, AgentUpdate, algorithm_of
 from distributed_privrl.methods.expert.config import AgentModelConfig, LocalExpertConfig
-from distributed_privrl.rounds.local_update import UnitBatch
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.methods.expert.update import AgentFacts, AgentUpdate, algorithm_of
+from distributed_privrl.updates.local_update import UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
 from tests.methods.crowd import BOUNDS, DATASET, crowd_store, parsed
 
 AGENTS = ("discrete_cql", "discrete_bcq")

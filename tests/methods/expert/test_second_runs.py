@@ -11,7 +11,7 @@ from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert.hosting import StoredPool
-from distributed_privrl.methods.expert.planning import plan_parts
+from distributed_privrl.methods.expert.plan import plan_parts
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from tests.methods.crowd import DATASET, World, parsed

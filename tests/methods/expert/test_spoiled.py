@@ -15,7 +15,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert import report
 from distributed_privrl.methods.expert.config import FilterConfig
-from distributed_privrl.methods.expert.planning import plan_parts
+from distributed_privrl.methods.expert.plan import plan_parts
 from distributed_privrl.methods.expert.prefix_stage import FILTER, plan_filter
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from tests.methods.crowd import DATASET, World, crowd, parsed, recorded, write_crowd

@@ -16,7 +16,7 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
     Ridge,
     Shares,
 )
-from distributed_privrl.methods.value_iteration.planning import plan_linear
+from distributed_privrl.methods.value_iteration.plan import plan_linear
 from distributed_privrl.methods.value_iteration.settings import linear_settings
 from distributed_privrl.methods.value_iteration.statistics import variance_half
 from distributed_privrl.privacy.noise import SeededNoise

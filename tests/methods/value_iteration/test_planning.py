@@ -10,7 +10,7 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.features import FeatureMap
-from distributed_privrl.methods.value_iteration.planning import (
+from distributed_privrl.methods.value_iteration.plan import (
     StatisticsPlan,
     linear_plan,
     plan_linear,

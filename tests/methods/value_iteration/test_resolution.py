@@ -11,7 +11,7 @@ from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
-from distributed_privrl.methods.value_iteration.planning import plan_linear, plan_tabular
+from distributed_privrl.methods.value_iteration.plan import plan_linear, plan_tabular
 from distributed_privrl.methods.value_iteration.settings import linear_settings, tabular_settings
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.study import learn, simulate

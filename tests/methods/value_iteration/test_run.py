@@ -30,7 +30,7 @@ from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     vector_sensitivity,
 )
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
-from distributed_privrl.methods.value_iteration.planning import plan_tabular
+from distributed_privrl.methods.value_iteration.plan import plan_tabular
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories

@@ -10,7 +10,7 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import Event
 from distributed_privrl.privacy.units import Relation, UnitCount
-from distributed_privrl.rounds.context import RunContext
+from distributed_privrl.stages.context import RunContext
 
 
 def release_first(

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from distributed_privrl.rounds.ensemble_clipping import EnsembleClip, scale
-from distributed_privrl.rounds.federated import FederatedConfig, row_order
-from distributed_privrl.rounds.local_update import RowLoss, UnitBatch
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.ensemble_clipping import EnsembleClip, scale
+from distributed_privrl.updates.federated import FederatedConfig, row_order
+from distributed_privrl.updates.local_update import RowLoss, UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
 
 
 class _Losses(nn.Module):

@@ -18,7 +18,7 @@ from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.rounds.bounding import bounds_release
+from distributed_privrl.stages.bounding import bounds_release
 
 
 def search_ranges(data: DataConfig, store: DatasetStore, *, relation: Relation) -> Bounds | None:

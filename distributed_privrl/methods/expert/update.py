@@ -27,13 +27,13 @@ from distributed_privrl.methods.expert.config import (
     ExpertDataConfig,
     LocalExpertConfig,
 )
-from distributed_privrl.rounds.encoders import bounds_of, public_encoder
-from distributed_privrl.rounds.ensemble_clipping import EnsembleClip, EnsembleLayout
-from distributed_privrl.rounds.federated import FederatedConfig, FederatedUpdate
-from distributed_privrl.rounds.functional_training import FunctionalTrainer
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.local_update import LocalUpdate
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.stages.encoders import bounds_of, public_encoder
+from distributed_privrl.updates.ensemble_clipping import EnsembleClip, EnsembleLayout
+from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate
+from distributed_privrl.updates.functional_training import FunctionalTrainer
+from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.local_update import LocalUpdate
+from distributed_privrl.updates.parameters import FlatParameters
 
 
 def algorithm_of(model: AgentModelConfig) -> Algorithm[Any, Any]:

@@ -13,9 +13,6 @@ from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.plan import Plan, RoundPlan
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
 from distributed_privrl.rounds.worker import (
@@ -25,6 +22,10 @@ from distributed_privrl.rounds.worker import (
     ShardSource,
     WorkerSpec,
 )
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.plan import Plan
+from distributed_privrl.stages.round_plan import RoundPlan
+from distributed_privrl.updates.parameters import FlatParameters
 
 logger = logging.getLogger(__name__)
 STAGE = "private rounds"

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
-from distributed_privrl.rounds.exact_sums import ExactSum
-from distributed_privrl.rounds.linear_calls import FormedVectors, LinearCall, unshared
-from distributed_privrl.rounds.local_update import RowLosses
-from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.row_kernels import scale_rows_, squared_norms
-from distributed_privrl.rounds.unit_rows import UnitRows
+from distributed_privrl.updates.exact_sums import ExactSum
+from distributed_privrl.updates.linear_calls import FormedVectors, LinearCall, unshared
+from distributed_privrl.updates.local_update import RowLosses
+from distributed_privrl.updates.parameters import FlatParameters
+from distributed_privrl.updates.row_kernels import scale_rows_, squared_norms
+from distributed_privrl.updates.unit_rows import UnitRows
 
 # The largest ratio of (sum of the norms of a unit's addends in a layer) / (norm of their sum) that
 # is trusted. Beyond it they cancel, and rounding of float32 sums would exceed what the noise pays

@@ -15,8 +15,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from distributed_privrl.rounds import matrix_kernels
-from distributed_privrl.rounds.matrix_kernels import (
+from distributed_privrl.methods.primorl import matrix_kernels
+from distributed_privrl.methods.primorl.matrix_kernels import (
     INNER,
     TILE_ROWS,
     exponential,

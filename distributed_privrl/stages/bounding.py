@@ -24,8 +24,8 @@ from distributed_privrl.privacy.quantiles import (
     row_weights,
 )
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.first_releases import first_stage, release_first
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.first_releases import first_stage, release_first
 
 NARROWEST = 1 / 256
 """The least width of released bounds, as a share of the range that was searched.

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.rounds import book_keeping
-from distributed_privrl.rounds.book_keeping import ClippedCall
-from distributed_privrl.rounds.exact_sums import ExactSum, check_full_float32
-from distributed_privrl.rounds.local_update import RowLoss, RowLosses, UnitBatch
-from distributed_privrl.rounds.parameters import FlatParameters
-from distributed_privrl.rounds.unit_rows import UnitRows
+from distributed_privrl.updates import book_keeping
+from distributed_privrl.updates.book_keeping import ClippedCall
+from distributed_privrl.updates.exact_sums import ExactSum, check_full_float32
+from distributed_privrl.updates.local_update import RowLoss, RowLosses, UnitBatch
+from distributed_privrl.updates.parameters import FlatParameters
+from distributed_privrl.updates.unit_rows import UnitRows
 
 PerUnitGradients = Literal["auto", "book_keeping", "opacus"]
 

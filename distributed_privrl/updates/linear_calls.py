@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from distributed_privrl.rounds.exact_sums import ExactSum
-from distributed_privrl.rounds.unit_rows import UnitRows
+from distributed_privrl.updates.exact_sums import ExactSum
+from distributed_privrl.updates.unit_rows import UnitRows
 
 _FORMING_COST = 2  # of a number that is formed, scaled and added, in multiplications of a Gram
 # A float32 sum of units with more addends each would hold too few units to be worth a product.

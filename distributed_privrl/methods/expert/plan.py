@@ -20,14 +20,15 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import environment_spaces, part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
-from distributed_privrl.methods.expert.agent import algorithm_of, levels_of, local_settings
 from distributed_privrl.methods.expert.config import ExpertConfig
 from distributed_privrl.methods.expert.prefix_stage import FilterPlan, plan_filter
+from distributed_privrl.methods.expert.update import algorithm_of, levels_of, local_settings
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, check_delta_for_units
-from distributed_privrl.rounds.charging import declared_units
-from distributed_privrl.rounds.encoders import check_bounds_named
-from distributed_privrl.rounds.plan import Plan, RoundPlan, make_plan
+from distributed_privrl.stages.charging import declared_units
+from distributed_privrl.stages.encoders import check_bounds_named
+from distributed_privrl.stages.plan import Plan
+from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 
 ADAM_AND_TARGET = "adam_moments_and_target_network_post_process_noisy_steps"
 SPLIT_POOLS = "pools_split_by_trajectory_index"

@@ -23,8 +23,8 @@ from torch import Tensor
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.noise import lattice_granularity
-from distributed_privrl.rounds.local_update import equal_parts
-from distributed_privrl.rounds.row_kernels import add_rounded_, add_rounded_rows_
+from distributed_privrl.updates.local_update import equal_parts
+from distributed_privrl.updates.row_kernels import add_rounded_, add_rounded_rows_
 
 _UNIT_ROUNDOFF = 2.0**-24
 _MOST_ADDENDS = 2**16  # up to it gamma_m is below m u (1 + 2^-7)

@@ -33,9 +33,9 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
-from distributed_privrl.rounds.charging import declared_units
-from distributed_privrl.rounds.plan import left_for_rounds
-from distributed_privrl.rounds.releases import ReleasePlan
+from distributed_privrl.stages.charging import declared_units
+from distributed_privrl.stages.plan import left_for_rounds
+from distributed_privrl.stages.release_plan import ReleasePlan
 
 Sizes = tuple[int, int]
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.rounds.ensemble_clipping import ClipStrategy, EnsembleClip
-from distributed_privrl.rounds.exact_sums import ExactSum
-from distributed_privrl.rounds.local_update import UnitBatch
+from distributed_privrl.updates.ensemble_clipping import ClipStrategy, EnsembleClip
+from distributed_privrl.updates.exact_sums import ExactSum
+from distributed_privrl.updates.local_update import UnitBatch
 
 
 @dataclass(frozen=True, kw_only=True)

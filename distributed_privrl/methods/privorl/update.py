@@ -13,9 +13,9 @@ from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
 from distributed_privrl.models.edm import EDM, SamplerConfig, sample
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.gradient import GradientLocalUpdate
-from distributed_privrl.rounds.local_update import RowLoss
-from distributed_privrl.rounds.parameters import FlatParameters
+from distributed_privrl.updates.gradient import GradientLocalUpdate
+from distributed_privrl.updates.local_update import RowLoss
+from distributed_privrl.updates.parameters import FlatParameters
 
 
 class Synthesizer(Protocol):

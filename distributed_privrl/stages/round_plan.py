@@ -1,9 +1,8 @@
-"""The plan of a run: noise, epsilon and cost, from public facts alone."""
+"""The plan of private rounds: Poisson-sampled clipped sums, calibrated to a budget."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -14,8 +13,7 @@ from distributed_privrl.core.config import (
     RuntimeConfig,
     StrictModel,
 )
-from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.calibration import (
     SUM_SLACK,
     PrivateRound,
@@ -30,6 +28,7 @@ from distributed_privrl.privacy.units import (
     check_delta_for_units,
 )
 from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.stages.plan import Plan, left_for_rounds
 
 UNITS_A_BLOCK = 128
 FEWEST_BLOCKS, MOST_BLOCKS = 4, 64
@@ -71,88 +70,6 @@ class RoundsConfig(StrictModel):
     def spare_rounds(self) -> int:
         """Rounds paid for beyond the planned ones."""
         return SPARE_BLOCKS * self.block if self.spare is None else self.spare
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(ABC):
-    """What a run will do and cost; public facts only.
-
-    Args:
-        units: number of units, declared or counted with noise.
-        budget: what the rounds may cost; None without privacy.
-        accountant: that calibrated it.
-        trajectories: of each unit that the run may read: the first, and the one after the last
-            (None: whatever follows); None: all, and nobody asks.
-        spent: epsilon of what is released before the rounds.
-    """
-
-    units: UnitCount
-    budget: PrivacyBudget | None
-    accountant: Literal["pld", "rdp"]
-    trajectories: tuple[int, int | None] | None = None
-    spent: float = 0.0
-
-    @property
-    @abstractmethod
-    def rounds(self) -> int:
-        """Planned rounds."""
-
-    @property
-    @abstractmethod
-    def max_rounds(self) -> int:
-        """Planned and spare rounds: what the ledger holds."""
-
-    @property
-    @abstractmethod
-    def block_rounds(self) -> int:
-        """Rounds reserved at once."""
-
-    @property
-    @abstractmethod
-    def clip_norm(self) -> float | None:
-        """L2 bound of a unit's vector, where there is one for all of them."""
-
-    @property
-    @abstractmethod
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee assumes beside the noise source's own assumptions."""
-
-    @abstractmethod
-    def events(self, rounds: int) -> tuple[Event, ...]:
-        """Return the events of ``rounds`` rounds.
-
-        Raises:
-            ConfigError: the plan is not private.
-        """
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Return what ``privrl plan`` shows beside units, rounds and cost."""
-
-    @abstractmethod
-    def summary(self) -> str:
-        """Return the plan's work in a few words, for one line."""
-
-    def epsilon(self, rounds: int, *, certified: bool = False) -> float:
-        """Return the epsilon of ``rounds`` rounds and of what is released before them.
-
-        It is at the plan's delta, and infinite without privacy.
-        """
-        return self.spent + self.epsilon_of_rounds(rounds, certified=certified)
-
-    def epsilon_of_rounds(self, rounds: int, *, certified: bool = False) -> float:
-        """Return the epsilon of ``rounds`` rounds alone."""
-        if self.budget is None:
-            return math.inf
-        if rounds == 0:
-            return 0.0
-        return epsilon(
-            self.events(rounds),
-            delta=self.budget.delta,
-            relation=self.budget.relation,
-            accountant=self.accountant,
-            certified=certified,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,34 +188,6 @@ class RoundPlan(Plan):
         noise = "" if mechanism is None else f", noise multiplier {mechanism.noise_multiplier:.4g}"
         units = round((1 - self.curiosity_rate) * self.config.expected_batch_size)
         return f"on average {units} units a round{noise}"
-
-
-def check_relation(privacy: PrivacyConfig) -> None:
-    """Check that private rounds are accounted for under the run's relation.
-
-    Raises:
-        UnsafeError: the relation is ``replace_one``.
-    """
-    if privacy.epsilon is not None and Relation(privacy.relation) is Relation.REPLACE_ONE:
-        raise UnsafeError(
-            "privacy.relation=replace_one is not accounted for by private rounds: choose"
-            " replace_with_null or add_or_remove"
-        )
-
-
-def left_for_rounds(epsilon: float, spent: float) -> float:
-    """Return what is left of epsilon for the rounds.
-
-    Raises:
-        ConfigError: nothing is left.
-    """
-    if epsilon <= spent:
-        raise ConfigError(
-            f"privacy.epsilon={epsilon:g} is used up by what is released before the rounds"
-            f" ({spent:g} together: a count's data.units.epsilon, data.bounds.epsilon, a support's"
-            " epsilon, where they are set): raise it or lower them"
-        )
-    return epsilon - spent
 
 
 def make_plan(

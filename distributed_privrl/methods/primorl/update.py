@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.methods.primorl import update_kernel as kernel
+from distributed_privrl.methods.primorl.matrix_kernels import LANES, TILE_ROWS, padded
 from distributed_privrl.models.dynamics import LOG_VARIANCE_RANGE, DynamicsEnsemble, gaussian_nll
-from distributed_privrl.rounds import dynamics_kernel as kernel
-from distributed_privrl.rounds.ensemble_clipping import EnsembleClip, EnsembleLayout
-from distributed_privrl.rounds.federated import FederatedConfig, FederatedUpdate, row_order
-from distributed_privrl.rounds.functional_training import FunctionalTrainer
-from distributed_privrl.rounds.local_update import UnitBatch
-from distributed_privrl.rounds.matrix_kernels import LANES, TILE_ROWS, padded
+from distributed_privrl.updates.ensemble_clipping import EnsembleClip, EnsembleLayout
+from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate, row_order
+from distributed_privrl.updates.functional_training import FunctionalTrainer
+from distributed_privrl.updates.local_update import UnitBatch
 
 _NUMBERS_AT_ONCE = 2**20  # of units' vectors
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from distributed_privrl.agents.replay import sampled_rows
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.expert.agent import AgentFacts
+from distributed_privrl.methods.expert.update import AgentFacts
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser
-from distributed_privrl.rounds.parameters import FlatParameters
 from distributed_privrl.rounds.server import PublicUpdate
+from distributed_privrl.updates.parameters import FlatParameters
 
 ROWS = "rows"
 STEPS_A_CHECKPOINT = 500

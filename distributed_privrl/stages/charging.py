@@ -19,9 +19,9 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
-from distributed_privrl.rounds.context import RunContext
-from distributed_privrl.rounds.first_releases import first_stage, release_first
-from distributed_privrl.rounds.plan import Plan
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.first_releases import first_stage, release_first
+from distributed_privrl.stages.plan import Plan
 
 _COUNT_FAILURE = 1e-3
 _SETTLE_ATTEMPTS = 3

@@ -17,7 +17,7 @@ from torch import nn
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.rounds.exact_sums import ExactSum
+from distributed_privrl.updates.exact_sums import ExactSum
 
 ClipStrategy = Literal["concatenated", "flat", "per_layer"]
 _SAFETY = 1.0 - 2.0**-20  # more than scaling a float32 vector can round

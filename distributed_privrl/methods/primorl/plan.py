@@ -10,9 +10,10 @@ from distributed_privrl.methods.primorl.mopo import check_mopo, plan_minibatches
 from distributed_privrl.methods.primorl.policy_training import policy_settings
 from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.charging import declared_units
-from distributed_privrl.rounds.encoders import check_bounds_named
-from distributed_privrl.rounds.plan import RoundPlan, check_relation, make_plan
+from distributed_privrl.stages.charging import declared_units
+from distributed_privrl.stages.encoders import check_bounds_named
+from distributed_privrl.stages.plan import check_relation
+from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 
 
 def charged_before(config: PrimorlConfig) -> dict[str, float]:

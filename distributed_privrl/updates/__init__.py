@@ -1,0 +1,1 @@
+"""The mathematics of a round: local updates, clipping, exact sums, their kernels."""
