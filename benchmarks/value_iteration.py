@@ -26,12 +26,11 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.problems import tabular_problem
 from distributed_privrl.environments.tabular import TabularMdp
 from distributed_privrl.experiments.demo import set_budget
-from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.run import run as run_experiment
 from distributed_privrl.methods.value_iteration.config import ApviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.pessimism import Uncertainty
-from distributed_privrl.methods.value_iteration.plan import plan_tabular
 from distributed_privrl.methods.value_iteration.projection import (
     project_counts,
     transition_moments,
@@ -321,9 +320,7 @@ def _whole_ways(size: Size) -> dict[str, Used]:
 
 def _started(size: Size, mdp: TabularMdp) -> tuple[TabularSettings, WorkerGroup]:
     config = configuration(size, "local")
-    settings = tabular_settings(
-        config, plan_tabular(config), states=mdp.states, actions=mdp.actions
-    )
+    settings = tabular_settings(config, plan_run(config), states=mdp.states, actions=mdp.actions)
     source = simulate(mdp, units=size.units, horizon=HORIZON, seed=SEED)
     spec = CountSpec(source=source, layout=settings.layout)
     return settings, LocalExecutor().start(CountWorker, [spec])

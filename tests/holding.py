@@ -1,8 +1,15 @@
 """What a run holds, where a test asks for a release without the run around it."""
 
+from typing import TypeVar
+
+from distributed_privrl.core.config import DataConfig
+from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger.records import Holding
-from distributed_privrl.privacy.units import Relation
+from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.first_releases import Question, first_stage, release_first
+
+FoundT = TypeVar("FoundT")
 
 
 def hold(
@@ -28,3 +35,19 @@ def hold(
             units=units,
         )
     )
+
+
+def answered(
+    name: str,
+    question: Question[FoundT],
+    data: DataConfig,
+    context: RunContext,
+    *,
+    relation: Relation,
+    epsilon: float,
+    units: UnitCount,
+) -> tuple[FoundT, Stage]:
+    """Hold what a first release costs, and release it as the engine does."""
+    hold(context, data.sensitive, data.unit, epsilon, relation=relation)
+    found = release_first(name, question, data, context, relation=relation, epsilon=epsilon)
+    return found, first_stage(name, data, question.event, relation=relation, units=units)

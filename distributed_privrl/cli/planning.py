@@ -82,17 +82,13 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     }
     if plan.budget is None or privacy.epsilon is None:
         return facts
-    charged = {}
     if isinstance(config.data.bounds, NoisyBounds):
         facts["bounds"] = config.data.bounds.model_dump(mode="json")
-        charged["bounds"] = config.data.bounds.epsilon
-    if (also := method_named(config.method).charged_before) is not None:
-        charged |= also(config)
     return facts | {
         "relation": privacy.relation,
         "accountant": plan.accountant,
         "delta": privacy.delta,
-        "charged_before": charged,
+        "charged_before": method_named(config.method).declare(config).charged_before,
         "epsilon": plan.epsilon(plan.rounds, certified=True),
         "epsilon_with_spare": plan.epsilon(plan.max_rounds, certified=True),
         "epsilon_limit": privacy.epsilon,

@@ -88,12 +88,6 @@ class DataConfig(StrictModel):
     )
     environment: str | None = Field(default=None, description="Gymnasium id of the environment")
 
-    @property
-    def charged_epsilon(self) -> float:
-        """Epsilon of what is released before the rounds: a noisy count, noisy bounds."""
-        asked = (self.units, self.bounds)
-        return sum(one.epsilon for one in asked if isinstance(one, NoisyCount | NoisyBounds))
-
 
 class PrivacyConfig(StrictModel):
     """What the run may cost."""

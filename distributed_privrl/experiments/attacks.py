@@ -188,12 +188,9 @@ def attack_members(
 
     Privacy: reads members and rows held out; the result is for ``private/`` alone.
     """
-    opened = method_named(config.method).attack
-    if opened is None:
-        return f"not applicable: method {config.method} offers no attack on its model"
     ledger = Ledger(ledger_url)
     try:
-        attack = opened(
+        attack = method_named(config.method).open_attack(
             config,
             RunContext(
                 run_id=directory.run_id,
@@ -207,6 +204,8 @@ def attack_members(
         )
     finally:
         ledger.close()
+    if attack is None:
+        return f"not applicable: method {config.method} offers no attack on its model"
     scored = []
     common = min(side.share for side in sides)
     generator = Streams(config.seed).numpy("audit/thinning")

@@ -235,7 +235,7 @@ def _charged_round(certificate: Certificate, config: RunConfig) -> ChargedRound 
 
 def _own_clipping(config: RunConfig) -> bool:
     """Say whether the method's rounds clip by a rule that canaries do not go through."""
-    rule = method_named(config.method).own_clipping
+    rule = method_named(config.method).inspection.own_clipping
     return rule is not None and rule(config)
 
 
@@ -247,7 +247,7 @@ def _write_canary(
     insecure_key: int | None,
 ) -> CanaryRound:
     progress("canary round", 0, 1)
-    rows = ROWS_OF_A_UNIT if method_named(config.method).whole_units else 1
+    rows = ROWS_OF_A_UNIT if method_named(config.method).inspection.whole_units else 1
     found = canary_round(charged.mechanism, rows=rows, insecure_key=insecure_key)
     facts = canary_facts(found, charged)
     write_atomically(out / CANARY_FILE, json.dumps(facts, indent=2) + "\n")

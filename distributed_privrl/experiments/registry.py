@@ -11,6 +11,7 @@ from distributed_privrl.core.config import RunConfig, read_yaml, validate, with_
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.evaluation.method import Method
 from distributed_privrl.stages.plan import Plan
+from distributed_privrl.stages.planning import check_declared, plan_declared
 
 GROUP = "distributed_privrl.methods"
 """Of entry points: functions without arguments that return a `Method`, by its name."""
@@ -114,7 +115,7 @@ def plan_run(config: RunConfig) -> Plan:
         UnsafeError: delta is not below 1/units.
     """
     check_gpus(config)
-    return method_named(config.method).plan(config)
+    return plan_declared(method_named(config.method).declare(config))
 
 
 def check_run(config: RunConfig) -> None:
@@ -122,11 +123,10 @@ def check_run(config: RunConfig) -> None:
 
     Raises:
         ConfigError: settings do not fit together, or GPUs are asked for in vain.
-        UnsafeError: the method does not know the relation.
+        UnsafeError: no guarantee covers what is asked for.
     """
     check_gpus(config)
-    if (check := method_named(config.method).check) is not None:
-        check(config)
+    check_declared(method_named(config.method).declare(config))
 
 
 def check_gpus(config: RunConfig) -> None:

@@ -196,7 +196,7 @@ def _study(config: RunConfig, directory: RunDirectory, progress: Progress) -> Tr
     path = folder / EVALUATION_FILE
     if path.exists():
         return _read(path)
-    study = method_named(config.method).study
+    study = method_named(config.method).inspection.study
     results = study(config, folder, progress) if study is not None else []
     if results and private:
         directory.write_private(EVALUATION_FILE, json.dumps(results))

@@ -66,7 +66,7 @@ def _write_policy_reports(
     trials: Trials,
 ) -> None:
     """Write the report that the method makes of its policy; nothing reads a real row."""
-    make = method_named(config.method).policy_report
+    make = method_named(config.method).inspection.policy_report
     folder = directory.path if config.privacy.epsilon is not None else directory.private
     path = folder / output.policy
     releasable = certificate.status == "valid"

@@ -5,6 +5,7 @@ Reference: PRIVACY.md section 5 (normalisation from private data is forbidden or
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.choosing import Chooser, SecureChooser, SeededChooser
 from distributed_privrl.privacy.quantiles import (
     CellWeights,
@@ -25,8 +25,9 @@ from distributed_privrl.privacy.quantiles import (
 )
 from distributed_privrl.privacy.units import TRANSITION, Relation, UnitCount
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.first_releases import first_stage, release_first
+from distributed_privrl.stages.first_releases import FirstRelease, Question
 
+WorldT = TypeVar("WorldT")
 NARROWEST = 1 / 256
 """The least width of released bounds, as a share of the range that was searched.
 
@@ -36,40 +37,54 @@ at .1, one that is farther than 40 widths of the bounds counts as null.
 """
 
 
-def find_bounds(
+def first_bounds(
+    data: DataConfig, ask: Callable[[WorldT, UnitCount, RunContext], Question[WorldT]]
+) -> tuple[FirstRelease[WorldT], ...]:
+    """Return the release of the columns' bounds; none where they are public.
+
+    Args:
+        data: ``bounds`` says at what cost they are found.
+        ask: asks `bounds_question`, and makes the next world of the answer.
+    """
+    if not isinstance(data.bounds, NoisyBounds):
+        return ()
+    epsilon = data.bounds.epsilon
+    return (FirstRelease(name="bounds", key="data.bounds", epsilon=epsilon, ask=ask),)
+
+
+def bounds_question(
     data: DataConfig,
     context: RunContext,
     ranges: Bounds,
     *,
     relation: Relation,
     units: UnitCount,
-) -> tuple[Bounds, Stage]:
-    """Return quantiles of each column as its bounds, found with noise and charged.
+) -> Question[Bounds]:
+    """Return the question for quantiles of each column, which become its bounds.
 
     Args:
         data: ``bounds`` says at what cost, which quantiles and of which parts.
-        context: ledger, store and noise of the run.
+        context: store and noise of the run.
         ranges: public; where the quantiles are searched, and the bounds of all other columns.
         relation: of the run.
-        units: how many there are, for the certificate.
+        units: how many there are.
 
     Returns:
-        The bounds, at least `NARROWEST` of the range wide, and the certificate's stage.
+        What finds the bounds, at least `NARROWEST` of the range wide.
 
     Raises:
         ConfigError: ``data.bounds`` asks for no such thing, a range is empty, or the units are so
             few that the answer would be noise.
-        BudgetError: the quantiles do not fit into the budget.
 
     Privacy: unit ``data.unit``, relation as given; a unit's rows weigh as much as another's one
     row, and move the rank of a cell by 1 at most (`rank_sensitivity`); values that are not finite
-    are left out, silently; event ``pure_dp``, charged under the nonce ``<run>/bounds``, so that a
-    resume draws no second time. Weights of cells stay in this process and are written nowhere.
+    are left out, silently; event ``pure_dp``. Weights of cells stay in this process and are written
+    nowhere.
     """
     asked = _asked(data)
     searched = searched_columns(asked, ranges)
     grid = ColumnGrid(lower=ranges.low[searched], upper=ranges.high[searched])
-    release = bounds_release(asked, ranges, relation=relation)
+    release = quantile_release(asked, ranges, relation=relation)
     _check_units(release, units)
 
     def draw() -> list[list[float]]:
@@ -79,27 +94,20 @@ def find_bounds(
         ).tolist()
         return found
 
-    answer = release_first(
-        "bounds",
-        data,
-        context,
-        relation=relation,
-        epsilon=asked.epsilon,
+    return Question(
         event=release.event,
-        query={
+        facts={
             "columns": [ranges.columns[i] for i in searched],
             "lower": grid.lower.tolist(),
             "upper": grid.upper.tolist(),
             "quantiles": asked.quantiles,
         },
         draw=draw,
+        found=lambda answer: _widened(ranges, searched, np.array(answer, np.float64)),
     )
-    found = np.array(answer, np.float64)
-    stage = first_stage("bounds", data, release.event, relation=relation, units=units)
-    return _widened(ranges, searched, found), stage
 
 
-def bounds_release(asked: NoisyBounds, ranges: Bounds, *, relation: Relation) -> QuantileRelease:
+def quantile_release(asked: NoisyBounds, ranges: Bounds, *, relation: Relation) -> QuantileRelease:
     """Return the release that finds the bounds.
 
     Raises:

@@ -20,9 +20,10 @@ from distributed_privrl.privacy.units import (
     check_delta_for_units,
 )
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.first_releases import first_stage, release_first
+from distributed_privrl.stages.first_releases import Question, first_stage, release_first
 from distributed_privrl.stages.plan import Plan
 
+COUNT = "count"
 _COUNT_FAILURE = 1e-3
 _SETTLE_ATTEMPTS = 3
 
@@ -116,24 +117,24 @@ def count_units(
     if not isinstance(data.units, NoisyCount):
         return declared_units(data), None
     cost = data.units.epsilon
+    question = _count_question(data, context, cost)
+    count = release_first(COUNT, question, data, context, relation=relation, epsilon=cost)
+    return count, first_stage(COUNT, data, question.event, relation=relation, units=count)
+
+
+def _count_question(data: DataConfig, context: RunContext, cost: float) -> Question[UnitCount]:
     release = noisy_count(epsilon=cost)
 
     def draw() -> int:
         exact = np.array([_exact_count(data, context)], dtype=np.int64)
         return max(1, int(release.release(exact, context.noise_source())[0]))
 
-    answer = release_first(
-        "count",
-        data,
-        context,
-        relation=relation,
-        epsilon=cost,
+    return Question(
         event=release.event,
-        query={},
+        facts={},
         draw=draw,
+        found=lambda answer: _with_margin(int(answer), cost),
     )
-    count = _with_margin(int(answer), cost)
-    return count, first_stage("count", data, release.event, relation=relation, units=count)
 
 
 def _with_margin(answer: int, epsilon: float) -> UnitCount:
@@ -162,21 +163,15 @@ def _exact_count(data: DataConfig, context: RunContext) -> int:
     return len(seen)
 
 
-def open_charge(data: DataConfig, context: RunContext, plan: Plan) -> None:
-    """Charge planned and spare rounds to what the run holds, and free the rest, before any round.
+def open_charges(context: RunContext, charges: Sequence[Charge]) -> None:
+    """Charge planned and spare rounds to what the run holds, all stages' or none; free the rest.
 
     Raises:
         BudgetError: the account's deltas would add up to 1/units.
         UnsafeError: the run does not hold so much (`held_budget`), the budget is for another unit
             or relation, or trajectories are not free.
     """
-    open_charges(context, charges_of(data, context, [(context, plan)]))
-
-
-def open_charges(context: RunContext, charges: Sequence[Charge]) -> None:
-    """Charge a run's parts, all or none; otherwise as `open_charge`."""
-    if charges:
-        context.ledger.open_together(charges, closes=context.run_id)
+    context.ledger.open_together(charges, closes=context.run_id)
 
 
 def charges_of(
@@ -223,7 +218,8 @@ def settle_charge(
 
     Raises:
         ConfigError: the run was never charged.
-        UnsafeError: rounds are still being reserved, or the cost is above the hold.
+        UnsafeError: rounds are left undone (what stopped them may have been what they showed), some
+            are still being reserved, or the cost is above the hold.
     """
     if plan.budget is None:
         raise ConfigError(f"run {context.run_id} was never charged: nothing to settle")
@@ -248,6 +244,11 @@ def _settle_reserved(context: RunContext, plan: Plan, delta: float) -> int:
     """Settle at the cost of the reserved rounds, priced again if more were reserved meanwhile."""
     reserved_rounds = _reserved_rounds(context)
     for _ in range(_SETTLE_ATTEMPTS):
+        if reserved_rounds < plan.rounds and reserved_rounds < plan.max_rounds:
+            raise UnsafeError(
+                f"{context.run_id} stopped after {reserved_rounds} of {plan.rounds} rounds: a stage"
+                " does all of them, whatever they show, and its charge stays whole until it has"
+            )
         cost = plan.epsilon_of_rounds(reserved_rounds, certified=True)
         try:
             context.ledger.settle(

@@ -18,7 +18,7 @@ from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.privacy.units import Relation
-from distributed_privrl.stages.bounding import bounds_release
+from distributed_privrl.stages.bounding import quantile_release
 
 
 def search_ranges(data: DataConfig, store: DatasetStore, *, relation: Relation) -> Bounds | None:
@@ -32,7 +32,7 @@ def search_ranges(data: DataConfig, store: DatasetStore, *, relation: Relation) 
         return None
     info = store.info(data.sensitive)
     ranges = _bounds(asked.search, data, (info.observation_space, info.action_space))
-    bounds_release(asked, ranges, relation=relation)
+    quantile_release(asked, ranges, relation=relation)
     return ranges
 
 

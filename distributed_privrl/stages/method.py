@@ -6,30 +6,19 @@ to step, so that nothing is built twice and nothing can be used before it is pai
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.config import NoisyCount, RunConfig
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.stages.charging import COUNT
 from distributed_privrl.stages.context import CertifiedDataset, Release, RunContext
+from distributed_privrl.stages.first_releases import FirstRelease
 from distributed_privrl.stages.plan import Plan
 
 WorldT = TypeVar("WorldT")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstRelease(Generic[WorldT]):
-    """What is released once, before any stage: bounds, start states, a support.
-
-    Args:
-        draw: from the world and the number of units to the world that knows the answer, and the
-            certificate's stage. It draws through `stages.first_releases.release_first`, which
-            charges first and makes a resume read the stored answer.
-    """
-
-    draw: Callable[[WorldT, UnitCount], tuple[WorldT, Stage]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +55,35 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
 
     config: RunConfig
 
+    def check_config(self) -> None:
+        """Refuse what the configuration alone tells, before any dataset is opened.
+
+        Raises:
+            ConfigError: settings do not fit together.
+            UnsafeError: no guarantee covers what is asked for.
+        """
+
+    def first_releases(self) -> Sequence[FirstRelease[WorldT]]:
+        """Return what is released before the stages, in order; a count is not among them."""
+        return ()
+
+    @property
+    def relation(self) -> Relation:
+        """What neighbouring datasets are."""
+        return Relation(self.config.privacy.relation)
+
+    @property
+    def charged_before(self) -> dict[str, float]:
+        """Epsilon of what is released before the stages, by its name; a count is among them."""
+        units = self.config.data.units
+        counted = {COUNT: units.epsilon} if isinstance(units, NoisyCount) else {}
+        return counted | {first.name: first.epsilon for first in self.first_releases()}
+
+    @property
+    def spent(self) -> float:
+        """Epsilon of all that is released before the stages."""
+        return sum(self.charged_before.values())
+
     @abc.abstractmethod
     def check(self, context: RunContext) -> WorldT:
         """Return the public world; refuse all that can be refused. Reads no sensitive row.
@@ -75,13 +93,14 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
             UnsafeError: no guarantee covers what is asked for.
         """
 
-    def first_releases(self, world: WorldT, context: RunContext) -> Sequence[FirstRelease[WorldT]]:
-        """Return what is released before the stages, in order; a count is not among them."""
-        return ()
-
     @abc.abstractmethod
-    def stages(self, world: WorldT, units: UnitCount) -> Sequence[StagePlan]:
+    def stages(self, world: WorldT | None, units: UnitCount) -> Sequence[StagePlan]:
         """Return the stages, priced for ``units``; no data decide on them.
+
+        Args:
+            world: as `check` and the first releases left it; None: a plan is made, and no dataset
+                has been opened.
+            units: how many there are.
 
         Raises:
             ConfigError: the budget leaves nothing for one, or the units are too few.

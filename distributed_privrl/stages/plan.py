@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -107,16 +108,21 @@ def check_relation(privacy: PrivacyConfig) -> None:
         )
 
 
-def left_for_rounds(epsilon: float, spent: float) -> float:
-    """Return what is left of epsilon for the rounds.
+def left_for_rounds(epsilon: float, spent: float, keys: Sequence[str] = ()) -> float:
+    """Return what is left of epsilon for the stages.
+
+    Args:
+        epsilon: of the run.
+        spent: epsilon of what is released before them.
+        keys: of the configuration, that ask for it.
 
     Raises:
         ConfigError: nothing is left.
     """
     if epsilon <= spent:
+        named = f", for {' and '.join(keys)}" if keys else ""
         raise ConfigError(
             f"privacy.epsilon={epsilon:g} is used up by what is released before the rounds"
-            f" ({spent:g} together: a count's data.units.epsilon, data.bounds.epsilon, a support's"
-            " epsilon, where they are set): raise it or lower them"
+            f" ({spent:g} together{named}): raise it or lower them"
         )
     return epsilon - spent

@@ -207,7 +207,7 @@ def make_plan(
         rounds: the run's rounds.
         unit: what one person contributes.
         units: how many there are.
-        spent: epsilon that the run spends elsewhere (`DataConfig.charged_epsilon`).
+        spent: epsilon that the run spends elsewhere (`DeclaredMethod.spent`).
         curiosity_rate: share of an expected batch that is the model's own samples (p): units are
             sampled, and charged, with (1 - p) times the probability.
         sum_slack: see `PrivateRound`; 0 for updates that round each unit's vector by itself.

@@ -4,13 +4,15 @@ This is the only place where the order stands in which a run spends its budget. 
 ledger's or a gate's; a method declares what they are called with (`stages.method`).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from distributed_privrl.core.config import NoisyCount
-from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger.records import Charge
-from distributed_privrl.privacy.units import Relation
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.charging import (
     charges_of,
     count_units,
@@ -20,7 +22,9 @@ from distributed_privrl.stages.charging import (
     settle_charge,
 )
 from distributed_privrl.stages.context import MethodResult, RunContext
+from distributed_privrl.stages.first_releases import FirstRelease, first_stage, release_first
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
+from distributed_privrl.stages.planning import check_declared
 
 WorldT = TypeVar("WorldT")
 
@@ -31,7 +35,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     Raises:
         ConfigError: configuration and datasets do not fit together; nothing has been drawn.
         BudgetError: the ledger refuses; nothing has been drawn.
-        UnsafeError: no guarantee covers what is asked for.
+        UnsafeError: no guarantee covers what is asked for, or the method left a stage undone.
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; events: a count's, each first
     release's, each stage's, in this order, and no others. All of epsilon and delta is held in one
@@ -42,27 +46,27 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     """
     config, data = method.config, method.config.data
     # 1. Whatever can be refused is refused before anything is held or drawn.
+    check_declared(method)
     world = method.check(context)
     counted = isinstance(data.units, NoisyCount)
-    stages = () if counted else tuple(method.stages(world, declared_units(data)))
-    _check_stages(stages, private=config.privacy.epsilon is not None)
+    stages = () if counted else _stages(method, world, declared_units(data))
     policies = method.policies(context)
     # 2. The whole budget is held in one step; what the run does not come to pay is freed.
     known = _charges(method, context, stages, policies)
     with held_budget(data, config.privacy, context, known):
         # 3. First releases, each charged to the hold before it is drawn.
-        units, stage = count_units(data, context, relation=Relation(config.privacy.relation))
+        units, stage = count_units(data, context, relation=method.relation)
         certified = [] if stage is None else [stage]
         if counted:
-            stages = tuple(method.stages(world, units))
-            _check_stages(stages, private=config.privacy.epsilon is not None)
-        for release in method.first_releases(world, context):
-            world, stage = release.draw(world, units)
+            stages = _stages(method, world, units)
+        for first in method.first_releases():
+            world, stage = _release(first, method, world, units, context)
             certified.append(stage)
         entries = [f"{context.run_id}/{stage.name}" for stage in certified]
         # 4. The stages' charges are opened, all or none, and the hold is closed.
         world = method.ready(world, stages)
-        open_charges(context, _charges(method, context, stages, policies))
+        if config.privacy.epsilon is not None:
+            open_charges(context, _charges(method, context, stages, policies))
     # 5. Public work, then stage after stage, each settled before the next begins.
     method.before(world, context)
     spare_rounds = 0
@@ -74,7 +78,8 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
             certified.append(stage)
             entries.append(own.run_id)
             spare_rounds += left
-    # 6. Post-processing.
+    # 6. All that was charged is certified; then post-processing.
+    _check_certified(context, entries)
     released = method.finish(world, context, certified)
     return MethodResult(
         stages=tuple(certified),
@@ -85,20 +90,75 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     )
 
 
-def _check_stages(stages: tuple[StagePlan, ...], *, private: bool) -> None:
-    """Check that every stage of a private run has a budget, and an entry of its own.
+def recalled_world(method: DeclaredMethod[WorldT], context: RunContext) -> WorldT:
+    """Return the world of a finished run as its stages began with it; draws and charges nothing.
+
+    Raises:
+        ConfigError: the ledger does not hold what the run released before its stages.
+    """
+    world = method.check(context)
+    for name in method.charged_before:
+        entry = context.ledger.reserved(f"{context.run_id}/{name}")
+        if entry is None or entry.status != "settled":
+            raise ConfigError(
+                f"the ledger does not hold the noisy {name} of {context.run_id}: give --ledger URL"
+                " of the ledger that the run was charged to"
+            )
+    units, _ = count_units(method.config.data, context, relation=method.relation)
+    for first in method.first_releases():
+        world, _ = _release(first, method, world, units, context)
+    return world
+
+
+def _release(
+    first: FirstRelease[WorldT],
+    method: DeclaredMethod[WorldT],
+    world: WorldT,
+    units: UnitCount,
+    context: RunContext,
+) -> tuple[WorldT, Stage]:
+    """Return the world that knows the answer, and the certificate's stage: of what was charged."""
+    data, relation = method.config.data, method.relation
+    question = first.ask(world, units, context)
+    world = release_first(
+        first.name, question, data, context, relation=relation, epsilon=first.epsilon
+    )
+    return world, first_stage(first.name, data, question.event, relation=relation, units=units)
+
+
+def _stages(
+    method: DeclaredMethod[WorldT], world: WorldT, units: UnitCount
+) -> tuple[StagePlan, ...]:
+    """Return the stages, each with an entry of its own, and with a budget if the run is private.
 
     Raises:
         UnsafeError: a stage would draw under nothing that was charged, or under another's charge.
     """
+    stages, private = tuple(method.stages(world, units)), method.config.privacy.epsilon is not None
     for stage in stages:
         if (stage.plan.budget is not None) != private:
             raise UnsafeError(
                 f"stage {stage.name} has {'no' if private else 'a'} budget, and privacy.epsilon is"
                 f" {'a number' if private else 'null'}: plan all stages with privacy, or none"
             )
-    if len({stage.entry for stage in stages}) < len(stages):
-        raise UnsafeError("two stages share an entry of the ledger: give each a name of its own")
+    names = [*method.charged_before, *(stage.entry for stage in stages)]
+    if len(set(names)) < len(names):
+        raise UnsafeError(f"stages share an entry of the ledger ({names}): name each differently")
+    return stages
+
+
+def _check_certified(context: RunContext, entries: Sequence[str]) -> None:
+    """Check that the run has charged nothing that its certificate would leave out.
+
+    Raises:
+        UnsafeError: an entry of the ledger is of the run, and of none of its stages.
+    """
+    run = context.run_id
+    own = {entry.id for entry in context.ledger.entries() if f"{entry.id}/".startswith(f"{run}/")}
+    if left_out := own - set(entries):
+        raise UnsafeError(
+            f"{', '.join(sorted(left_out))}: charged, and of no stage that the method declares"
+        )
 
 
 def _context_of(context: RunContext, stage: StagePlan) -> RunContext:
@@ -110,7 +170,7 @@ def _context_of(context: RunContext, stage: StagePlan) -> RunContext:
 def _charges(
     method: DeclaredMethod[WorldT],
     context: RunContext,
-    stages: tuple[StagePlan, ...],
+    stages: Sequence[StagePlan],
     policies: str | None,
 ) -> list[Charge]:
     parts = [(_context_of(context, stage), stage.plan) for stage in stages]

@@ -21,7 +21,12 @@ from benchmarks.utility_tasks import TABLE_MAZES, TASKS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
-from distributed_privrl.experiments.registry import load_config, parse_config, plan_run
+from distributed_privrl.experiments.registry import (
+    load_config,
+    method_named,
+    parse_config,
+    plan_run,
+)
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
 from tests.opened import opened
 
@@ -224,7 +229,9 @@ def test_trajectories_keep_to_a_support_that_is_charged_where_anything_is(
     config = parse_config(run_config(cell, J, J.scales["cpu"], keep=tmp_path), source="cell")
     assert isinstance(config, PrivorlArJConfig)
     assert config.model.public_parts == ("next_observation",)
-    assert config.charged_before == ({} if epsilon is None else {"support": 0.1})
+    assert method_named(config.method).declare(config).charged_before == (
+        {} if epsilon is None else {"support": 0.1}
+    )
     assert (plan_run(config).budget is None) == (epsilon is None)
 
 

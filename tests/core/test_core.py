@@ -81,12 +81,11 @@ def test_configurations_are_frozen() -> None:
     assert RunConfig.model_config["extra"] == "forbid"
 
 
-def test_what_is_charged_before_the_rounds_adds_up() -> None:
+def test_what_is_to_be_found_with_noise_is_read_and_written_alike() -> None:
     count, bounds = {"epsilon": 0.25}, {"epsilon": 0.5, "search": "wide.yaml"}
-    for units, found, charged in ((9, None, 0), (count, None, 0.25), (count, bounds, 0.75)):
+    for units, found in ((9, None), (count, None), (count, bounds)):
         values = {"sensitive": "a-v0", "unit": "transition", "units": units, "bounds": found}
         data = validate(DataConfig, values, source="test")
-        assert data.charged_epsilon == charged
         assert validate(DataConfig, data.model_dump(mode="json"), source="test") == data
 
 

@@ -46,7 +46,10 @@ def test_limits_are_those_of_the_code() -> None:
     assert f"more than {encoding._LARGEST:g} standard deviations" in page("docs/privacy.md")
     assert f"(every {pretraining.CHECKPOINT_EVERY:,} steps)" in page("docs/ray.md")
     assert (training.SERVER_RESTARTS, "up to three times" in page("docs/ray.md")) == (3, True)
-    assert (round_plan.SPARE_BLOCKS, "two blocks by default" in page("docs/privorl_n.md")) == (2, True)
+    assert (round_plan.SPARE_BLOCKS, "two blocks by default" in page("docs/privorl_n.md")) == (
+        2,
+        True,
+    )
     assert f"more than {verification.TOLERANCE * 100:g} %" in page("docs/privacy.md")
 
 

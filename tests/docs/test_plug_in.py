@@ -119,11 +119,12 @@ def with_attack(folder: Path) -> None:
     module = folder / "site" / "privrl_vae.py"
     text = module.read_text()
     assert "declare=VaeMethod," in text
-    attack = "declare=VaeMethod, attack=open_attack,"
+    attack = "declare=VaeMethod, inspection=Inspection(attack=open_attack),"
     text = text.replace("declare=VaeMethod,", attack)
     text = text.replace(
         '    """Return the method;',
-        '    from privrl_vae_attack import open_attack\n    """Return the method;',
+        "    from privrl_vae_attack import open_attack\n"
+        '    from distributed_privrl.evaluation.method import Inspection\n    """Return the method;',
     )
     module.write_text(text)
     importlib.invalidate_caches()

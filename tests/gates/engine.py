@@ -17,8 +17,8 @@ from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.stages import run
 from distributed_privrl.stages.context import LearnedPolicy, MethodResult
-from distributed_privrl.stages.first_releases import first_stage, release_first
-from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
+from distributed_privrl.stages.first_releases import FirstRelease, Question
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.release_plan import ReleasePlan
 from tests.gates.ledger import Store
 
@@ -29,10 +29,11 @@ BOUNDS = PureDpEvent(epsilon=0.5)
 STEP = GaussianEvent(noise_multiplier=9.0)
 STEPS, SPARE = 3, 2
 STAGES = ("filter", "")
+Diary = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class TwoStages(DeclaredMethod[tuple[str, ...]]):
+class TwoStages(DeclaredMethod[Diary]):
     """A count, bounds, a stage of its own entry, a stage of the run's; its world is its diary.
 
     Args:
@@ -43,36 +44,25 @@ class TwoStages(DeclaredMethod[tuple[str, ...]]):
 
     around: Any
     config: Any
-    watch: Callable[[str, tuple[str, ...]], None] = field(default=lambda _, __: None)
+    watch: Callable[[str, Diary], None] = field(default=lambda _, __: None)
 
-    def check(self, context: Any) -> tuple[str, ...]:
+    def check(self, context: Any) -> Diary:
         self.watch("check", ())
         return ("checked",)
 
-    def first_releases(
-        self, world: tuple[str, ...], context: Any
-    ) -> Sequence[FirstRelease[tuple[str, ...]]]:
-        def draw(world: tuple[str, ...], units: UnitCount) -> tuple[tuple[str, ...], Stage]:
-            def answer() -> int:
-                self.watch("bounds", world)
-                return 7
+    def first_releases(self) -> Sequence[FirstRelease[Diary]]:
+        return (FirstRelease(name="bounds", key="data.bounds", epsilon=0.5, ask=self._ask),)
 
-            found = release_first(
-                "bounds",
-                self.config.data,
-                context,
-                relation=NULL,
-                epsilon=0.5,
-                event=BOUNDS,
-                query={},
-                draw=answer,
-            )
-            stage = first_stage("bounds", self.config.data, BOUNDS, relation=NULL, units=units)
-            return (*world, f"bounds {found}"), stage
+    def _ask(self, world: Diary, units: UnitCount, context: Any) -> Question[Diary]:
+        def draw() -> int:
+            self.watch("bounds", world)
+            return 7
 
-        return (FirstRelease(draw=draw),)
+        return Question(
+            event=BOUNDS, facts={}, draw=draw, found=lambda seven: (*world, f"bounds {seven}")
+        )
 
-    def stages(self, world: tuple[str, ...], units: UnitCount) -> Sequence[StagePlan]:
+    def stages(self, world: Diary | None, units: UnitCount) -> Sequence[StagePlan]:
         private = self.config.privacy.epsilon is not None
         budget = PrivacyBudget(epsilon=2.0, delta=4e-7, unit="trajectory", relation=NULL)
         plan = ReleasePlan(
@@ -85,14 +75,14 @@ class TwoStages(DeclaredMethod[tuple[str, ...]]):
         )
         return [StagePlan(name=name or "rounds", plan=plan, entry=name) for name in STAGES]
 
-    def ready(self, world: tuple[str, ...], stages: Sequence[StagePlan]) -> tuple[str, ...]:
+    def ready(self, world: Diary, stages: Sequence[StagePlan]) -> Diary:
         self.watch("ready", world)
         return world
 
-    def before(self, world: tuple[str, ...], context: Any) -> None:
+    def before(self, world: Diary, context: Any) -> None:
         self.watch("before", world)
 
-    def work(self, stage: StagePlan, world: tuple[str, ...], context: Any) -> tuple[str, ...]:
+    def work(self, stage: StagePlan, world: Diary, context: Any) -> Diary:
         self.watch(stage.name, world)
         if stage.plan.budget is not None:
             own = context.run_id
@@ -100,7 +90,7 @@ class TwoStages(DeclaredMethod[tuple[str, ...]]):
                 context.ledger.reserve_rounds(own, rounds=1, nonce=f"{own} {step}")
         return (*world, stage.name)
 
-    def finish(self, world: tuple[str, ...], context: Any, certified: Sequence[Stage]) -> Released:
+    def finish(self, world: Diary, context: Any, certified: Sequence[Stage]) -> Released:
         self.watch("finish", world)
         return Released(release=LearnedPolicy(save=lambda path: None))
 
@@ -143,7 +133,7 @@ def gate_one_order(folder: Path) -> None:
     def spent() -> float:
         return float(ledger.accounts()[0].spent_epsilon)
 
-    def watch(step: str, known: tuple[str, ...]) -> None:
+    def watch(step: str, known: Diary) -> None:
         seen.append(step)
         found = entries()
         if step == "check":
@@ -187,8 +177,8 @@ def gate_refusals_cost_nothing(folder: Path) -> None:
         assert left == 0.0, f"a run that was refused at {step} keeps {left:g}"
 
 
-def _refuse_at(refused: str) -> Callable[[str, tuple[str, ...]], None]:
-    def watch(step: str, _: tuple[str, ...]) -> None:
+def _refuse_at(refused: str) -> Callable[[str, Diary], None]:
+    def watch(step: str, _: Diary) -> None:
         if step == refused:
             raise ConfigError(f"refused at {step}")
 
@@ -197,7 +187,7 @@ def _refuse_at(refused: str) -> Callable[[str, tuple[str, ...]], None]:
 
 def _without_bounds(method: TwoStages) -> TwoStages:
     class NoBounds(TwoStages):
-        def first_releases(self, world: tuple[str, ...], context: Any) -> tuple[()]:
+        def first_releases(self) -> tuple[()]:
             return ()
 
     return NoBounds(method.around, method.config, method.watch)
@@ -211,7 +201,7 @@ def gate_resumed_at_every_step(folder: Path) -> None:
         around, config = world(place)
         drawn: list[str] = []
 
-        def die(at: str, _: tuple[str, ...], step: str = step, drawn: list[str] = drawn) -> None:
+        def die(at: str, _: Diary, step: str = step, drawn: list[str] = drawn) -> None:
             drawn.append(at)
             if at == step:
                 raise SystemExit(1)
@@ -222,7 +212,7 @@ def gate_resumed_at_every_step(folder: Path) -> None:
             continue  # charged, and its answer lost: a resume must not draw another one
         drawn.clear()
 
-        def note(at: str, _: tuple[str, ...], drawn: list[str] = drawn) -> None:
+        def note(at: str, _: Diary, drawn: list[str] = drawn) -> None:
             drawn.append(at)
 
         result = run.run_method(TwoStages(around, config, note), around)

@@ -11,7 +11,12 @@ from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from distributed_privrl.stages.charging import count_units, held_budget, open_charge
+from distributed_privrl.stages.charging import (
+    charges_of,
+    count_units,
+    held_budget,
+    open_charges,
+)
 from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
 
 DATASET = "clinic/stays-v0"
@@ -60,7 +65,7 @@ def whole_run(url: str, run_id: str, store: Store) -> None:
             ),
             accountant="pld",
         )
-        open_charge(DATA, around, plan)
+        open_charges(around, charges_of(DATA, around, [(around, plan)]))
 
 
 def gate_rounds_are_paid_for(folder: Path) -> None:

@@ -26,7 +26,7 @@ from distributed_privrl.methods.primorl.start_states import (
     NoisyStarts,
     PooledStarts,
     environment_starts,
-    release_start_states,
+    starts_question,
 )
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import build_certificate
@@ -35,7 +35,7 @@ from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.stages.context import RunContext
-from tests.holding import hold
+from tests.holding import answered
 
 DATASET = "clinic/stays-v0"
 NULL = Relation.REPLACE_WITH_NULL
@@ -208,15 +208,19 @@ class Clinic:
 
     def release(self, context=None, relation=NULL, **asked):
         starts, context = NoisyStarts(**{"epsilon": 1.0, **asked}), context or self.context()
-        hold(context, DATASET, self.unit, starts.epsilon, relation=relation)
-        return release_start_states(
+        units = UnitCount(value=self.count, source="declared")
+        question = starts_question(
             starts,
             self.data,
             context,
             encoder=ENCODER,
             bounds=BOUNDS,
             relation=relation,
-            units=UnitCount(value=self.count, source="declared"),
+            units=units,
+        )
+        cost = starts.epsilon
+        return answered(
+            "starts", question, self.data, context, relation=relation, epsilon=cost, units=units
         )
 
     @property

@@ -12,6 +12,7 @@ from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.pretraining import (
@@ -27,7 +28,7 @@ from distributed_privrl.methods.privorl.sampling import (
     read_chunks,
 )
 from distributed_privrl.methods.privorl.scaling import public_encoder
-from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
+from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.methods.privorl.update import (
     DiffusionUpdate,
     RowSynthesizer,
@@ -305,7 +306,7 @@ def test_columns_without_bounds_are_refused(store: DatasetStore) -> None:
 
 
 def test_a_plan_states_the_noise_and_keeps_within_the_budget() -> None:
-    weak, strong = (plan_transitions(config(privacy__epsilon=e)) for e in (10.0, 1.0))
+    weak, strong = (plan_run(config(privacy__epsilon=e)) for e in (10.0, 1.0))
     assert weak.mechanism is not None
     assert strong.mechanism is not None
     assert strong.mechanism.noise_multiplier > 1.5 * weak.mechanism.noise_multiplier
@@ -318,11 +319,11 @@ def test_a_plan_states_the_noise_and_keeps_within_the_budget() -> None:
 
 def test_plans_that_cannot_be_true_are_refused() -> None:
     with pytest.raises(UnsafeError, match="delta"):
-        plan_transitions(config(privacy__delta=1e-3))
+        plan_run(config(privacy__delta=1e-3))
     with pytest.raises(ConfigError, match="not declared"):
-        plan_transitions(config(data__units=None))
+        plan_run(config(data__units=None))
     with pytest.raises(ConfigError, match="counted with noise"):
-        plan_transitions(config(data__units={"epsilon": 0.1}))
+        plan_run(config(data__units={"epsilon": 0.1}))
     with pytest.raises(ConfigError, match="expected_batch_size"):
-        plan_transitions(config(data__units=10, privacy__delta=1e-3))
+        plan_run(config(data__units=10, privacy__delta=1e-3))
     assert config(data__units={"epsilon": 0.1}).data.units == NoisyCount(epsilon=0.1)

@@ -17,17 +17,16 @@ from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.registry import parse_config
-from distributed_privrl.methods.privorl.attack import open_likelihood_attack
+from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
 from distributed_privrl.methods.privorl.autoregressive import (
+    AutoregressiveMethod,
     AutoregressiveSynthesizer,
-    row_synthesizer,
 )
 from distributed_privrl.methods.privorl.binning import row_bins
 from distributed_privrl.methods.privorl.method import TRAINED
 from distributed_privrl.methods.privorl.pretraining import coding_digest
 from distributed_privrl.methods.privorl.scaling import public_encoder
-from distributed_privrl.methods.privorl.transitions import TransitionRows, plan_transitions
+from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.rounds.checkpoint import (
     CheckpointState,
@@ -159,7 +158,7 @@ def test_bins_follow_from_public_rows_and_spaces_alone(tmp_path: Path) -> None:
     codings = []
     for one in (store, moved):
         encoder = public_encoder(settings, one)
-        made = row_synthesizer(settings, one, encoder)
+        made = AutoregressiveMethod(settings).parts(one, encoder).synthesizer
         codings.append((made.bins, coding_digest(encoder.to_json(), made)))
     assert codings[0] == codings[1]
 
@@ -169,7 +168,7 @@ def test_rows_come_back_from_their_bins(count: int, off: float, tmp_path: Path) 
     store = tiny.tiny_store(tmp_path)
     settings = tiny.ar_config(model={"bins": count, "hidden": [8]})
     encoder = public_encoder(settings, store)
-    synthesizer = row_synthesizer(settings, store, encoder)
+    synthesizer = AutoregressiveMethod(settings).parts(store, encoder).synthesizer
     rows = torch.from_numpy(TransitionRows(encoder=encoder.to_json()).public(store, tiny.PUBLIC))
     chosen = synthesizer.bins.categories(rows)
     back = torch.cat(
@@ -189,7 +188,7 @@ def test_rows_come_back_from_their_bins(count: int, off: float, tmp_path: Path) 
 
 
 def test_the_plan_is_that_of_privorl_n() -> None:
-    ours, theirs = plan_transitions(tiny.ar_config()), plan_transitions(tiny.config())
+    ours, theirs = plan_run(tiny.ar_config()), plan_run(tiny.config())
     assert ours.facts() == theirs.facts()
     assert ours.events(6) == theirs.events(6)
 
@@ -244,7 +243,7 @@ def test_a_clipped_gradient_of_likelihoods_is_that_of_autograd(tmp_path: Path) -
     """The engine's fast path, on this network, against one backward pass a row."""
     store, settings = tiny.tiny_store(tmp_path), tiny.ar_config()
     encoder = public_encoder(settings, store)
-    synthesizer = row_synthesizer(settings, store, encoder)
+    synthesizer = AutoregressiveMethod(settings).parts(store, encoder).synthesizer
     rows = TransitionRows(encoder=encoder.to_json()).public(store, tiny.PUBLIC)[:12]
     network = synthesizer.build(0)
     by_hand = torch.zeros(sum(p.numel() for p in network.parameters()))
@@ -281,10 +280,10 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
     (event,) = result.certificate.stages[0].events
     assert event.sampling_probability == pytest.approx(0.75 * 64 / 3000)  # type: ignore[union-attr]
     rows = store.read_transitions(tiny.SENSITIVE, unit="transition").select(slice(0, 40))
-    attack = open_likelihood_attack(settings, context)
+    attack = method_named(settings.method).open_attack(settings, context)
     found = attack.losses(rows)
     encoder = public_encoder(settings, store)
-    synthesizer = row_synthesizer(settings, store, encoder)
+    synthesizer = AutoregressiveMethod(settings).parts(store, encoder).synthesizer
     network = synthesizer.build(settings.seed)
     fresh = network(torch.from_numpy(encoder.encode(rows).rows)).sum(dim=1).detach()
     tensors, _ = load_checkpoint(context.folder / TRAINED, run_id=context.run_id, stage="rounds")
@@ -297,7 +296,7 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
     shutil.rmtree(store.root / tiny.PUBLIC)
     collect("maze2d-medium", dataset=tiny.PUBLIC, store=store, steps=3000, seed=7, options={})
     with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
-        open_likelihood_attack(settings, context)
+        method_named(settings.method).open_attack(settings, context)
     with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
         program.run(
             settings,

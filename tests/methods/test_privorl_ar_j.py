@@ -12,7 +12,8 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, offsets_of
-from distributed_privrl.methods.privorl.attack import first_fragments, open_trajectory_attack
+from distributed_privrl.experiments.registry import method_named
+from distributed_privrl.methods.privorl.attack import first_fragments
 from distributed_privrl.methods.privorl.method import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import (
@@ -329,7 +330,7 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_its_fragments(
     (event,) = result.certificate.stages[0].events
     sampled = 0.75 * settings.training.expected_batch_size / 200
     assert event.sampling_probability == pytest.approx(sampled)  # type: ignore[union-attr]
-    attack = open_trajectory_attack(settings, context)
+    attack = method_named(settings.method).open_attack(settings, context)
     assert attack.settings == ("negative log-likelihood",)
     rows = store.read_transitions(SENSITIVE, unit=TRAJECTORY).select(slice(0, 40))
     made = fragment_synthesizer(settings, store, public_encoder(settings, store))
@@ -347,5 +348,5 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_its_fragments(
     shutil.rmtree(store.root / PUBLIC)
     store.write_trajectories(PUBLIC, walks(12, 9), **SPACES)
     with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
-        open_trajectory_attack(settings, context)
+        method_named(settings.method).open_attack(settings, context)
     context.ledger.close()

@@ -15,11 +15,11 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.accounts import give_budget
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
 from distributed_privrl.methods.privorl.method import TRAINED
-from distributed_privrl.methods.privorl.transitions import plan_transitions
 from distributed_privrl.methods.privorl.update import (
     DiffusionUpdate,
     RowSynthesizer,
@@ -65,7 +65,7 @@ def parameters(seed: int = 1) -> NDArray[np.float32]:
 
 
 def test_units_are_sampled_and_charged_with_the_rest_of_q() -> None:
-    plain, plan = plan_transitions(config()), plan_transitions(config(**curious()))
+    plain, plan = plan_run(config()), plan_run(config(**curious()))
     q = (1 - RATE) * 64 / 3000
     (event,) = plan.events(plan.max_rounds)
     assert isinstance(event, PoissonGaussianEvent)
@@ -89,10 +89,10 @@ def test_units_are_sampled_and_charged_with_the_rest_of_q() -> None:
 
 
 def test_a_plan_shows_what_takes_part() -> None:
-    plan = plan_transitions(config(**curious()))
+    plan = plan_run(config(**curious()))
     assert plan.facts()["curiosity_rate"] == RATE
     assert plan.summary().startswith("on average 48 units a round")
-    assert "curiosity_rate" not in plan_transitions(config()).facts()
+    assert "curiosity_rate" not in plan_run(config()).facts()
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, "nan"])

@@ -15,10 +15,11 @@ from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.accounts import give_budget
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.trajectory_reports import release_warnings, verdict
 from distributed_privrl.methods.privorl.sampling import chunk_path
-from distributed_privrl.methods.privorl.trajectories import FragmentRows, plan_trajectories
+from distributed_privrl.methods.privorl.trajectories import FragmentRows
 from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.ledger import Ledger
@@ -80,7 +81,7 @@ def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_plan_counts_trajectories_whatever_their_fragments() -> None:
-    plan = plan_trajectories(config())
+    plan = plan_run(config())
     assert plan.sampling_probability == 20 / 200
     (event,) = plan.events(plan.max_rounds)
     assert isinstance(event, PoissonGaussianEvent)
@@ -89,7 +90,7 @@ def test_a_plan_counts_trajectories_whatever_their_fragments() -> None:
     assert plan.budget.unit == "trajectory"
     assert 7.0 < plan.epsilon(plan.max_rounds, certified=True) <= 8.0
     more = config(training=config_values()["training"] | {"max_fragments_per_unit": 30})
-    assert plan_trajectories(more).mechanism == plan.mechanism
+    assert plan_run(more).mechanism == plan.mechanism
 
 
 @pytest.mark.parametrize(
@@ -107,12 +108,12 @@ def test_a_plan_counts_trajectories_whatever_their_fragments() -> None:
 )
 def test_plans_that_cannot_be_are_refused(changes: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        plan_trajectories(config(**changes))
+        plan_run(config(**changes))
 
 
 def test_too_few_trajectories_for_delta_are_refused() -> None:
     with pytest.raises(UnsafeError, match="delta"):
-        plan_trajectories(config(privacy__delta=1e-2))
+        plan_run(config(privacy__delta=1e-2))
 
 
 def test_independent_transitions_are_refused_before_anything_is_charged(world: World) -> None:

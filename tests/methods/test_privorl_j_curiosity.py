@@ -14,8 +14,8 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
-from distributed_privrl.methods.privorl.trajectories import plan_trajectories
 from distributed_privrl.methods.privorl.update import DiffusionUpdate
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.ledger import Ledger
@@ -65,7 +65,7 @@ def parameters(factory: NovelUpdateFactory, seed: int = 1) -> NDArray[np.float32
 
 
 def test_trajectories_are_sampled_and_charged_with_the_rest_of_q() -> None:
-    plain, plan = plan_trajectories(config()), plan_trajectories(config(**curious()))
+    plain, plan = plan_run(config()), plan_run(config(**curious()))
     q = (1 - RATE) * 20 / 200
     (event,) = plan.events(plan.max_rounds)
     assert isinstance(event, PoissonGaussianEvent)

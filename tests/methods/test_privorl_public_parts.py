@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.experiments.registry import METHODS, parse_config
-from distributed_privrl.methods.privorl.attack import open_likelihood_attack, open_trajectory_attack
+from distributed_privrl.experiments.registry import METHODS, method_named, parse_config, plan_run
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
-from distributed_privrl.methods.privorl.method import PRETRAINED, START, TRAINED, plan_rounds
+from distributed_privrl.methods.privorl.method import PRETRAINED, START, TRAINED
 from distributed_privrl.methods.privorl.sampling import Sampler
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
@@ -146,11 +145,7 @@ def test_a_run_keeps_what_public_data_taught(
     assert state.round_index == 4
     assert len(begun["parameters"]) == len(trained["ema"]) < len(public["parameters"])
     assert not torch.equal(begun["parameters"], trained["parameters"])
-    opened = (
-        open_trajectory_attack(settings, context)
-        if isinstance(settings, PrivorlArJConfig)
-        else open_likelihood_attack(settings, context)
-    )
+    opened = method_named(settings.method).open_attack(settings, context)
     audited = opened._network
     assert isinstance(audited, AutoregressiveNetwork)
     taught = copy.deepcopy(audited).requires_grad_(True)
@@ -189,7 +184,7 @@ def test_without_pre_training_or_with_nothing_left_to_learn_they_are_refused() -
     none = {**settings.training.model_dump(mode="json"), "pretraining": {"steps": 0}}
     values = settings.model_dump(mode="json") | {"training": none}
     with pytest.raises(ConfigError, match="need public pre-training"):
-        plan_rounds(parse_config(values, source="test"))
+        plan_run(parse_config(values, source="test"))
     everything = ["observation", "action", "reward", "next_observation", "terminal"]
     values = settings.model_dump(mode="json")
     values["model"] = values["model"] | {"public_parts": everything}

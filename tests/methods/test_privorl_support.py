@@ -19,10 +19,9 @@ from distributed_privrl.data.metadata import SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.evaluation.source import Sourced
-from distributed_privrl.experiments.registry import METHODS
+from distributed_privrl.experiments.registry import METHODS, method_named, plan_run
 from distributed_privrl.experiments.trajectory_reports import support_verdict, trajectory_sections
 from distributed_privrl.methods.privorl import support as module
-from distributed_privrl.methods.privorl.method import plan_rounds
 from distributed_privrl.methods.privorl.sampling import chunk_path
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
@@ -31,7 +30,7 @@ from distributed_privrl.methods.privorl.support import (
     SupportGrid,
     SupportRelease,
     cell_totals,
-    find_support,
+    support_question,
     support_release,
 )
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer, support_facts
@@ -44,8 +43,9 @@ from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.run import recalled_world
 from tests.gates.leaks import logged
-from tests.holding import hold
+from tests.holding import answered
 from tests.methods.finished import finished_run, ledger_of
 from tests.methods.walks import (
     PUBLIC,
@@ -114,13 +114,15 @@ class Walks:
         context: RunContext | None = None,
     ) -> tuple[Support, Stage]:
         context = context or self.context()
-        hold(context, SENSITIVE, self.data.unit, asked.epsilon, relation=relation)
-        return find_support(
+        question = support_question(
             self.release(asked, relation),
             self.data,
             context,
             encoder=self.synthesizer.fragments.transitions,
-            units=units,
+        )
+        cost = asked.epsilon
+        return answered(
+            "support", question, self.data, context, relation=relation, epsilon=cost, units=units
         )
 
     def steps(self) -> NDArray[np.int64]:
@@ -437,9 +439,9 @@ def test_a_plan_refuses_more_cells_than_the_units_can_fill(relation: str, needed
         )
         if units < needed:
             with pytest.raises(ConfigError, match=rf"support: 36 cells.*{needed} units are needed"):
-                plan_rounds(settings)
+                plan_run(settings)
         else:
-            assert plan_rounds(settings).units.value == needed
+            assert plan_run(settings).units.value == needed
 
 
 def test_a_replaced_unit_needs_twice_the_units() -> None:
@@ -511,12 +513,11 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     settings = ar_config(training=values | {"sampling": {"support": asked}})
     plain = ar_config(training=values | {"sampling": {}})
     method = METHODS["privorl_ar_j"]()
-    assert method.charged_before is not None
-    assert method.charged_before(settings) == {"support": 2.0}
-    assert method.charged_before(plain) == {}
-    planned = plan_rounds(settings)
+    assert method.declare(settings).charged_before == {"support": 2.0}
+    assert method.declare(plain).charged_before == {}
+    planned = plan_run(settings)
     assert planned.epsilon(5) == 2.0 + planned.epsilon_of_rounds(5) < settings.privacy.epsilon
-    plans = [plan_rounds(one).mechanism for one in (plain, settings)]
+    plans = [plan_run(one).mechanism for one in (plain, settings)]
     assert plans[0] is not None
     assert plans[1] is not None
     assert plans[1].noise_multiplier > plans[0].noise_multiplier, "less is left for the rounds"
@@ -559,15 +560,10 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
     encoder = public_encoder(settings, store)
     made = fragment_synthesizer(settings, store, encoder)
     assert isinstance(made, StepSynthesizer)
-    transitions = made.fragments.transitions
     (account,) = context.ledger.accounts()
-    support, _ = find_support(
-        support_release(NoisySupport(**asked), transitions, made.bins, NULL),
-        settings.data,
-        replace(context, fingerprint=f"{account.fingerprint}:{account.partition}"),
-        encoder=transitions,
-        units=UNITS,
-    )
+    around = replace(context, fingerprint=f"{account.fingerprint}:{account.partition}")
+    world = recalled_world(method_named(settings.method).declare(settings), around)
+    support = world.parts.drawer.support
     assert np.count_nonzero(exact[0] == 0) >= 4  # each of which noise makes visited once in twelve
     assert 0 < len(support.visited) < 12
     assert said["visited"] == len(support.visited), "what noise found, not what is there"
@@ -586,9 +582,9 @@ def test_without_privacy_no_support_is_found() -> None:
         privacy={"epsilon": 2.0, "delta": 1e-4},
     )
     with pytest.raises(ConfigError, match="support"):
-        plan_rounds(used_up)
+        plan_run(used_up)
     with pytest.raises(ConfigError, match=r"training\.sampling\.support"):
-        plan_rounds(settings)
+        plan_run(settings)
 
 
 def test_a_report_says_that_no_cell_of_a_support_counts() -> None:

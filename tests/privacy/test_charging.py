@@ -11,9 +11,10 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.stages.charging import (
+    charges_of,
     count_units,
     held_budget,
-    open_charge,
+    open_charges,
     settle_charge,
 )
 from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
@@ -73,7 +74,7 @@ def plan(context):
         accountant="pld",
     )
     with held_budget(DATA, PRIVACY, context):
-        open_charge(DATA, context, plan)
+        open_charges(context, charges_of(DATA, context, [(context, plan)]))
     context.ledger.reserve_rounds("run", rounds=10, nonce="first")
     return plan
 

@@ -25,10 +25,10 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.stages import bounding
-from distributed_privrl.stages.bounding import NARROWEST, find_bounds
+from distributed_privrl.stages.bounding import NARROWEST, bounds_question, first_bounds
 from distributed_privrl.stages.charging import held_budget
 from distributed_privrl.stages.context import RunContext
-from tests.holding import hold
+from tests.holding import answered
 
 DATASET = "clinic/stays-v0"
 NULL = Relation.REPLACE_WITH_NULL
@@ -102,13 +102,10 @@ class Clinic:
 
     def find(self, context=None, relation=NULL, ranges=RANGES, **settings):
         data, context = self.data(**settings), context or self.context()
-        hold(context, DATASET, self.unit, data.charged_epsilon, relation=relation)
-        return find_bounds(
-            data,
-            context,
-            ranges,
-            relation=relation,
-            units=UNITS,
+        question = bounds_question(data, context, ranges, relation=relation, units=UNITS)
+        cost = data.bounds.epsilon
+        return answered(
+            "bounds", question, data, context, relation=relation, epsilon=cost, units=UNITS
         )
 
     @property
@@ -337,6 +334,6 @@ def test_bounds_that_would_be_noise_are_refused_before_the_charge(clinic):
 
 def test_public_bounds_are_not_searched(clinic):
     data = DataConfig(sensitive=DATASET, unit="transition", bounds="environment")
-    assert data.charged_epsilon == 0
+    assert first_bounds(data, None) == ()
     with pytest.raises(ConfigError, match="public"):
-        find_bounds(data, clinic.context(), RANGES, relation=NULL, units=UNITS)
+        bounds_question(data, clinic.context(), RANGES, relation=NULL, units=UNITS)

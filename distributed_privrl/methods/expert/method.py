@@ -22,6 +22,7 @@ from distributed_privrl.methods.expert.noiseless_steps import (
 from distributed_privrl.methods.expert.plan import (
     RunPlan,
     SelectivePlan,
+    check_config,
     check_dataset,
     plan_parts,
 )
@@ -33,6 +34,7 @@ from distributed_privrl.privacy.metrics import Answer, settled_answer
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.worker import StoredShard
+from distributed_privrl.stages.charging import declared_units
 from distributed_privrl.stages.context import (
     CertifiedDataset,
     LearnedPolicy,
@@ -79,8 +81,12 @@ class ExpertMethod(DeclaredMethod[World]):
 
     @cached_property
     def plan(self) -> RunPlan:
-        """The plans of both parts."""
-        return plan_parts(self.config)
+        """The plans of both parts, for as many experts as are declared."""
+        return plan_parts(self.config, declared_units(self.config.data))
+
+    def check_config(self) -> None:
+        """Refuse settings that do not fit together."""
+        check_config(self.config)
 
     def check(self, context: RunContext) -> World:
         """Return the agent's facts; see `DeclaredMethod.check`."""
@@ -90,7 +96,7 @@ class ExpertMethod(DeclaredMethod[World]):
             facts=AgentFacts.of(config.model, config.data, context.store, seed=config.seed)
         )
 
-    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the filter and the rounds, each with its part of the budget, or one with all."""
         parts = []
         if self.plan.filter is not None:

@@ -24,10 +24,13 @@ from distributed_privrl.methods.expert.config import ExpertConfig
 from distributed_privrl.methods.expert.prefix_stage import FilterPlan, plan_filter
 from distributed_privrl.methods.expert.update import algorithm_of, levels_of, local_settings
 from distributed_privrl.privacy.calibration import SUM_SLACK
-from distributed_privrl.privacy.units import PrivacyBudget, Relation, check_delta_for_units
-from distributed_privrl.stages.charging import declared_units
+from distributed_privrl.privacy.units import (
+    PrivacyBudget,
+    Relation,
+    UnitCount,
+    check_delta_for_units,
+)
 from distributed_privrl.stages.encoders import check_bounds_named
-from distributed_privrl.stages.plan import Plan
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 
 ADAM_AND_TARGET = "adam_moments_and_target_network_post_process_noisy_steps"
@@ -80,25 +83,8 @@ class RunPlan:
     filter: FilterPlan | None
     rounds: SelectivePlan | None
 
-    @property
-    def shown(self) -> Plan:
-        """The plan that stands for the run: the rounds', or the filter's where it is all."""
-        plan = self.rounds if self.rounds is not None else self.filter
-        assert plan is not None
-        return plan
 
-
-def plan_expert(config: ExpertConfig) -> Plan:
-    """Return the plan of a run; opens no data.
-
-    Raises:
-        ConfigError: settings do not fit together, or the number of units is not declared.
-        UnsafeError: delta is not below 1/units.
-    """
-    return plan_parts(config).shown
-
-
-def plan_parts(config: ExpertConfig) -> RunPlan:
+def plan_parts(config: ExpertConfig, units: UnitCount) -> RunPlan:
     """Return the plans of the filter and of the rounds, each for its part of the budget.
 
     The filter has ``filter.share`` of epsilon and ``filter.delta_share`` of delta, the rounds what
@@ -106,12 +92,11 @@ def plan_parts(config: ExpertConfig) -> RunPlan:
     are charged at |B| / m: that some steps are noiseless lowers nothing, for they can be seen.
 
     Raises:
-        ConfigError: as `plan_expert`.
-        UnsafeError: as `plan_expert`.
+        ConfigError: a part's budget is too small for its draws.
+        UnsafeError: delta is not below 1/units.
     """
-    check_config(config)
     privacy, training, data = config.privacy, config.training, config.data
-    units, share = declared_units(data), config.filter_share
+    share = config.filter_share
     filter_plan = None
     epsilon, delta = privacy.epsilon, privacy.delta
     if epsilon is not None and share:

@@ -1,14 +1,9 @@
 """What the tool sees of PriMORL and MOPO: the entry points' functions."""
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.evaluation.method import Method
+from distributed_privrl.evaluation.method import Inspection, Method
 from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
 from distributed_privrl.methods.primorl.method import PrimorlMethod
-from distributed_privrl.methods.primorl.plan import (
-    charged_before,
-    check_config,
-    plan_primorl,
-)
 from distributed_privrl.methods.primorl.report import policy_sections
 from distributed_privrl.methods.primorl.study import study
 
@@ -26,12 +21,9 @@ def mopo() -> Method:
 def _models(config: type[RunConfig], summary: str) -> Method:
     return Method(
         config=config,
-        plan=plan_primorl,
         declare=PrimorlMethod,
         summary=summary,
-        study=study,
-        policy_report=policy_sections,
-        own_clipping=lambda _: True,
-        charged_before=charged_before,
-        check=check_config,
+        inspection=Inspection(
+            study=study, policy_report=policy_sections, own_clipping=lambda _: True
+        ),
     )

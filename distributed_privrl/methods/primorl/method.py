@@ -19,7 +19,7 @@ from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrai
 from distributed_privrl.methods.primorl.plan import (
     check_config,
     check_dataset,
-    plan_primorl,
+    plan_rounds,
 )
 from distributed_privrl.methods.primorl.policy_training import (
     PolicyTrainer,
@@ -31,17 +31,18 @@ from distributed_privrl.methods.primorl.start_states import (
     NoisyStarts,
     StartStates,
     environment_starts,
-    release_start_states,
+    starts_question,
 )
 from distributed_privrl.methods.primorl.update import DynamicsUpdate
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.worker import StoredShard
-from distributed_privrl.stages.bounding import find_bounds
+from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import LearnedPolicy, RunContext
 from distributed_privrl.stages.encoders import search_ranges
-from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
+from distributed_privrl.stages.first_releases import FirstRelease, Question
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.round_plan import RoundPlan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
 
@@ -79,55 +80,63 @@ class PrimorlMethod(DeclaredMethod[World]):
 
     config: PrimorlConfig
 
+    def check_config(self) -> None:
+        """Refuse settings that do not fit together."""
+        check_config(self.config)
+
+    def first_releases(self) -> tuple[FirstRelease[World], ...]:
+        """Return the bounds and the start states, those that are found with noise."""
+        bounds = first_bounds(self.config.data, self._ask_bounds)
+        starts = self.config.training.policy.starts
+        if not isinstance(starts, NoisyStarts):
+            return bounds
+        found = FirstRelease(
+            name="starts",
+            key="training.policy.starts",
+            epsilon=starts.epsilon,
+            ask=partial(self._ask_starts, starts),
+        )
+        return (*bounds, found)
+
     def check(self, context: RunContext) -> World:
         """Return the ensemble's facts; see `DeclaredMethod.check`."""
         config, store = self.config, context.store
-        check_config(config)
         check_dataset(config, store)
-        relation = Relation(config.privacy.relation)
-        ranges = search_ranges(config.data, store, relation=relation)
+        ranges = search_ranges(config.data, store, relation=self.relation)
         facts = EnsembleFacts.of(config.model, config.data, store, ranges)
         return World(ranges=ranges, facts=facts)
 
-    def first_releases(self, world: World, context: RunContext) -> tuple[FirstRelease[World], ...]:
-        """Return the bounds and the start states, those that are found with noise."""
-        found = []
-        if world.ranges is not None:
-            found.append(FirstRelease(draw=partial(self._find_bounds, context)))
-        if isinstance(self.config.training.policy.starts, NoisyStarts):
-            found.append(FirstRelease(draw=partial(self._find_starts, context)))
-        return tuple(found)
-
-    def _find_bounds(
-        self, context: RunContext, world: World, units: UnitCount
-    ) -> tuple[World, Stage]:
-        config, relation = self.config, Relation(self.config.privacy.relation)
+    def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
+        config = self.config
         assert world.ranges is not None
-        found, stage = find_bounds(
-            config.data, context, world.ranges, relation=relation, units=units
-        )
-        facts = EnsembleFacts.of(config.model, config.data, context.store, found)
-        return replace(world, facts=facts), stage
 
-    def _find_starts(
-        self, context: RunContext, world: World, units: UnitCount
-    ) -> tuple[World, Stage]:
-        asked = self.config.training.policy.starts
-        assert isinstance(asked, NoisyStarts)
-        starts, stage = release_start_states(
-            asked,
+        def known(bounds: Bounds) -> World:
+            facts = EnsembleFacts.of(config.model, config.data, context.store, bounds)
+            return replace(world, facts=facts)
+
+        asked = bounds_question(
+            config.data, context, world.ranges, relation=self.relation, units=units
+        )
+        return asked.then(known)
+
+    def _ask_starts(
+        self, starts: NoisyStarts, world: World, units: UnitCount, context: RunContext
+    ) -> Question[World]:
+        asked = starts_question(
+            starts,
             self.config.data,
             context,
             encoder=world.facts.encoder,
             bounds=world.facts.bounds,
-            relation=Relation(self.config.privacy.relation),
+            relation=self.relation,
             units=units,
         )
-        return replace(world, starts=starts), stage
+        return asked.then(lambda found: replace(world, starts=found))
 
-    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the rounds."""
-        return (StagePlan(name="ensemble", plan=plan_primorl(self.config, units)),)
+        plan = plan_rounds(self.config, units, spent=self.spent)
+        return (StagePlan(name="ensemble", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
         """Return the world with start states, from a public simulator if none were released."""

@@ -10,39 +10,31 @@ from distributed_privrl.methods.primorl.mopo import check_mopo, plan_minibatches
 from distributed_privrl.methods.primorl.policy_training import policy_settings
 from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.stages.charging import declared_units
 from distributed_privrl.stages.encoders import check_bounds_named
 from distributed_privrl.stages.plan import check_relation
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 
 
-def charged_before(config: PrimorlConfig) -> dict[str, float]:
-    """Return the epsilon of what is released before the rounds, beside a count and bounds."""
-    starts = config.training.policy.starts
-    return {"starts": starts.epsilon} if isinstance(starts, NoisyStarts) else {}
-
-
-def plan_primorl(config: PrimorlConfig, units: UnitCount | None = None) -> RoundPlan:
+def plan_rounds(config: PrimorlConfig, units: UnitCount, *, spent: float) -> RoundPlan:
     """Return the plan of the rounds, for what is left of epsilon; opens no data.
 
     Args:
         config: of the run.
-        units: how many there are; None: as declared.
+        units: how many there are.
+        spent: epsilon of what is released before the rounds.
 
     Raises:
-        ConfigError: the unit is a transition, settings do not fit together, or the number of units
-            is not declared.
-        UnsafeError: delta is not below 1/units, or the relation is ``replace_one``.
+        ConfigError: nothing is left, or the units are fewer than a batch.
+        UnsafeError: delta is not below 1/units.
     """
-    check_config(config)
     if isinstance(config, MopoConfig):
         return plan_minibatches(config)
     return make_plan(
         config.privacy,
         config.training,
         unit=config.data.unit,
-        units=declared_units(config.data) if units is None else units,
-        spent=config.data.charged_epsilon + sum(charged_before(config).values()),
+        units=units,
+        spent=spent,
         sum_slack=0.0,
     )
 
@@ -80,30 +72,20 @@ def check_config(config: PrimorlConfig) -> None:
 
 
 def _check_privacy(config: PrimorlConfig) -> None:
-    training, epsilon = config.training, config.privacy.epsilon
-    charged = config.data.charged_epsilon + sum(charged_before(config).values())
+    training = config.training
     check_relation(config.privacy)
-    if epsilon is not None:
-        if not training.clip:
-            raise ConfigError(
-                "training.clip=false bounds no unit's change: it is for runs without privacy"
-                " (privacy.epsilon null)"
-            )
-        if config.data.max_length is None and training.local.steps is None:
-            raise ConfigError(
-                "data.max_length is not set: one long record would decide what a round costs all"
-                " others, and whether it ends; set it to the longest that a unit can be (the"
-                " horizon of data.environment), or training.local.steps to draw some steps a round"
-            )
-        if epsilon <= charged:
-            raise ConfigError(
-                f"privacy.epsilon={epsilon:g} is used up by the epsilons of data.units, data.bounds"
-                f" and training.policy.starts ({charged:g} together): raise it or lower them"
-            )
-    elif charged:
+    if config.privacy.epsilon is None:
+        return
+    if not training.clip:
         raise ConfigError(
-            "data.units must be a number, data.bounds public and training.policy.starts a number"
-            " when privacy.epsilon is null"
+            "training.clip=false bounds no unit's change: it is for runs without privacy"
+            " (privacy.epsilon null)"
+        )
+    if config.data.max_length is None and training.local.steps is None:
+        raise ConfigError(
+            "data.max_length is not set: one long record would decide what a round costs all"
+            " others, and whether it ends; set it to the longest that a unit can be (the"
+            " horizon of data.environment), or training.local.steps to draw some steps a round"
         )
 
 

@@ -24,11 +24,10 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.spaces import environment_spaces
 from distributed_privrl.privacy.calibration import calibrate_discrete_laplace
-from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.exact_releases import FixedPointLaplaceRelease
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.first_releases import first_stage, release_first
+from distributed_privrl.stages.first_releases import Question
 
 _RESET_SEEDS = 2**31
 
@@ -219,7 +218,7 @@ class MomentsRelease:
         return mean, vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def release_start_states(
+def starts_question(
     asked: NoisyStarts,
     data: DataConfig,
     context: RunContext,
@@ -228,30 +227,25 @@ def release_start_states(
     bounds: Bounds,
     relation: Relation,
     units: UnitCount,
-) -> tuple[GaussianStarts, Stage]:
-    """Return a Gaussian of start observations, found with noise and charged.
+) -> Question[GaussianStarts]:
+    """Return the question for a Gaussian of start observations.
 
     Args:
         asked: at what cost.
         data: the sensitive dataset and its unit.
-        context: ledger, store and noise of the run.
+        context: store and noise of the run.
         encoder: its public offsets and scales standardise; Box observations.
         bounds: public; draws are clipped to them.
         relation: of the run.
         units: how many there are; the fixed denominator.
 
-    Returns:
-        The start states and the certificate's stage.
-
     Raises:
         ConfigError: the dataset has no trajectories of this unit.
-        BudgetError: the release does not fit into the budget.
 
     Privacy: unit ``data.unit``, relation as given. A unit's vector is the mean of the first
     observations of its trajectories, those that are not finite left out, silently; without any it
-    is zero. Sensitivity: that of `MomentsRelease`. Event: ``discrete_laplace``, charged under the
-    nonce ``<run>/starts``, so that a resume draws no second time. Exact moments stay in this
-    process and are written nowhere; mean and covariance are post-processing.
+    is zero. Sensitivity: that of `MomentsRelease`. Event: ``discrete_laplace``. Exact moments stay
+    in this process and are written nowhere; mean and covariance are post-processing.
     """
     columns = encoder.layout.blocks["observation"]
     offset, scale = encoder.scaling.offset[columns], encoder.scaling.scale[columns]
@@ -268,29 +262,25 @@ def release_start_states(
         totals = release.totals(vectors, mechanism)
         return [float(v) for v in mechanism.release(totals, context.noise_source())]
 
-    answer = release_first(
-        "starts",
-        data,
-        context,
-        relation=relation,
-        epsilon=asked.epsilon,
+    def found(answer: list[float]) -> GaussianStarts:
+        mean, root = release.moments(np.array(answer, np.float64), units.value)
+        return GaussianStarts(
+            mean=torch.from_numpy(mean * scale + offset).float(),
+            root=torch.from_numpy(root * scale[:, None]).float(),
+            low=torch.from_numpy(bounds.low[columns]).float(),
+            high=torch.from_numpy(bounds.high[columns]).float(),
+        )
+
+    return Question(
         event=mechanism.event,
-        query={
+        facts={
             "offset": offset.tolist(),
             "scale": scale.tolist(),
             "clip_norm": release.clip_norm,
         },
         draw=draw,
+        found=found,
     )
-    totals = np.array(answer, np.float64)
-    mean, root = release.moments(totals, units.value)
-    starts = GaussianStarts(
-        mean=torch.from_numpy(mean * scale + offset).float(),
-        root=torch.from_numpy(root * scale[:, None]).float(),
-        low=torch.from_numpy(bounds.low[columns]).float(),
-        high=torch.from_numpy(bounds.high[columns]).float(),
-    )
-    return starts, first_stage("starts", data, mechanism.event, relation=relation, units=units)
 
 
 def _first_observations(data: DataConfig, context: RunContext, width: int) -> NDArray[np.float64]:

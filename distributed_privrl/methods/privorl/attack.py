@@ -13,40 +13,28 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from distributed_privrl.core.config import NoisyBounds
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.packing import ends_of, join_rows
 from distributed_privrl.data.shards import group_by_unit
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.autoregressive import row_synthesizer
-from distributed_privrl.methods.privorl.config import (
-    PrivorlArConfig,
-    PrivorlConfig,
-    PrivorlNConfig,
+from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.method import (
+    PRETRAINED,
+    TRAINED,
+    Parts,
+    PrivorlMethod,
+    World,
 )
-from distributed_privrl.methods.privorl.method import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.pretraining import coding_digest
-from distributed_privrl.methods.privorl.scaling import public_encoder
-from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
-from distributed_privrl.methods.privorl.trajectory_config import (
-    StepModelConfig,
-    TrajectoriesConfig,
-)
-from distributed_privrl.methods.privorl.update import (
-    RowSynthesizer,
-    Synthesizer,
-    private_network,
-)
-from distributed_privrl.privacy.units import Relation
+from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
+from distributed_privrl.methods.privorl.update import Synthesizer, private_network
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.stages.bounding import find_bounds
-from distributed_privrl.stages.charging import count_units
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.encoders import search_ranges
-from distributed_privrl.updates.parameters import FlatParameters
+from distributed_privrl.stages.training import load_trained
 
 NOISE_QUANTILES = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
 """Standard normal values whose noise levels are tried: where training draws most of its own."""
@@ -138,126 +126,50 @@ def diffusion_draws(synthesizer: Synthesizer, *, seed: int, draws: int = DRAWS) 
     return torch.cat((levels, torch.randn(shape, generator=generator)), dim=2)
 
 
-def open_attack(config: PrivorlNConfig, context: RunContext) -> ModelAttack:
-    """Return the attack on a finished run of PrivORL-n: each transition has a loss.
+def open_attack(method: PrivorlMethod, world: World, context: RunContext) -> ModelAttack:
+    """Return the attack on a finished run: each transition has a loss, or each fragment.
 
     Args:
-        config: of the run.
-        context: of the run; its ledger is read where bounds were found with noise.
+        method: that ran.
+        world: as its rounds began with it.
+        context: of the run.
 
     Raises:
-        ConfigError: the ledger does not know what the run released before its rounds.
         StorageError: a checkpoint cannot be read.
         UnsafeError: public datasets, spaces or bounds are not those of the run any more.
 
-    Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
+    Privacy: nothing is drawn or charged.
     """
-    encoder = _encoder(config, context)
-    sigmas = config.model.diffusion().training_sigma(torch.tensor(NOISE_QUANTILES))
-    return _opened(
-        config,
-        context,
-        encoder.to_json(),
-        RowSynthesizer(model=config.model, row_width=encoder.width),
-        partial(_proper_rows, encoder),
-        [f"noise level {sigma:.3g}" for sigma in sigmas.tolist()],
-    )
-
-
-def open_likelihood_attack(config: PrivorlArConfig, context: RunContext) -> ModelAttack:
-    """Return the attack on a finished run of PrivORL-AR: each transition has a likelihood.
-
-    Args:
-        config: of the run.
-        context: as in `open_attack`.
-
-    Raises:
-        ConfigError: the ledger does not know what the run released before its rounds.
-        StorageError: a checkpoint cannot be read.
-        UnsafeError: public datasets, spaces or bounds are not those of the run any more.
-
-    Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
-    """
-    encoder = _encoder(config, context)
-    return _opened(
-        config,
-        context,
-        encoder.to_json(),
-        row_synthesizer(config, context.store, encoder),
-        partial(_proper_rows, encoder),
-        [LIKELIHOOD],
-        draws=NOTHING_DRAWN,
-    )
-
-
-def open_trajectory_attack(config: TrajectoriesConfig, context: RunContext) -> ModelAttack:
-    """Return the attack on a finished run over trajectories: each fragment has a loss.
-
-    Args:
-        config: of the run.
-        context: as in `open_attack`.
-
-    Raises:
-        ConfigError: the ledger does not know what the run released before its rounds.
-        StorageError: a checkpoint cannot be read.
-        UnsafeError: public datasets, spaces or bounds are not those of the run any more.
-
-    Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
-    """
-    synthesizer = fragment_synthesizer(config, context.store, _encoder(config, context))
-    most = config.training.max_fragments_per_unit
-    learned = partial(first_fragments, synthesizer.fragments, most)
-    if isinstance(config.model, StepModelConfig):
-        return _opened(
-            config,
-            context,
-            synthesizer.encoder,
-            synthesizer,
-            learned,
-            [LIKELIHOOD],
-            draws=NOTHING_DRAWN,
-        )
-    ddpm = config.model.ddpm()
-    steps = ddpm.training_timestep(torch.tensor(NOISE_QUANTILES)).tolist()
-    settings = [f"diffusion step {step} of {ddpm.steps}" for step in steps]
-    return _opened(config, context, synthesizer.encoder, synthesizer, learned, settings)
-
-
-def _opened(
-    config: PrivorlConfig,
-    context: RunContext,
-    encoder: str,
-    synthesizer: Synthesizer,
-    learned: Learned,
-    settings: Sequence[str],
-    draws: torch.Tensor | None = None,
-) -> ModelAttack:
-    if draws is None:
+    config, synthesizer = method.config, world.parts.synthesizer
+    settings, draws = [LIKELIHOOD], NOTHING_DRAWN
+    if isinstance(config, PrivorlNConfig):
+        sigmas = config.model.diffusion().training_sigma(torch.tensor(NOISE_QUANTILES))
+        settings = [f"noise level {sigma:.3g}" for sigma in sigmas.tolist()]
         draws = diffusion_draws(synthesizer, seed=config.seed)
-    load_checkpoint(
-        context.folder / PRETRAINED,
-        run_id=context.run_id,
-        stage="pretraining",
-        coding=coding_digest(encoder, synthesizer),
-    )
-    tensors, state = load_checkpoint(
-        context.folder / TRAINED, run_id=context.run_id, stage="rounds"
-    )
-    network = private_network(
-        synthesizer,
-        config.seed,
-        pretrained=context.folder / PRETRAINED,
-        run_id=context.run_id,
-    )
-    FlatParameters(network).load(tensors["ema"])
-    return ModelAttack(
-        synthesizer,
-        network,
-        learned,
-        settings=settings,
-        draws=draws,
-        rounds=state.round_index,
-    )
+    elif isinstance(synthesizer, FragmentSynthesizer):
+        ddpm = synthesizer.model.ddpm()
+        steps = ddpm.training_timestep(torch.tensor(NOISE_QUANTILES)).tolist()
+        settings = [f"diffusion step {step} of {ddpm.steps}" for step in steps]
+        draws = diffusion_draws(synthesizer, seed=config.seed)
+    learned: Learned
+    if isinstance(synthesizer, FragmentSynthesizer | StepSynthesizer):
+        assert isinstance(config, TrajectoriesConfig)
+        most = config.training.max_fragments_per_unit
+        learned = partial(first_fragments, synthesizer.fragments, most)
+    else:
+        learned = partial(_proper_rows, TransitionEncoder.from_json(world.parts.rows.encoder))
+    network, rounds = _trained(method, world.parts, context)
+    return ModelAttack(synthesizer, network, learned, settings=settings, draws=draws, rounds=rounds)
+
+
+def _trained(method: PrivorlMethod, parts: Parts, context: RunContext) -> tuple[nn.Module, int]:
+    """Return the network that the release was sampled from, and how many rounds trained it."""
+    pretrained, run_id = context.folder / PRETRAINED, context.run_id
+    coding = coding_digest(parts.rows.encoder, parts.synthesizer)
+    load_checkpoint(pretrained, run_id=run_id, stage="pretraining", coding=coding)
+    seed = method.config.seed
+    network = private_network(parts.synthesizer, seed, pretrained=pretrained, run_id=run_id)
+    return network, load_trained(context.folder / TRAINED, network, context)
 
 
 def _proper_rows(
@@ -301,22 +213,3 @@ def _elsewhere(reached: NDArray[Any], begun: NDArray[Any]) -> NDArray[np.bool_]:
     differ = (reached != begun) & ~((reached != reached) & (begun != begun))
     elsewhere: NDArray[np.bool_] = differ.reshape(len(differ), -1).any(axis=1)
     return elsewhere
-
-
-def _encoder(config: PrivorlConfig, context: RunContext) -> TransitionEncoder:
-    """Return the run's encoder; bounds that it found with noise come from the ledger."""
-    ranges = search_ranges(config.data, context.store, relation=Relation(config.privacy.relation))
-    if ranges is None or not isinstance(config.data.bounds, NoisyBounds):
-        return public_encoder(config, context.store)
-    names = ["bounds"] if isinstance(config.data.units, int) else ["count", "bounds"]
-    for name in names:
-        entry = context.ledger.reserved(f"{context.run_id}/{name}")
-        if entry is None or entry.status != "settled":
-            raise ConfigError(
-                f"the ledger does not hold the noisy {name} of {context.run_id}: give --ledger URL"
-                " of the ledger that the run was charged to"
-            )
-    relation = Relation(config.privacy.relation)
-    units, _ = count_units(config.data, context, relation=relation)
-    bounds, _ = find_bounds(config.data, context, ranges, relation=relation, units=units)
-    return public_encoder(config, context.store, bounds)

@@ -4,10 +4,8 @@ Rounds, curiosity and what is charged are those of paper 000, algorithm 1. The m
 paper's diffusion but a product of binned factors, one for each variable of a row.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +13,22 @@ from torch import Tensor, nn
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.binning import public_bins
 from distributed_privrl.methods.privorl.config import (
     AutoregressiveConfig,
     DrawingConfig,
     PrivorlArConfig,
 )
-from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod
-from distributed_privrl.methods.privorl.sampling import read_chunks
-from distributed_privrl.methods.privorl.transitions import TransitionRows
+from distributed_privrl.methods.privorl.method import (
+    Parts,
+    PrivorlMethod,
+    check_public_parts,
+)
+from distributed_privrl.methods.privorl.transitions import TransitionRows, released_rows
 from distributed_privrl.methods.privorl.update import initial_weights
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.edm import chunk_count
 from distributed_privrl.models.row_bins import RowBins
-from distributed_privrl.stages.context import SyntheticTransitions
 
 
 class LikelihoodLoss:
@@ -118,38 +117,26 @@ class AutoregressiveDrawer:
         return autoregressive(network).draw(rows, generator=generator, floor=self.config.floor)
 
 
-def autoregressive_method(config: PrivorlArConfig) -> PrivorlMethod:
-    """Return PrivORL with the autoregressive model.
+class AutoregressiveMethod(PrivorlMethod):
+    """PrivORL with the autoregressive model.
 
     Privacy: as `PrivorlMethod`; a row's vector is the gradient of its log-likelihood, clipped once.
     """
-    return PrivorlMethod(config=config, parts_of=partial(_parts, config))
 
+    config: PrivorlArConfig
 
-def row_synthesizer(
-    config: PrivorlArConfig, store: DatasetStore, encoder: TransitionEncoder
-) -> AutoregressiveSynthesizer:
-    """Return the run's model, with bins from public rows and bounds.
+    def check_config(self) -> None:
+        """Refuse settings that do not fit together."""
+        super().check_config()
+        check_public_parts(self.config.model.public_parts, self.config.training.pretraining)
 
-    Args:
-        config: of the run.
-        store: datasets; the public ones are read.
-        encoder: of the rows.
-    """
-    bins = public_bins(config.data, store, encoder, count=config.model.bins)
-    return AutoregressiveSynthesizer(model=config.model, bins=bins)
-
-
-def _parts(config: PrivorlArConfig, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
-    drawer = AutoregressiveDrawer(rows=config.output.size, config=config.training.sampling)
-
-    def decoded(folder: Path) -> Iterator[Transitions]:
-        return (encoder.decode(rows) for rows in read_chunks(folder, drawer.count))
-
-    return Parts(
-        rows=TransitionRows(encoder=encoder.to_json()),
-        synthesizer=row_synthesizer(config, store, encoder),
-        drawer=drawer,
-        release=lambda folder, _: SyntheticTransitions(chunks=partial(decoded, folder)),
-        curiosity_rate=config.training.curiosity_rate,
-    )
+    def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
+        """Return the autoregressive model of rows, and what draws them."""
+        config = self.config
+        bins = public_bins(config.data, store, encoder, count=config.model.bins)
+        return Parts(
+            rows=TransitionRows(encoder=encoder.to_json()),
+            synthesizer=AutoregressiveSynthesizer(model=config.model, bins=bins),
+            drawer=AutoregressiveDrawer(rows=config.output.size, config=config.training.sampling),
+            release=partial(released_rows, encoder),
+        )

@@ -162,18 +162,6 @@ class PrivorlConfig(RunConfig):
     training: PrivorlTraining
     output: OutputConfig
 
-    @property
-    def charged_before(self) -> dict[str, float]:
-        """Epsilon of what is released before the rounds, beside a count and bounds."""
-        return {}
-
-    def check_units(self, units: int) -> None:
-        """Refuse too few units for that.
-
-        Raises:
-            ConfigError: what would be found is mostly noise.
-        """
-
 
 class PrivorlNTraining(PrivorlTraining):
     """Pre-training, private rounds, sampling."""

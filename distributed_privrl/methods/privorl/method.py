@@ -3,9 +3,9 @@
 Reference: paper 000, algorithms 1 and 2.
 """
 
+import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Protocol, get_args
 
@@ -15,7 +15,11 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.config import PrivorlConfig, RowPart
+from distributed_privrl.methods.privorl.config import (
+    PretrainingConfig,
+    PrivorlConfig,
+    RowPart,
+)
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
@@ -32,16 +36,16 @@ from distributed_privrl.methods.privorl.update import (
     private_network,
 )
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.worker import ShardSource
-from distributed_privrl.stages.bounding import find_bounds
-from distributed_privrl.stages.charging import declared_units
+from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import Release, RunContext
 from distributed_privrl.stages.devices import check_device, device_of
 from distributed_privrl.stages.encoders import check_bounds_named, search_ranges
-from distributed_privrl.stages.method import DeclaredMethod, FirstRelease, Released, StagePlan
-from distributed_privrl.stages.plan import check_relation, left_for_rounds
+from distributed_privrl.stages.first_releases import FirstRelease, Question
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.stages.plan import check_relation
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
 from distributed_privrl.updates.parameters import FlatParameters
@@ -66,14 +70,6 @@ class Rows(PublicRows, Protocol):
         ...
 
 
-class Bounded(Protocol):
-    """Finds, with noise and charged, what a drawer keeps to."""
-
-    def find(self, context: RunContext, units: UnitCount) -> tuple[ChunkDrawer, Stage]:
-        """Return the drawer that keeps to it, and the certificate's stage."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a variant trains and releases, once the scaling of its columns is known.
@@ -85,8 +81,6 @@ class Parts:
         release: what comes of the folder of chunks, and of what drew them.
         all_rows: every row of a unit takes part in its vector, not one drawn for each copy.
         most_rows: public bound on a unit's rows, for ``all_rows``.
-        curiosity_rate: share of a private round that is the model's own samples.
-        bounded: finds, with noise and charged, what the drawer keeps to; None: nothing.
     """
 
     rows: Rows
@@ -95,36 +89,6 @@ class Parts:
     release: Callable[[Path, ChunkDrawer], Release]
     all_rows: bool = False
     most_rows: int | None = None
-    curiosity_rate: float = 0.0
-    bounded: Bounded | None = None
-
-
-def plan_rounds(
-    config: PrivorlConfig, units: UnitCount | None = None, *, curiosity_rate: float = 0.0
-) -> RoundPlan:
-    """Return the plan of the rounds, for what is left of epsilon; opens no data.
-
-    Args:
-        config: of the run.
-        units: how many there are; None: as declared.
-        curiosity_rate: see `Parts`.
-
-    Raises:
-        ConfigError: settings do not fit together, or the number of units is not declared or too
-            small for what is found before the rounds.
-        UnsafeError: delta is not below 1/units.
-    """
-    check_config(config)
-    units = declared_units(config.data) if units is None else units
-    config.check_units(units.value)
-    return make_plan(
-        config.privacy,
-        config.training,
-        unit=config.data.unit,
-        units=units,
-        spent=_charged_before(config),
-        curiosity_rate=curiosity_rate,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +104,12 @@ class World:
     parts: Parts
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PrivorlMethod(DeclaredMethod[World]):
-    """A variant of PrivORL.
+    """What the variants of PrivORL share.
 
     Args:
         config: of the run.
-        parts_of: from the store and the encoder of transitions to the variant's parts.
-        check_data: refuses datasets that the variant cannot learn from.
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
     quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
@@ -157,55 +119,52 @@ class PrivorlMethod(DeclaredMethod[World]):
     """
 
     config: PrivorlConfig
-    parts_of: Callable[[DatasetStore, TransitionEncoder], Parts]
-    check_data: Callable[[DatasetStore], None] | None = None
+
+    @abc.abstractmethod
+    def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
+        """Return the variant's parts, for the encoder of its transitions."""
+
+    def check_config(self) -> None:
+        """Refuse settings that do not fit together."""
+        check_config(self.config)
+
+    def first_releases(self) -> tuple[FirstRelease[World], ...]:
+        """Return the bounds, if they are found with noise."""
+        return first_bounds(self.config.data, self._ask_bounds)
 
     def check(self, context: RunContext) -> World:
         """Return the variant's parts; see `DeclaredMethod.check`."""
         config = self.config
-        if self.check_data is not None:
-            self.check_data(context.store)
-        check_config(config)
         check_device(config.runtime, context.executor)
-        relation = Relation(config.privacy.relation)
-        ranges = search_ranges(config.data, context.store, relation=relation)
-        parts = self._parts(context, ranges)
+        ranges = search_ranges(config.data, context.store, relation=self.relation)
+        parts = self.parts(context.store, public_encoder(config, context.store, ranges))
         parts.synthesizer.build(config.seed)  # what cannot be built is refused before any charge
         return World(ranges=ranges, parts=parts)
 
-    def _parts(self, context: RunContext, bounds: Bounds | None) -> Parts:
-        return self.parts_of(context.store, public_encoder(self.config, context.store, bounds))
-
-    def first_releases(self, world: World, context: RunContext) -> tuple[FirstRelease[World], ...]:
-        """Return the bounds and the support, those that are found with noise."""
-        found = []
-        if world.ranges is not None:
-            found.append(FirstRelease(draw=partial(self._find_bounds, context)))
-        if world.parts.bounded is not None:
-            found.append(FirstRelease(draw=partial(self._find_support, context)))
-        return tuple(found)
-
-    def _find_bounds(
-        self, context: RunContext, world: World, units: UnitCount
-    ) -> tuple[World, Stage]:
-        relation = Relation(self.config.privacy.relation)
+    def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
+        config, store = self.config, context.store
         assert world.ranges is not None
-        bounds, stage = find_bounds(
-            self.config.data, context, world.ranges, relation=relation, units=units
+
+        def known(bounds: Bounds) -> World:
+            parts = self.parts(store, public_encoder(config, store, bounds))
+            return replace(world, parts=parts)
+
+        asked = bounds_question(
+            config.data, context, world.ranges, relation=self.relation, units=units
         )
-        return replace(world, parts=self._parts(context, bounds)), stage
+        return asked.then(known)
 
-    def _find_support(
-        self, context: RunContext, world: World, units: UnitCount
-    ) -> tuple[World, Stage]:
-        assert world.parts.bounded is not None
-        drawer, stage = world.parts.bounded.find(context, units)
-        return replace(world, parts=replace(world.parts, drawer=drawer)), stage
-
-    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the rounds."""
-        rate = world.parts.curiosity_rate
-        plan = plan_rounds(self.config, units, curiosity_rate=rate)
+        config = self.config
+        plan = make_plan(
+            config.privacy,
+            config.training,
+            unit=config.data.unit,
+            units=units,
+            spent=self.spent,
+            curiosity_rate=config.training.curiosity_rate,
+        )
         return (StagePlan(name="fine-tune", plan=plan),)
 
     def before(self, world: World, context: RunContext) -> None:
@@ -238,30 +197,22 @@ def check_config(config: PrivorlConfig) -> None:
             "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
             " steps to 0"
         )
-    public_parts = getattr(config.model, "public_parts", ())
-    if set(public_parts) == set(get_args(RowPart)):
-        raise ConfigError("model.public_parts has all parts of a row: nothing is left to learn")
-    if public_parts and not config.training.pretraining.steps:
-        raise ConfigError(
-            f"model.public_parts={list(public_parts)} need public pre-training: set"
-            " training.pretraining.steps above 0, or leave them out"
-        )
-    if config.privacy.epsilon is not None:
-        left_for_rounds(config.privacy.epsilon, _charged_before(config))
-    elif config.data.charged_epsilon:
-        raise ConfigError(
-            "data.units must be a number and data.bounds public when privacy.epsilon is null"
-        )
-    elif config.charged_before:
-        raise ConfigError(
-            "training.sampling.support is found with noise: leave it out when privacy.epsilon is"
-            " null"
-        )
     check_bounds_named(config.data)
 
 
-def _charged_before(config: PrivorlConfig) -> float:
-    return config.data.charged_epsilon + sum(config.charged_before.values())
+def check_public_parts(parts: Sequence[RowPart], pretraining: PretrainingConfig) -> None:
+    """Check that public data can teach the parts of a row that they alone are to teach.
+
+    Raises:
+        ConfigError: there is no pre-training, or nothing is left to learn.
+    """
+    if set(parts) == set(get_args(RowPart)):
+        raise ConfigError("model.public_parts has all parts of a row: nothing is left to learn")
+    if parts and not pretraining.steps:
+        raise ConfigError(
+            f"model.public_parts={list(parts)} need public pre-training: set"
+            " training.pretraining.steps above 0, or leave them out"
+        )
 
 
 def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:

@@ -18,16 +18,15 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.trajectory_config import NoisySupport
 from distributed_privrl.models.row_bins import RowBins
-from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.mechanisms import (
     DiscreteLaplaceRelease,
     integer_laplace_release,
 )
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
-from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.privacy.units import Relation
 from distributed_privrl.stages.bounding import weights_of_rows
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.first_releases import first_stage, release_first
+from distributed_privrl.stages.first_releases import Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,35 +154,21 @@ def support_release(
     return SupportRelease(grid=grid, asked=asked, relation=relation)
 
 
-def find_support(
-    release: SupportRelease,
-    data: DataConfig,
-    context: RunContext,
-    *,
-    encoder: TransitionEncoder,
-    units: UnitCount,
-) -> tuple[Support, Stage]:
-    """Return the cells that enough units visit, found with noise and charged.
+def support_question(
+    release: SupportRelease, data: DataConfig, context: RunContext, *, encoder: TransitionEncoder
+) -> Question[Support]:
+    """Return the question for the cells that enough units visit.
 
     Args:
         release: the histogram, at its cost and under the run's relation.
         data: the sensitive dataset and its unit.
-        context: ledger, store and noise of the run.
+        context: store and noise of the run.
         encoder: of a step; public facts, or bounds that were paid.
-        units: how many there are.
-
-    Returns:
-        The support and the certificate's stage.
-
-    Raises:
-        BudgetError: the release does not fit into the budget.
-        UnsafeError: the run has found a support in another grid.
 
     Privacy: unit ``data.unit``, relation that of ``release``. A unit's rows weigh alike and 1
     together; rows that the encoder cannot take are left out, silently. Sensitivity: that of
-    `SupportRelease`. Event: ``discrete_laplace``, charged under the nonce ``<run>/support``, so
-    that a resume draws no second time. Exact weights stay in this process and are written nowhere;
-    what is drawn within the support is post-processing.
+    `SupportRelease`. Event: ``discrete_laplace``. Exact weights stay in this process and are
+    written nowhere; what is drawn within the support is post-processing.
     """
     mechanism = release.mechanism
 
@@ -192,20 +177,11 @@ def find_support(
         noisy = mechanism.release(totals, context.noise_source())
         return [steps / UNIT_WEIGHT for steps in noisy.tolist()]
 
-    answer = release_first(
-        "support",
-        data,
-        context,
-        relation=release.relation,
-        epsilon=release.asked.epsilon,
-        event=mechanism.event,
-        query=asdict(release.grid),
-        draw=draw,
-    )
-    visited = np.flatnonzero(np.array(answer, np.float64) >= release.threshold)
-    support = Support(grid=release.grid, visited=tuple(visited.tolist()))
-    stage = first_stage("support", data, mechanism.event, relation=release.relation, units=units)
-    return support, stage
+    def found(answer: list[float]) -> Support:
+        visited = np.flatnonzero(np.array(answer, np.float64) >= release.threshold)
+        return Support(grid=release.grid, visited=tuple(visited.tolist()))
+
+    return Question(event=mechanism.event, facts=asdict(release.grid), draw=draw, found=found)
 
 
 def cell_totals(

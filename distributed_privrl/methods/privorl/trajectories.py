@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import FragmentEncoder
@@ -23,7 +22,12 @@ from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Traject
 from distributed_privrl.methods.privorl.binning import public_bins
 from distributed_privrl.methods.privorl.config import END
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod, plan_rounds
+from distributed_privrl.methods.privorl.method import (
+    Parts,
+    PrivorlMethod,
+    World,
+    check_public_parts,
+)
 from distributed_privrl.methods.privorl.sampling import ChunkDrawer, read_chunks
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
@@ -32,19 +36,25 @@ from distributed_privrl.methods.privorl.stitching import (
     decode_trajectories,
     trajectories_of,
 )
-from distributed_privrl.methods.privorl.support import SupportRelease, find_support, support_release
+from distributed_privrl.methods.privorl.support import (
+    Support,
+    SupportRelease,
+    support_question,
+    support_release,
+)
 from distributed_privrl.methods.privorl.trajectory_config import (
+    NoisySupport,
     StepModelConfig,
     StepRolloutConfig,
     StitchingConfig,
     TrajectoriesConfig,
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
-from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.worker import StoredFragments
 from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
-from distributed_privrl.stages.round_plan import RoundPlan
+from distributed_privrl.stages.first_releases import FirstRelease, Question
+from distributed_privrl.stages.method import StagePlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,43 +84,101 @@ class FragmentRows:
         )
 
 
-def plan_trajectories(config: TrajectoriesConfig) -> RoundPlan:
-    """Return what a run would do and cost, from the configuration alone; see `plan_rounds`.
-
-    Raises:
-        ConfigError: the unit is a transition, or lengths do not fit together.
-    """
-    _longest(config)
-    return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
-
-
-def trajectories_method(config: TrajectoriesConfig) -> PrivorlMethod:
-    """Return PrivORL-j, with whichever model the configuration names.
+class TrajectoriesMethod(PrivorlMethod):
+    """PrivORL-j, with whichever model the configuration names.
 
     Privacy: the unit is a trajectory or the unit column's value. Its vector is the gradient of the
     mean loss over all its fragments (the first ``training.max_fragments_per_unit``, of its first
     ``data.max_length`` steps), or over a few drawn ones, clipped once: however many there are, one
     unit adds one vector. Fragments are cut inside a trajectory: no other's depend on it.
     """
-    return PrivorlMethod(
-        config=config,
-        parts_of=partial(_parts, config),
-        check_data=partial(_check_data, config),
-    )
 
+    config: TrajectoriesConfig
 
-def _check_data(config: TrajectoriesConfig, store: DatasetStore) -> None:
-    """Check that lengths fit together and that datasets hold trajectories.
+    @property
+    def _support(self) -> NoisySupport | None:
+        """What is asked of a support, if steps are to keep to one."""
+        sampling = self.config.training.sampling
+        return sampling.support if isinstance(sampling, StepRolloutConfig) else None
 
-    Raises:
-        ConfigError: as `plan_trajectories`, or a dataset holds no trajectories.
-    """
-    _longest(config)
-    for dataset in (config.data.sensitive, *config.data.public):
-        if store.info(dataset).kind == "transitions":
-            raise ConfigError(
-                f"{dataset} holds independent transitions: {config.method} needs trajectories"
-            )
+    def check_config(self) -> None:
+        """Refuse units and lengths that do not fit together."""
+        super().check_config()
+        _longest(self.config)
+        if isinstance(self.config.model, StepModelConfig):
+            check_public_parts(self.config.model.public_parts, self.config.training.pretraining)
+
+    def check(self, context: RunContext) -> World:
+        """Return the variant's parts; refuse datasets without trajectories."""
+        for dataset in (self.config.data.sensitive, *self.config.data.public):
+            if context.store.info(dataset).kind == "transitions":
+                raise ConfigError(
+                    f"{dataset} holds independent transitions: {self.config.method} needs"
+                    " trajectories"
+                )
+        world = super().check(context)
+        if self._support is not None:
+            self._support_release(self._support, world)
+        return world
+
+    def first_releases(self) -> tuple[FirstRelease[World], ...]:
+        """Return the bounds and the support, those that are found with noise."""
+        first, asked = super().first_releases(), self._support
+        if asked is None:
+            return first
+        found = FirstRelease(
+            name="support",
+            key="training.sampling.support",
+            epsilon=asked.epsilon,
+            ask=partial(self._ask_support, asked),
+        )
+        return (*first, found)
+
+    def _support_release(self, asked: NoisySupport, world: World) -> SupportRelease:
+        steps = world.parts.synthesizer
+        assert isinstance(steps, StepSynthesizer)
+        return support_release(asked, steps.fragments.transitions, steps.bins, self.relation)
+
+    def _ask_support(
+        self, asked: NoisySupport, world: World, _: UnitCount, context: RunContext
+    ) -> Question[World]:
+        steps, drawer = world.parts.synthesizer, world.parts.drawer
+        assert isinstance(steps, StepSynthesizer)
+        assert isinstance(drawer, StepDrawer)
+
+        def known(support: Support) -> World:
+            within = replace(drawer, support=support, attempts=asked.attempts)
+            return replace(world, parts=replace(world.parts, drawer=within))
+
+        question = support_question(
+            self._support_release(asked, world),
+            self.config.data,
+            context,
+            encoder=steps.fragments.transitions,
+        )
+        return question.then(known)
+
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the rounds; refuse a support of more cells than the units could fill."""
+        if self._support is not None:
+            self._support.check_units(units.value, self.relation)
+        return super().stages(world, units)
+
+    def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
+        """Return the model of fragments, and what draws whole trajectories of them."""
+        training = self.config.training
+        synthesizer = fragment_synthesizer(self.config, store, encoder)
+        return Parts(
+            rows=FragmentRows(
+                encoder=synthesizer.encoder,
+                max_fragments_per_unit=training.max_fragments_per_unit,
+            ),
+            synthesizer=synthesizer,
+            drawer=_drawer(self.config, synthesizer),
+            release=partial(released_trajectories, synthesizer.fragments),
+            all_rows=training.all_fragments,
+            most_rows=training.max_fragments_per_unit,
+        )
 
 
 def _longest(config: TrajectoriesConfig) -> int:
@@ -179,36 +247,27 @@ def _drawer(
     )
 
 
-def _parts(
-    config: TrajectoriesConfig, store: DatasetStore, transitions: TransitionEncoder
-) -> Parts:
-    synthesizer = fragment_synthesizer(config, store, transitions)
-    encoder, drawer = synthesizer.fragments, _drawer(config, synthesizer)
+def released_trajectories(
+    encoder: FragmentEncoder, folder: Path, drawer: ChunkDrawer
+) -> SyntheticTrajectories:
+    """Return the trajectories in a folder of chunks, in raw units, and figures about them.
 
-    def decoded(folder: Path) -> Iterator[Trajectories]:
+    Args:
+        encoder: of the fragments.
+        folder: of the chunks.
+        drawer: that drew them.
+    """
+
+    def decoded() -> Iterator[Trajectories]:
         return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))
 
-    def facts(folder: Path, drew: ChunkDrawer) -> dict[str, Any]:
+    def facts() -> dict[str, Any]:
         errors = SeamErrors.none()
         for steps in read_chunks(folder, drawer.count):
             errors.add(encoder, steps)
-        return {SEAM_KEY: errors.facts(), **support_facts(folder, drew)}
+        return {SEAM_KEY: errors.facts(), **support_facts(folder, drawer)}
 
-    return Parts(
-        rows=FragmentRows(
-            encoder=synthesizer.encoder,
-            max_fragments_per_unit=config.training.max_fragments_per_unit,
-        ),
-        synthesizer=synthesizer,
-        drawer=drawer,
-        release=lambda folder, drew: SyntheticTrajectories(
-            chunks=partial(decoded, folder), facts=partial(facts, folder, drew)
-        ),
-        all_rows=config.training.all_fragments,
-        most_rows=config.training.max_fragments_per_unit,
-        curiosity_rate=config.training.curiosity_rate,
-        bounded=_bounded(config, drawer),
-    )
+    return SyntheticTrajectories(chunks=decoded, facts=facts)
 
 
 def support_facts(folder: Path, drawer: ChunkDrawer) -> dict[str, Any]:
@@ -225,48 +284,3 @@ def support_facts(folder: Path, drawer: ChunkDrawer) -> dict[str, Any]:
     )
     cells = {"cells": support.grid.size, "visited": len(support.visited)}
     return {SUPPORT_KEY: {**cells, "trajectories_outside": astray}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepsWithin:
-    """Finds the support that trajectories keep to; see `run.Bounded`.
-
-    Args:
-        release: the histogram that is asked for.
-        data: the sensitive dataset and its unit.
-        drawer: of the trajectories.
-        attempts: how often one that leaves the support is drawn again.
-    """
-
-    release: SupportRelease
-    data: DataConfig
-    drawer: StepDrawer
-    attempts: int
-
-    def find(self, context: RunContext, units: UnitCount) -> tuple[StepDrawer, Stage]:
-        """Return the drawer that keeps to the support, and the certificate's stage."""
-        transitions = self.drawer.synthesizer.fragments.transitions
-        support, stage = find_support(
-            self.release, self.data, context, encoder=transitions, units=units
-        )
-        return replace(self.drawer, support=support, attempts=self.attempts), stage
-
-
-def _bounded(
-    config: TrajectoriesConfig, drawer: TrajectoryDrawer | StepDrawer
-) -> StepsWithin | None:
-    """Return what finds the support that the drawer keeps to, if one is asked for.
-
-    Raises:
-        ConfigError: a column is no number of an observation.
-    """
-    if not isinstance(drawer, StepDrawer) or drawer.config.support is None:
-        return None
-    asked, steps = drawer.config.support, drawer.synthesizer
-    relation = Relation(config.privacy.relation)
-    return StepsWithin(
-        release=support_release(asked, steps.fragments.transitions, steps.bins, relation),
-        data=config.data,
-        drawer=drawer,
-        attempts=asked.attempts,
-    )

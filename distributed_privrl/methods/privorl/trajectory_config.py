@@ -304,15 +304,3 @@ class PrivorlArJConfig(TrajectoriesConfig):
     method: Literal["privorl_ar_j"] = "privorl_ar_j"
     model: StepModelConfig = StepModelConfig()
     training: PrivorlArJTraining = PrivorlArJTraining()
-
-    @property
-    def charged_before(self) -> dict[str, float]:
-        """Epsilon of the support, where it is to be found."""
-        asked = self.training.sampling.support
-        return {} if asked is None else {"support": asked.epsilon}
-
-    def check_units(self, units: int) -> None:
-        """Refuse a support of more cells than the units could fill."""
-        asked = self.training.sampling.support
-        if asked is not None:
-            asked.check_units(units, Relation(self.privacy.relation))

@@ -15,13 +15,12 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.config import PrivorlConfig, PrivorlNConfig
-from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod, plan_rounds
-from distributed_privrl.methods.privorl.sampling import RowDrawer, read_chunks
+from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod
+from distributed_privrl.methods.privorl.sampling import ChunkDrawer, RowDrawer, read_chunks
 from distributed_privrl.methods.privorl.update import RowSynthesizer
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.context import SyntheticTransitions
-from distributed_privrl.stages.round_plan import RoundPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,31 +44,39 @@ class TransitionRows:
         return StoredShard(ref=ref, encoder=self.encoder)
 
 
-def plan_transitions(config: PrivorlConfig) -> RoundPlan:
-    """Return what a run would do and cost, from the configuration alone; see `plan_rounds`."""
-    return plan_rounds(config, curiosity_rate=config.training.curiosity_rate)
+class TransitionsMethod(PrivorlMethod):
+    """PrivORL-n; see `PrivorlMethod`."""
+
+    config: PrivorlNConfig
+
+    def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
+        """Return the diffusion model of rows, and what draws them."""
+        drawer = RowDrawer(
+            model=self.config.model,
+            config=self.config.training.sampling,
+            row_width=encoder.width,
+            rows=self.config.output.size,
+        )
+        return Parts(
+            rows=TransitionRows(encoder=encoder.to_json()),
+            synthesizer=RowSynthesizer(model=self.config.model, row_width=encoder.width),
+            drawer=drawer,
+            release=partial(released_rows, encoder),
+        )
 
 
-def transitions_method(config: PrivorlNConfig) -> PrivorlMethod:
-    """Return PrivORL-n."""
-    return PrivorlMethod(config=config, parts_of=partial(_parts, config))
+def released_rows(
+    encoder: TransitionEncoder, folder: Path, drawer: ChunkDrawer
+) -> SyntheticTransitions:
+    """Return the rows in a folder of chunks, in raw units.
 
+    Args:
+        encoder: of the rows.
+        folder: of the chunks.
+        drawer: that drew them.
+    """
 
-def _parts(config: PrivorlNConfig, _: DatasetStore, encoder: TransitionEncoder) -> Parts:
-    drawer = RowDrawer(
-        model=config.model,
-        config=config.training.sampling,
-        row_width=encoder.width,
-        rows=config.output.size,
-    )
-
-    def decoded(folder: Path) -> Iterator[Transitions]:
+    def decoded() -> Iterator[Transitions]:
         return (encoder.decode(rows) for rows in read_chunks(folder, drawer.count))
 
-    return Parts(
-        rows=TransitionRows(encoder=encoder.to_json()),
-        synthesizer=RowSynthesizer(model=config.model, row_width=encoder.width),
-        drawer=drawer,
-        release=lambda folder, _: SyntheticTransitions(chunks=partial(decoded, folder)),
-        curiosity_rate=config.training.curiosity_rate,
-    )
+    return SyntheticTransitions(chunks=decoded)

@@ -1,9 +1,8 @@
 """What the tool sees of DP-APVI and DP-VAPVI: the entry points' functions."""
 
-from distributed_privrl.evaluation.method import Method
+from distributed_privrl.evaluation.method import Inspection, Method
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.method import LinearMethod, TabularMethod
-from distributed_privrl.methods.value_iteration.plan import plan_linear, plan_tabular
 from distributed_privrl.methods.value_iteration.report import policy_sections, study
 
 
@@ -11,11 +10,9 @@ def apvi() -> Method:
     """Return the method ``apvi``."""
     return Method(
         config=ApviConfig,
-        plan=plan_tabular,
         declare=TabularMethod,
         summary="private policy for finitely many states, from noisy counts (DP-APVI)",
-        study=study,
-        policy_report=policy_sections,
+        inspection=Inspection(study=study, policy_report=policy_sections),
     )
 
 
@@ -23,9 +20,7 @@ def vapvi() -> Method:
     """Return the method ``vapvi``."""
     return Method(
         config=VapviConfig,
-        plan=plan_linear,
         declare=LinearMethod,
         summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
-        study=study,
-        policy_report=policy_sections,
+        inspection=Inspection(study=study, policy_report=policy_sections),
     )

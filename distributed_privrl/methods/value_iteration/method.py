@@ -8,19 +8,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from distributed_privrl.core.config import NoisyCount
-from distributed_privrl.core.errors import BudgetError, ConfigError
+from distributed_privrl.core.errors import BudgetError
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
 from distributed_privrl.methods.value_iteration.plan import (
+    Sizes,
     StatisticsPlan,
+    check_config,
     linear_plan,
     tabular_plan,
 )
-from distributed_privrl.methods.value_iteration.problem import sizes
+from distributed_privrl.methods.value_iteration.problem import (
+    declared_sizes,
+    linear_reward_range,
+    sizes,
+    tabular_facts,
+)
+from distributed_privrl.methods.value_iteration.resolution import (
+    Resolution,
+    linear_count_noise,
+    linear_resolution,
+    tabular_count_noise,
+    tabular_resolution,
+)
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
 from distributed_privrl.methods.value_iteration.settings import (
     Settings,
@@ -87,11 +100,15 @@ class StatisticsMethod(DeclaredMethod[World]):
         self.config = config
 
     @abc.abstractmethod
-    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
-        """Return the plan for ``units`` and numbers of states and actions."""
+    def plan(self, units: UnitCount, size: Sizes | None) -> StatisticsPlan:
+        """Return the plan for ``units`` and numbers of states and actions, if they are known."""
 
     @abc.abstractmethod
-    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> Settings:
+    def resolution(self, noise_multiplier: float) -> Resolution:
+        """Return what can be seen through noise of this multiplier."""
+
+    @abc.abstractmethod
+    def settings(self, plan: StatisticsPlan, size: Sizes) -> Settings:
         """Return what the program is built from."""
 
     @abc.abstractmethod
@@ -100,17 +117,19 @@ class StatisticsMethod(DeclaredMethod[World]):
 
     def check(self, context: RunContext) -> World:
         """Return the sizes of the problem; see `DeclaredMethod.check`."""
-        data = self.config.data
-        if self.config.privacy.epsilon is None and isinstance(data.units, NoisyCount):
-            raise ConfigError("data.units must be a number when privacy.epsilon is null")
-        size = sizes(data, context.store)
+        size = sizes(self.config.data, context.store)
         # Whatever is refused is refused here, before units are counted with noise.
         self.settings(self.plan(UnitCount(value=1, source="declared"), size), size)
         return World(size=size)
 
-    def stages(self, world: World, units: UnitCount) -> tuple[StagePlan, ...]:
-        """Return the release of all time steps."""
-        return (StagePlan(name="statistics", plan=self.plan(units, world.size)),)
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the release of all time steps, and what can be seen through its noise."""
+        size = declared_sizes(self.config) if world is None else world.size
+        plan = self.plan(units, size)
+        if plan.step_noise is not None:
+            seen = self.resolution(plan.step_noise.noise_multiplier).facts()
+            plan = replace(plan, about={**plan.about, **seen})
+        return (StagePlan(name="statistics", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
         """Return the world with the program of the planned noise."""
@@ -151,12 +170,21 @@ class TabularMethod(StatisticsMethod):
     config: ApviConfig
     worker = CountWorker
 
-    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
-        """Return the plan for ``units``."""
-        spent = self.config.data.charged_epsilon
-        return tabular_plan(self.config, units, sizes=size, spent=spent)
+    def check_config(self) -> None:
+        """Refuse units, keys and public facts that the method cannot take."""
+        check_config(self.config, halves=False)
+        tabular_facts(self.config.model, self.config.data)
 
-    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> TabularSettings:
+    def plan(self, units: UnitCount, size: Sizes | None) -> StatisticsPlan:
+        """Return the plan for ``units``."""
+        return tabular_plan(self.config, units, sizes=size, spent=self.spent)
+
+    def resolution(self, noise_multiplier: float) -> Resolution:
+        """Return how a count's noise compares with the visits that it may count."""
+        noise = tabular_count_noise(self.config, noise_multiplier)
+        return tabular_resolution(self.config, noise)
+
+    def settings(self, plan: StatisticsPlan, size: Sizes) -> TabularSettings:
         """Return what the program is built from."""
         return tabular_settings(self.config, plan, states=size[0], actions=size[1])
 
@@ -179,12 +207,21 @@ class LinearMethod(StatisticsMethod):
     config: VapviConfig
     worker = StatisticsWorker
 
-    def plan(self, units: UnitCount, size: tuple[int, int]) -> StatisticsPlan:
-        """Return the plan for ``units``."""
-        spent = self.config.data.charged_epsilon
-        return linear_plan(self.config, units, sizes=size, spent=spent)
+    def check_config(self) -> None:
+        """Refuse units, keys and public facts that the method cannot take."""
+        check_config(self.config, halves=self.config.halves)
+        linear_reward_range(self.config.model, self.config.data)
 
-    def settings(self, plan: StatisticsPlan, size: tuple[int, int]) -> LinearSettings:
+    def plan(self, units: UnitCount, size: Sizes | None) -> StatisticsPlan:
+        """Return the plan for ``units``."""
+        return linear_plan(self.config, units, sizes=size, spent=self.spent)
+
+    def resolution(self, noise_multiplier: float) -> Resolution:
+        """Return how a count's noise compares with the visits that it may count."""
+        noise = linear_count_noise(self.config, noise_multiplier)
+        return linear_resolution(self.config, noise)
+
+    def settings(self, plan: StatisticsPlan, size: Sizes) -> LinearSettings:
         """Return what the program is built from."""
         return linear_settings(self.config, plan, states=size[0], actions=size[1])
 

@@ -1,23 +1,14 @@
 """What a run of DP-APVI or DP-VAPVI releases and costs, from public facts alone."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from distributed_privrl.core.config import ReleasePrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig, rho_of
 from distributed_privrl.methods.value_iteration.problem import (
-    declared_sizes,
     linear_cells,
-    linear_reward_range,
     tabular_cells,
-    tabular_facts,
-)
-from distributed_privrl.methods.value_iteration.resolution import (
-    linear_count_noise,
-    linear_resolution,
-    tabular_count_noise,
-    tabular_resolution,
 )
 from distributed_privrl.methods.value_iteration.step_noise import Law, StepNoise, exact_noise
 from distributed_privrl.privacy.calibration import (
@@ -33,7 +24,6 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
-from distributed_privrl.stages.charging import declared_units
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
 
@@ -69,38 +59,6 @@ class StatisticsPlan(ReleasePlan):
         }
         if branches != (set() if noise is None else {noise.event}):
             raise UnsafeError("step_events must charge what step_noise draws")
-
-
-def plan_tabular(config: ApviConfig) -> StatisticsPlan:
-    """Return what a run would do and cost, from the configuration alone; opens no data.
-
-    Raises:
-        ConfigError: the number of units is not declared, or a value is impossible.
-        UnsafeError: delta is not below 1/units.
-    """
-    sizes = declared_sizes(config)
-    plan = tabular_plan(config, declared_units(config.data), sizes=sizes)
-    tabular_facts(config.model, config.data)
-    if plan.step_noise is None:
-        return plan
-    noise = tabular_count_noise(config, plan.step_noise.noise_multiplier)
-    return replace(plan, about={**plan.about, **tabular_resolution(config, noise).facts()})
-
-
-def plan_linear(config: VapviConfig) -> StatisticsPlan:
-    """Return what a run would do and cost, from the configuration alone; opens no data.
-
-    Raises:
-        ConfigError: the number of units is not declared, or a value is impossible.
-        UnsafeError: delta is not below 1/units.
-    """
-    sizes = declared_sizes(config)
-    plan = linear_plan(config, declared_units(config.data), sizes=sizes)
-    linear_reward_range(config.model, config.data)
-    if plan.step_noise is None:
-        return plan
-    noise = linear_count_noise(config, plan.step_noise.noise_multiplier)
-    return replace(plan, about={**plan.about, **linear_resolution(config, noise).facts()})
 
 
 def tabular_plan(
@@ -178,7 +136,6 @@ def _plan(
     about: dict[str, Any],
 ) -> StatisticsPlan:
     privacy, spare = config.privacy, config.training.spare_steps(steps)
-    _check(config, halves=halves)
     if privacy.epsilon is None:
         return StatisticsPlan(
             units=units,
@@ -217,7 +174,17 @@ def _plan(
     )
 
 
-def _check(config: ApviConfig | VapviConfig, *, halves: bool) -> None:
+def check_config(config: ApviConfig | VapviConfig, *, halves: bool) -> None:
+    """Check units, relation and keys against what value iteration knows.
+
+    Args:
+        config: of the run.
+        halves: whether units are divided between two branches.
+
+    Raises:
+        ConfigError: a unit, key or accountant that has no meaning here.
+        UnsafeError: halves that a removed unit would shift.
+    """
     numbered = config.data.unit == TRAJECTORY
     if halves and numbered and Relation(config.privacy.relation) is Relation.ADD_OR_REMOVE:
         raise UnsafeError(

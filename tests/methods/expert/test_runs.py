@@ -14,8 +14,9 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.noiseless_steps import StableTraining
-from distributed_privrl.methods.expert.plan import SelectivePlan, plan_parts
+from distributed_privrl.methods.expert.plan import SelectivePlan
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.methods.expert.update import AgentFacts
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
@@ -201,7 +202,7 @@ def test_the_public_schedule_changes_no_charge() -> None:
     """However many steps are noiseless, q, the noise and its count are those of K noisy ones."""
     events = []
     for steps in (0, 1, 50):
-        plan = plan_parts(parsed(training__stable_steps=steps)).rounds
+        plan = ExpertMethod(parsed(training__stable_steps=steps)).plan.rounds
         assert plan is not None
         events.append(plan.events(plan.rounds))
         assert plan.sampling_probability == 20 / EXPERTS
@@ -211,7 +212,7 @@ def test_the_public_schedule_changes_no_charge() -> None:
 def test_sums_need_no_assumption_and_pay_for_float32_alone() -> None:
     """Changes by local training are rounded one by one; gradients are summed in float32 before."""
     for local, slack in (("gradient", SUM_SLACK), ("federated", 0.0)):
-        plan = plan_parts(parsed(training__local=local)).rounds
+        plan = ExpertMethod(parsed(training__local=local)).plan.rounds
         assert plan is not None
         assert plan.mechanism is not None
         assert plan.mechanism.sum_slack == slack
@@ -283,7 +284,7 @@ def test_dp_sgd_alone_reads_every_trajectory_and_hosts_nobody(
     result = world.run(**DP_SGD)
     (stage,) = result.certificate.stages
     assert (stage.name, stage.delta) == ("rounds", DP_SGD["privacy__delta"])
-    plan = plan_parts(world.config(**DP_SGD)).rounds
+    plan = ExpertMethod(world.config(**DP_SGD)).plan.rounds
     assert plan is not None
     assert plan.skip_trajectories == 0
 

@@ -11,7 +11,7 @@ from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert.hosting import StoredPool
-from distributed_privrl.methods.expert.plan import plan_parts
+from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from tests.methods.crowd import DATASET, World, parsed
@@ -114,13 +114,13 @@ def test_a_filter_reads_its_own_trajectories_alone(master: DatasetStore) -> None
 
 
 def test_rounds_begin_after_the_filter_s_trajectories() -> None:
-    plan = plan_parts(parsed(filter__first_trajectory=1))
+    plan = ExpertMethod(parsed(filter__first_trajectory=1)).plan
     assert plan.filter is not None
     assert plan.rounds is not None
     assert plan.filter.trajectories == (1, 6)
     assert plan.rounds.trajectories == (6, None)
     assert plan.rounds.skip_trajectories == 6
-    alone = plan_parts(parsed(filter__share=0.0, training__skip_trajectories=3))
+    alone = ExpertMethod(parsed(filter__share=0.0, training__skip_trajectories=3)).plan
     assert alone.rounds is not None
     assert alone.rounds.skip_trajectories == 3
 

@@ -15,7 +15,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert import report
 from distributed_privrl.methods.expert.config import FilterConfig
-from distributed_privrl.methods.expert.plan import plan_parts
+from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.prefix_stage import FILTER, plan_filter
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from tests.methods.crowd import DATASET, World, crowd, parsed, recorded, write_crowd
@@ -125,7 +125,7 @@ def test_the_filter_keeps_its_budget(epsilon: float, draws: int) -> None:
 def test_each_accountant_of_the_rounds_settles_what_the_filter_drew(
     world: World, accountant: str
 ) -> None:
-    filter_plan = plan_parts(parsed(privacy__accountant=accountant)).filter
+    filter_plan = ExpertMethod(parsed(privacy__accountant=accountant)).plan.filter
     assert filter_plan is not None
     assert filter_plan.budget is not None
     most = filter_plan.epsilon(filter_plan.max_rounds, certified=True)

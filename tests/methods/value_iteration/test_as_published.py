@@ -16,7 +16,6 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
     Ridge,
     Shares,
 )
-from distributed_privrl.methods.value_iteration.plan import plan_linear
 from distributed_privrl.methods.value_iteration.settings import linear_settings
 from distributed_privrl.methods.value_iteration.statistics import variance_half
 from distributed_privrl.privacy.noise import SeededNoise
@@ -60,7 +59,7 @@ def configured(
 
 
 def settings_of(config: VapviConfig) -> LinearSettings:
-    return linear_settings(config, plan_linear(config), states=MDP.states, actions=MDP.actions)
+    return linear_settings(config, plan_run(config), states=MDP.states, actions=MDP.actions)
 
 
 class Episodes:
@@ -155,7 +154,7 @@ def test_without_noise_and_variances_it_is_pevi(c: float) -> None:
 
 def test_its_constants_are_the_theorems_and_nothing_is_ours() -> None:
     config = configured(epsilon=4.0)
-    plan, settings = plan_linear(config), settings_of(config)
+    plan, settings = plan_run(config), settings_of(config)
     assert plan.step_noise is not None
     z = plan.step_noise.noise_multiplier
     assert settings.noise_multiplier == z

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.plan import (
     StatisticsPlan,
     linear_plan,
-    plan_linear,
-    plan_tabular,
     tabular_plan,
 )
 from distributed_privrl.methods.value_iteration.settings import linear_settings, tabular_settings
@@ -44,10 +42,6 @@ def config(method: str, **changes: Any) -> Any:
     return parse_config(values, source="test")
 
 
-def planned(found: ApviConfig | VapviConfig) -> StatisticsPlan:
-    return plan_tabular(found) if isinstance(found, ApviConfig) else plan_linear(found)
-
-
 def multiplier(found: ApviConfig | VapviConfig, plan: StatisticsPlan) -> float | None:
     if isinstance(found, ApviConfig):
         noise = tabular_settings(found, plan, **SIZES).noise
@@ -58,7 +52,7 @@ def multiplier(found: ApviConfig | VapviConfig, plan: StatisticsPlan) -> float |
 @pytest.mark.parametrize("method", ["apvi", "vapvi"])
 def test_what_a_plan_shows_decides_nothing(method: str) -> None:
     found = config(method)
-    plan = planned(found)
+    plan = plan_run(found)
     drawn = multiplier(found, plan)
     assert drawn is not None
     for about in ({}, {**plan.about, "noise_multiplier": 1e-6}, {**plan.about, "rho": 0.0}):
@@ -67,8 +61,8 @@ def test_what_a_plan_shows_decides_nothing(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["apvi", "vapvi"])
 def test_budget_noise_and_event_go_together(method: str) -> None:
-    plan = planned(config(method))
-    free = planned(config(method, privacy={"epsilon": None}))
+    plan = plan_run(config(method))
+    free = plan_run(config(method, privacy={"epsilon": None}))
     assert plan.step_noise is not None
     assert free.step_noise is None
     weaker = replace(plan.step_noise, noise_multiplier=plan.step_noise.noise_multiplier / 2)

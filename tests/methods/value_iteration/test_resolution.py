@@ -11,7 +11,6 @@ from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
-from distributed_privrl.methods.value_iteration.plan import plan_linear, plan_tabular
 from distributed_privrl.methods.value_iteration.settings import linear_settings, tabular_settings
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.study import learn, simulate
@@ -41,9 +40,9 @@ def program(found: ApviConfig | VapviConfig) -> tuple[Any, Any, Any]:
     about = {"states": mdp.states, "actions": mdp.actions}
     source = simulate(mdp, units=UNITS, horizon=HORIZON, seed=1)
     if isinstance(found, ApviConfig):
-        tabular = tabular_settings(found, plan_tabular(found), **about)
+        tabular = tabular_settings(found, plan_run(found), **about)
         return TabularProgram(tabular), CountWorker, CountSpec(source=source, layout=tabular.layout)
-    linear = linear_settings(found, plan_linear(found), **about)
+    linear = linear_settings(found, plan_run(found), **about)
     return LinearProgram(linear), StatisticsWorker, statistics_spec(linear, source)
 
 

@@ -30,7 +30,6 @@ from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     vector_sensitivity,
 )
 from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
-from distributed_privrl.methods.value_iteration.plan import plan_tabular
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories
@@ -210,7 +209,7 @@ def test_the_release_is_made_for_what_the_configuration_lets_count(
 ) -> None:
     config = parse_config(values(model={"reward": "known", **model}, data=data), source="test")
     assert isinstance(config, ApviConfig)
-    settings = tabular_settings(config, plan_tabular(config), states=16, actions=4)
+    settings = tabular_settings(config, plan_run(config), states=16, actions=4)
     assert settings.release is not None
     assert settings.release.sensitivity == pytest.approx(l2)
     assert settings.layout.max_rows_per_unit == data.get("max_length")
