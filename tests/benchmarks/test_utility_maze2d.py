@@ -229,9 +229,8 @@ def test_trajectories_keep_to_a_support_that_is_charged_where_anything_is(
     config = parse_config(run_config(cell, J, J.scales["cpu"], keep=tmp_path), source="cell")
     assert isinstance(config, PrivorlArJConfig)
     assert config.model.public_parts == ("next_observation",)
-    assert method_named(config.method).declare(config).charged_before == (
-        {} if epsilon is None else {"support": 0.1}
-    )
+    charged = method_named(config.method).declare(config).charged_before
+    assert charged == ({} if epsilon is None else {"support": 0.1})
     assert (plan_run(config).budget is None) == (epsilon is None)
 
 
