@@ -1,4 +1,4 @@
-"""Figure 1 of paper 002: suboptimality of PEVI, VAPVI and DP-VAPVI against episodes K."""
+"""Figure 1 of DP-VAPVI: suboptimality of PEVI, VAPVI and DP-VAPVI against episodes K."""
 
 import functools
 from collections.abc import Sequence

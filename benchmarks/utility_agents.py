@@ -3,7 +3,7 @@
 Each task is one `privrl evaluate` of a dataset that is declared public. Agents are kept as they
 end; the same command goes on where it stopped.
 
-Reference: paper 000, section IX; Fu et al., "D4RL" (2020), for normalised returns.
+Reference: PrivORL, section IX; Fu et al., "D4RL" (2020), for normalised returns.
 """
 
 import argparse

@@ -5,7 +5,7 @@ then the policy in the default environment. Returns are normalised to 0 (uniform
 best simulated expert), and a share is of the same agent's without privacy, as in the paper. Cells
 are kept as they end; the same command goes on where it stopped.
 
-Reference: paper 004, figures 3 and 4, tables 1 to 3; its accounting counts a public coin as
+Reference: Expert-level DP, figures 3 and 4, tables 1 to 3; its accounting counts a public coin as
 secret (see docs/expert.md), so that its epsilons are larger than printed.
 """
 
@@ -36,7 +36,7 @@ PAPER: Mapping[tuple[Any, ...], float] = {
     ("lunarlander", EXPERTS, "discrete_bcq", 10.0): 0.57,
     ("acrobot", EXPERTS, "discrete_bcq", 2.5): 0.74,
 }
-"""Share of the agent's return without privacy in paper 004, table 2, at the epsilon printed."""
+"""Share of the agent's return without privacy in expert-level DP's table 2, by its epsilon."""
 
 _SAME = ("environment", "experts", "agent")
 """What a share is of: the same agent on the same experts, without privacy."""

@@ -7,7 +7,7 @@ The mazes of the table are sensitive one at a time, the other two are public; se
 on D4RL's held-out ``eval-`` mazes alone (``--mazes eval-umaze eval-medium eval-large`` repeats the
 choice). The command goes on where it stopped.
 
-Reference: paper 000, section IX-A to C, E, F and appendices I-B, I-C.
+Reference: PrivORL, section IX-A to C, E, F and appendices I-B, I-C.
 """
 
 from collections.abc import Sequence

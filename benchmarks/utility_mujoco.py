@@ -4,7 +4,7 @@ The sensitive rows are the replay of a policy that still learns (``medium-replay
 those of two finished policies (``medium-expert``), recorded here in a fiftieth of the usual steps;
 no setting was chosen on either. The command goes on where it stopped.
 
-Reference: paper 000, section IX-A to C and appendix I-B.
+Reference: PrivORL, section IX-A to C and appendix I-B.
 """
 
 from collections.abc import Sequence

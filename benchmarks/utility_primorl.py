@@ -7,7 +7,7 @@ the better of its rows), for returns that are below zero have no ratio. Cells ar
 the same command goes on where it stopped. Settings were chosen on data of another seed
 (``--data-seed 0``).
 
-Reference: paper 001, tables 1, 2 and 10, figure 3, appendix L.
+Reference: PriMORL, tables 1, 2 and 10, figure 3, appendix L.
 """
 
 import argparse
@@ -37,7 +37,7 @@ PAPER: Mapping[tuple[str, float], float] = {
     ("cartpole_swingup", 17.0): 0.8675,
     ("cartpole_swingup", 94.2): 0.9596,
 }
-"""Share of MOPO's return in paper 001, table 1, by the epsilon printed there."""
+"""Share of MOPO's return in PriMORL, table 1, by the epsilon printed there."""
 
 RECIPES = {
     "pendulum": "pendulum-replay",

@@ -15,7 +15,7 @@ PAPER_N: Mapping[tuple[str, float | None], float] = {
     ("large", 10.0): 0.94,
     ("large", 1.0): 0.59,
 }
-"""Share of the real-data return that IQL reaches in paper 000, tables III and VIII."""
+"""Share of the real-data return that IQL reaches in PrivORL, tables III and VIII."""
 
 PAPER_MUJOCO: Mapping[tuple[str, float | None], float] = {
     ("halfcheetah", 10.0): 0.76,

@@ -1,4 +1,4 @@
-"""What private value iteration loses: figure 1 of paper 002, and the price in ICU-Sepsis.
+"""What private value iteration loses: figure 1 of DP-VAPVI, and the price in ICU-Sepsis.
 
 The figure is of both synthetic linear MDPs; `benchmarks.sepsis` has the other half, saved as files
 of its own.

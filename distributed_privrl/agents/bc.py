@@ -1,6 +1,6 @@
 """Behaviour cloning (BC): imitates the data's actions, of any kind.
 
-Reference: paper 000's code base CORL for Box actions; Pomerleau, "Efficient training of artificial
+Reference: PrivORL's code base CORL for Box actions; Pomerleau, "Efficient training of artificial
 neural networks for autonomous navigation" (1991).
 """
 

@@ -1,7 +1,7 @@
 """Batch-constrained Q-learning (BCQ) for Discrete actions.
 
 Reference: Fujimoto, Conti, Ghavamzadeh, Pineau, "Benchmarking batch deep reinforcement learning
-algorithms" (2019), algorithm 1, and its authors' code; paper 004, section 6, uses it.
+algorithms" (2019), algorithm 1, and its authors' code; expert-level DP, section 6, uses it.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Conservative Q-learning (CQL) for Discrete actions, on double Q-learning.
 
 Reference: Kumar, Zhou, Tucker, Levine, "Conservative Q-learning for offline reinforcement learning"
-(2020), equation 4 and appendix F; paper 004, section 6, uses it.
+(2020), equation 4 and appendix F; expert-level DP, section 6, uses it.
 """
 
 from dataclasses import dataclass, field

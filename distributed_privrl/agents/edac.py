@@ -1,7 +1,7 @@
 """EDAC: soft actor-critic with an ensemble of critics whose action gradients differ.
 
 Reference: An, Moon, Kim, Song, "Uncertainty-based offline reinforcement learning with diversified
-Q-ensemble" (2021), algorithm 1; hyper-parameters of CORL, which paper 000 uses.
+Q-ensemble" (2021), algorithm 1; hyper-parameters of CORL, which PrivORL uses.
 """
 
 import copy

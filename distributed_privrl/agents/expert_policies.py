@@ -51,7 +51,7 @@ class ExpertPolicies:
         ConfigError: the arrays do not fit together, or ``minimum_probability`` is no probability
             that A actions can have.
 
-    Reference: paper 004, appendix B.1.
+    Reference: Expert-level DP, appendix B.1.
     """
 
     weights: tuple[Tensor, ...]

@@ -1,7 +1,7 @@
 """Implicit Q-learning (IQL): three losses on one batch.
 
 Reference: Kostrikov, Nair, Levine, "Offline reinforcement learning with implicit Q-learning"
-(2021); hyper-parameters of CORL, which paper 000 uses (section VIII-A).
+(2021); hyper-parameters of CORL, which PrivORL uses (section VIII-A).
 """
 
 import copy

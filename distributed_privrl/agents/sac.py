@@ -1,7 +1,7 @@
 """SAC: soft actor-critic with automatic temperature, in anything that steps in batches.
 
 Reference: Haarnoja et al., "Soft actor-critic algorithms and applications" (2018), algorithm 1;
-paper 001, algorithm 4 (inside a pessimistic model).
+PriMORL, algorithm 4 (inside a pessimistic model).
 """
 
 from dataclasses import dataclass, field

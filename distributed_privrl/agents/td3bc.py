@@ -1,7 +1,7 @@
 """TD3+BC: deterministic policy gradients that stay near the data's actions.
 
 Reference: Fujimoto, Gu, "A minimalist approach to offline reinforcement learning" (2021); TD3 is
-Fujimoto, van Hoof, Meger (2018), algorithm 1. Hyper-parameters of CORL, which paper 000 uses.
+Fujimoto, van Hoof, Meger (2018), algorithm 1. Hyper-parameters of CORL, which PrivORL uses.
 """
 
 import copy

@@ -2,7 +2,7 @@
 
 Each expert is a unit. Its policy is kept beside the rows, for methods whose unit is an expert.
 
-Reference: paper 004, section 6 and appendix B.1.
+Reference: Expert-level DP, section 6 and appendix B.1.
 """
 
 import contextlib

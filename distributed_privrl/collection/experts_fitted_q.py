@@ -37,7 +37,7 @@ class FittedQConfig:
         hidden: widths of the hidden layers, with hyperbolic tangents.
         rounds: the most times that an expert acts and then learns.
         least_rounds: the fewest. Each expert stops at a number in between, drawn evenly on a
-            logarithmic scale: so experts are of different strength, as in paper 004, figure 2.
+            logarithmic scale: experts differ in strength, as in expert-level DP, figure 2.
         episodes: episodes of all experts in a round, as many of each; at least one of each.
         gradient_steps: of a round.
         batch_size: rows of a gradient step, the same ones for all experts of equal noise.

@@ -1,6 +1,6 @@
 """The perturbed settings that experts are trained in.
 
-Reference: paper 004, appendix B.1.
+Reference: Expert-level DP, appendix B.1.
 """
 
 import itertools

@@ -36,7 +36,7 @@ class PpoConfig:
         rollout_steps: steps of each between two updates (T).
         updates: the most updates that an expert has.
         least_updates: the fewest. Each expert stops at a number in between, drawn evenly on a
-            logarithmic scale: so experts are of different strength, as in paper 004, figure 2.
+            logarithmic scale: experts differ in strength, as in expert-level DP, figure 2.
         epochs: times that an update goes over its rows.
         minibatches: gradient steps of an epoch.
         learning_rate: in the beginning; it falls linearly to zero after the most updates.
@@ -127,7 +127,7 @@ class Networks(NamedTuple):
 def drawn_stops(least: int, most: int, *, experts: int, streams: Streams) -> NDArray[np.float64]:
     """Return after how many turns each expert stops ``(E,)``, even on a logarithmic scale.
 
-    So experts are of different strength, as in paper 004, figure 2.
+    So experts are of different strength, as in expert-level DP, figure 2.
 
     Args:
         least: the fewest.

@@ -3,7 +3,7 @@
 SAC is trained in a simulator of the environment, and policies are kept along the way. Then they
 act by chance, as they did in training, in as many episodes as are asked for.
 
-Reference: paper 001, appendix D; Fu et al., "D4RL: Datasets for Deep Data-Driven Reinforcement
+Reference: PriMORL, appendix D; Fu et al., "D4RL: Datasets for Deep Data-Driven Reinforcement
 Learning", section 5, for the mixtures medium, medium-replay and medium-expert.
 """
 

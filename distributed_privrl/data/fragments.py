@@ -8,7 +8,7 @@ An episode that ends inside its last fragment goes on in absorbing steps, the en
 step has them and the rest zero, which count like any other: a model that never saw what follows an
 end could not learn where one is.
 
-Reference: paper 000, section VI-A.
+Reference: PrivORL, section VI-A.
 """
 
 import json

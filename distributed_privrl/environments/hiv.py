@@ -4,7 +4,7 @@ A model of the blood of an untreated patient, in which short interruptions can t
 system. It is a benchmark for algorithms and guides no treatment.
 
 Reference: Ernst et al., "Clinical data based optimal STI strategies for HIV: a reinforcement
-learning approach" (2006), section III; paper 004, appendix B.1, for steps of 20 days.
+learning approach" (2006), section III; expert-level DP, appendix B.1, for steps of 20 days.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ HORIZON = 50
 
 DAYS = 20.0
 _REWARD_UNIT = 1e6
-"""What rewards are divided by; paper 004's figures divide returns by it."""
+"""What rewards are divided by; expert-level DP's figures divide returns by it."""
 
 EFFICACIES = np.array([[0.0, 0.0], [0.7, 0.0], [0.0, 0.3], [0.7, 0.3]])
 """Of the reverse transcriptase and of the protease inhibitor under each action, (4, 2)."""

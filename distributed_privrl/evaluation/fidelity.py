@@ -3,7 +3,7 @@
 None of these is a private release. Against public rows they may be published; against sensitive
 rows they belong into ``private/``.
 
-Reference: paper 000, section VIII-C and appendix H-C.
+Reference: PrivORL, section VIII-C and appendix H-C.
 """
 
 from dataclasses import dataclass

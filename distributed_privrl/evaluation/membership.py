@@ -136,7 +136,7 @@ def attack_figures(
         ConfigError: no scores on a side, one that is not finite, or a number out of range.
 
     Reference: Matsumoto, Miura, Yanai, "Membership inference attacks against diffusion models"
-    (2023); paper 000, section IX-D and appendix H-C.
+    (2023); PrivORL, section IX-D and appendix H-C.
     """
     check_probability("confidence", confidence)
     check_positive("resamples", resamples)

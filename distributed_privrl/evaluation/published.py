@@ -91,7 +91,7 @@ def published_cell(
         agent: name of a plain loop.
         epsilon: of the run; None: it was not private.
 
-    Reference: paper 000, tables I and II.
+    Reference: PrivORL, tables I and II.
     """
     if epsilon is None or environment is None or agent not in _AGENTS:
         return None
@@ -108,5 +108,5 @@ def published_cell(
         epsilon=nearest,
         normalised_return=cells[column][EPSILONS.index(nearest)],
         real_return=_REAL[dataset][column],
-        source=f"paper 000, table {_TABLES[str(method)]}",
+        source=f"PrivORL, table {_TABLES[str(method)]}",
     )

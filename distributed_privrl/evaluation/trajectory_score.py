@@ -2,7 +2,7 @@
 
 Not a private release: against sensitive trajectories it belongs into ``private/``.
 
-Reference: paper 000, section VIII-C and appendix H-C, which leave open how trajectories are matched
+Reference: PrivORL, section VIII-C and appendix H-C, which leave open how trajectories are matched
 and what chance gives; both are fixed here (see `trajectory_score`).
 """
 

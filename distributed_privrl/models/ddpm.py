@@ -1,7 +1,7 @@
 """The discrete-time diffusion model of fragments: schedules, training loss and samplers.
 
 Reference: Ho, Jain, Abbeel, "Denoising diffusion probabilistic models" (2020); Song, Meng, Ermon,
-"Denoising diffusion implicit models" (2021); paper 000, section VI and appendix F-A.
+"Denoising diffusion implicit models" (2021); PrivORL, section VI and appendix F-A.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ class DDPM:
         Raises:
             ConfigError: an unknown ``kind``.
 
-        Reference: paper 000, equation 6; Ho et al., equation 14.
+        Reference: PrivORL, equation 6; Ho et al., equation 14.
         """
         if kind not in _DISTANCES:
             raise ConfigError(f"kind must be l1, huber or l2, got {kind!r}")
@@ -142,7 +142,7 @@ class DDPM:
         """Return mean ``(..., S)`` and standard deviation of the steps at step ``earlier``.
 
         With ``stochasticity`` 1 they are the posterior's of Ho et al. given the estimated clean
-        steps; paper 000's equations 8 and 9 when ``earlier`` is ``timestep - 1``. With 0 the step
+        steps; PrivORL's equations 8 and 9 when ``earlier`` is ``timestep - 1``. With 0 the step
         is deterministic.
 
         Args:
@@ -241,7 +241,7 @@ def sample(
     Raises:
         ConfigError: an unknown precision, or more steps than the diffusion has.
 
-    Reference: Ho et al., algorithm 2; Song et al., equation 12; paper 000, section VI-C.
+    Reference: Ho et al., algorithm 2; Song et al., equation 12; PrivORL, section VI-C.
     """
     if precision not in ("fp32", "bf16"):
         raise ConfigError(f"precision must be fp32 or bf16, got {precision!r}")

@@ -62,7 +62,7 @@ class ResidualMLPDenoiser(nn.Module):
     Raises:
         ConfigError: a size is not positive, or the activation is unknown.
 
-    Reference: paper 000, appendix F-A (6.46 million parameters at the defaults and R = 11).
+    Reference: PrivORL, appendix F-A (6.46 million parameters at the defaults and R = 11).
     """
 
     def __init__(

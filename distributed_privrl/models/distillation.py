@@ -18,7 +18,7 @@ class RandomNetworkDistillation(nn.Module):
         learning_rate: of the predictor's Adam.
         generator: source of the initial weights of both networks.
 
-    Reference: paper 000, equation 4 and appendix F-B; Burda et al., "Exploration by random network
+    Reference: PrivORL, equation 4 and appendix F-B; Burda et al., "Exploration by random network
     distillation" (2019).
     """
 

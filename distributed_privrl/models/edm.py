@@ -1,7 +1,7 @@
 """The elucidated diffusion model: preconditioning, training loss and stochastic sampler.
 
 Reference: Karras, Aittala, Aila, Laine, "Elucidating the design space of diffusion-based generative
-models" (2022), table 1 and algorithm 2; paper 000, section V and appendix F-A.
+models" (2022), table 1 and algorithm 2; PrivORL, section V and appendix F-A.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ class EDM:
             sigma: noise level of each row ``(N,)``.
             noise: standard normal numbers ``(N, R)``.
 
-        Reference: Karras et al., equation 8; paper 000, equation 3.
+        Reference: Karras et al., equation 8; PrivORL, equation 3.
         """
         column = sigma.unsqueeze(-1)
         total = column.square() + self.sigma_data**2
@@ -123,7 +123,7 @@ class SamplerConfig:
     Raises:
         ConfigError: a value is out of range.
 
-    Reference: Karras et al., table 5 (ImageNet); paper 000, appendix F-A.
+    Reference: Karras et al., table 5 (ImageNet); PrivORL, appendix F-A.
     """
 
     steps: int = 128

@@ -47,7 +47,7 @@ class TrajectoryTransformer(nn.Module):
     Raises:
         ConfigError: a size is not positive, or ``heads`` does not divide ``width``.
 
-    Reference: paper 000, section VI-B and appendix F-A (six blocks, four heads).
+    Reference: PrivORL, section VI-B and appendix F-A (six blocks, four heads).
     """
 
     positions: Tensor

@@ -42,7 +42,7 @@ class TrajectoryUNet(nn.Module):
     Raises:
         ConfigError: a size is not positive.
 
-    Reference: paper 000, section VIII-B (PrivORL-j-U) and appendix E; Janner et al., "Planning
+    Reference: PrivORL, section VIII-B (PrivORL-j-U) and appendix E; Janner et al., "Planning
     with diffusion for flexible behavior synthesis" (2022), the shape of the network.
     """
 

@@ -134,7 +134,7 @@ def stable_prefix_epsilon(derivation: Mapping[str, str | int | float]) -> float:
     Raises:
         ValueError: a number is missing or allows no guarantee at all.
 
-    Reference: paper 004, lemma 5.1 and algorithm 2.
+    Reference: Expert-level DP, lemma 5.1 and algorithm 2.
     """
     names = ("stable_count", "minimum_probability", "threshold_scale", "query_scale")
     numbers = [derivation.get(name) for name in names]
@@ -159,7 +159,7 @@ def stable_prefix_failure(derivation: Mapping[str, str | int | float]) -> float:
     Raises:
         ValueError: a number is missing, or the margin does not give that failure.
 
-    Reference: paper 004, algorithm 2; `sparse_vector`, steps 3 and 4 of its proof.
+    Reference: Expert-level DP, algorithm 2; `sparse_vector`, steps 3 and 4 of its proof.
     """
     epsilon = stable_prefix_epsilon(derivation)
     margin, failure, longest = (derivation.get(n) for n in ("margin", "failure", "max_length"))

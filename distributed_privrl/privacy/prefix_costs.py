@@ -43,7 +43,7 @@ def constants(
     Raises:
         ConfigError: no such variant.
 
-    Reference: paper 004, algorithm 2, lines 2 and 3.
+    Reference: Expert-level DP, algorithm 2, lines 2 and 3.
     """
     if variant == "paper":
         part = epsilon / math.sqrt(32 * draws * math.log(2 / delta))

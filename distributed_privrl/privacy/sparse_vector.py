@@ -1,4 +1,4 @@
-"""Which prefixes of drawn trajectories enough experts would have taken: paper 004, algorithm 2.
+"""Prefixes that enough experts would have taken (expert-level DP, algorithm 2).
 
 A draw picks an expert at random and one of its trajectories, and asks of each prefix how many
 experts would have taken it: ``count(prefix) = sum over experts of prod_j pi(a_j | s_j)``. The
@@ -112,8 +112,8 @@ class StablePrefixes:
         this draw's part of `overflow`. See the module's proof. Noise is exact: integers. Theta is
         enlarged by ``PREFIX_ROUNDING`` for probabilities that are rounded.
 
-    Reference: paper 004, algorithms 1 and 2; Lyu, Su and Li 2017, algorithm 7 and theorem 5 (sparse
-        vector technique for monotone queries).
+    Reference: Expert-level DP, algorithms 1 and 2; Lyu, Su and Li 2017, algorithm 7 and theorem 5
+        (sparse vector technique for monotone queries).
     """
 
     variant: Variant
@@ -308,7 +308,7 @@ def stable_prefixes(
     Warns:
         UserWarning: the threshold is above ``experts``: hardly anything will be released.
 
-    Reference: paper 004, algorithm 2, lines 2 and 3.
+    Reference: Expert-level DP, algorithm 2, lines 2 and 3.
     """
     check_positive("epsilon", epsilon)
     if check_delta("delta", delta) == 0:

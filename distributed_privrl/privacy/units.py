@@ -17,8 +17,8 @@ class Relation(StrEnum):
 
     ``REPLACE_WITH_NULL``: one unit's contribution becomes zero; the number of units is public.
     ``ADD_OR_REMOVE``: one unit is added or removed. ``REPLACE_ONE``: one unit becomes another.
-    ``POLICY_LEVEL``: one expert policy is removed or made null (paper 004); it protects the set of
-    policies, not the data they produced.
+    ``POLICY_LEVEL``: one expert policy is removed or made null (expert-level DP); it protects the
+    set of policies, not the data they produced.
     """
 
     REPLACE_WITH_NULL = "replace_with_null"

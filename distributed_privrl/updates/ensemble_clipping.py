@@ -1,6 +1,6 @@
 """Ensemble clipping: one trajectory moves all members of an ensemble by C at most, together.
 
-Reference: paper 001, section 4.2 and algorithm 3; McMahan et al. 2018, arXiv:1812.06210.
+Reference: PriMORL, section 4.2 and algorithm 3; McMahan et al. 2018, arXiv:1812.06210.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """DP-FedAvg: a unit's vector is where its own local training ends, seen from where it started.
 
-Reference: paper 001, algorithm 2; McMahan et al. 2018, arXiv:1710.06963.
+Reference: PriMORL, algorithm 2; McMahan et al. 2018, arXiv:1710.06963.
 """
 
 from collections.abc import Iterator

@@ -124,7 +124,8 @@ def with_attack(folder: Path) -> None:
     text = text.replace(
         '    """Return the method;',
         "    from privrl_vae_attack import open_attack\n"
-        '    from distributed_privrl.evaluation.method import Inspection\n    """Return the method;',
+        "    from distributed_privrl.evaluation.method import Inspection\n"
+        '    """Return the method;',
     )
     module.write_text(text)
     importlib.invalidate_caches()

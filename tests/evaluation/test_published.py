@@ -28,7 +28,7 @@ def cells(method: str, epsilon: float, environments: tuple[str, ...]) -> list[Pu
     [("privorl_n", 51.9, 69.3), ("privorl_j", 30.2, 45.8), ("privorl_j_unet", 13.2, 23.0)],
 )
 def test_the_means_over_mazes_are_those_of_the_text(method: str, one: float, ten: float) -> None:
-    """Paper 000, section IX-A: averages over three mazes and three agents."""
+    """PrivORL, section IX-A: averages over three mazes and three agents."""
     mazes = tuple(f"privrl/Maze2D-{name}-v0" for name in MAZE_NAMES)
     for epsilon, stated in zip(EPSILONS, (one, ten), strict=True):
         found = cells(method, epsilon, mazes)
@@ -49,7 +49,7 @@ def test_the_nearest_epsilon_is_taken_and_said(epsilon: float, listed: float) ->
     assert cell is not None
     assert cell.epsilon == listed
     assert f"at epsilon {listed}:" in str(cell)
-    assert str(cell).endswith("(paper 000, table I)")
+    assert str(cell).endswith("(PrivORL, table I)")
 
 
 @pytest.mark.parametrize(

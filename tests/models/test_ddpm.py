@@ -86,7 +86,7 @@ def test_ancestral_step_is_the_posterior_of_ho_et_al(schedule: str, timestep: in
     beta, bar = ddpm.betas[timestep], ddpm.alpha_bars[timestep]
     before, alpha = ddpm.alpha_bars[timestep - 1], 1 - beta
     mean, deviation = ddpm.reverse_step(noisy, noise, timestep, timestep - 1)
-    # Equation 11, paper 000's equation 8; the posterior's variance is equation 7's.
+    # Equation 11, PrivORL's equation 8; the posterior's variance is equation 7's.
     expected = (noisy - beta / (1 - bar).sqrt() * noise) / alpha.sqrt()
     torch.testing.assert_close(mean, expected, rtol=1e-7, atol=1e-7)
     variance = (1 - before) / (1 - bar) * beta

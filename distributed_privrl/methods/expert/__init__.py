@@ -1,1 +1,1 @@
-"""Expert-level privacy: stable prefixes of many experts, and selective DP-SGD (paper 004)."""
+"""Expert-level privacy: stable prefixes of many experts, and selective DP-SGD (expert-level DP)."""

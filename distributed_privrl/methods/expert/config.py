@@ -41,7 +41,7 @@ class ExpertPrivacyConfig(PrivacyConfig):
 
 
 class FilterConfig(StrictModel):
-    """The release of stable prefixes (paper 004, algorithm 2)."""
+    """The release of stable prefixes (expert-level DP, algorithm 2)."""
 
     share: Share = Field(default=0.75, description="of epsilon; 0: no filter, 1: no private rounds")
     delta_share: OpenShare = Field(
@@ -99,7 +99,7 @@ class LocalExpertConfig(StrictModel):
 
 
 class ExpertTraining(RoundsConfig):
-    """Selective DP-SGD (paper 004, algorithm 3): rounds over experts, noiseless steps between."""
+    """Selective DP-SGD (expert-level DP, algorithm 3): rounds, and noiseless steps between."""
 
     rounds: PositiveInt = Field(default=500, description="private rounds (K)")
     expected_batch_size: PositiveInt = Field(

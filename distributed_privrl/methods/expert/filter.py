@@ -1,6 +1,6 @@
 """The filter: draws trajectories of experts and releases their stable prefixes.
 
-Reference: paper 004, algorithm 2, with the draws and the accounting of `privacy.sparse_vector`.
+Reference: Expert-level DP, algorithm 2, with the draws and accounting of `privacy.sparse_vector`.
 """
 
 import hashlib
@@ -148,7 +148,7 @@ class SvtFilter:
     Args:
         settings: see there.
 
-    Reference: paper 004, algorithm 2.
+    Reference: Expert-level DP, algorithm 2.
     """
 
     def __init__(self, settings: FilterSettings) -> None:

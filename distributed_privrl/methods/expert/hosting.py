@@ -1,6 +1,6 @@
 """Hosts of expert policies: how many experts would have taken each prefix of a trajectory.
 
-Reference: paper 004, section 4 (the count of algorithm 1).
+Reference: Expert-level DP, section 4 (the count of algorithm 1).
 """
 
 import warnings

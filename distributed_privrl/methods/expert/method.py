@@ -1,6 +1,6 @@
 """A run of the expert level: stable prefixes, then private rounds with noiseless steps between.
 
-Reference: paper 004, algorithms 2 and 3.
+Reference: Expert-level DP, algorithms 2 and 3.
 """
 
 from collections.abc import Iterator, Sequence

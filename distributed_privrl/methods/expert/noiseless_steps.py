@@ -1,6 +1,6 @@
 """Noiseless steps on released prefixes and the target network, between private rounds or alone.
 
-Reference: paper 004, algorithm 3, with a public schedule in place of the coin.
+Reference: Expert-level DP, algorithm 3, with a public schedule in place of the coin.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """What a run of the expert level would do and cost, and what is refused before a draw.
 
-Reference: paper 004, theorem 5.6; the split of a budget between the filter and the rounds.
+Reference: Expert-level DP, theorem 5.6; the split of a budget between the filter and the rounds.
 """
 
 from dataclasses import dataclass, fields, replace

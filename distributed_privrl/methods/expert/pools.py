@@ -1,6 +1,6 @@
 """Experts' trajectories for draws: what may be used of them, and in which form they travel.
 
-Reference: paper 004, algorithm 2; who can be drawn must not depend on what a trajectory holds.
+Reference: Expert-level DP, algorithm 2; who is drawn must not depend on what a trajectory holds.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """What a report says of the policy, the budget and the released prefixes; the experts' returns.
 
-Reference: paper 004, figures 2 and 3.
+Reference: Expert-level DP, figures 2 and 3.
 """
 
 import json

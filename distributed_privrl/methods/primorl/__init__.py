@@ -1,1 +1,1 @@
-"""PriMORL: a policy learned inside a private ensemble of dynamics models (paper 001)."""
+"""PriMORL: a policy learned inside a private ensemble of dynamics models (PriMORL)."""

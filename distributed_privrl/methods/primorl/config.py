@@ -28,7 +28,7 @@ def _rising(value: tuple[float, float]) -> tuple[float, float]:
 
 
 class DynamicsConfig(StrictModel):
-    """The ensemble of Gaussian models of the next state and the reward (paper 001, section 4.2)."""
+    """The ensemble of Gaussian models of the next state and the reward (PriMORL, section 4.2)."""
 
     members: PositiveInt = Field(default=3, description="models of the ensemble (N)")
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
@@ -47,7 +47,7 @@ class DynamicsConfig(StrictModel):
 
 
 class LocalTrainingConfig(StrictModel):
-    """What one trajectory does to the ensemble (paper 001, algorithm 2, lines 7 to 15)."""
+    """What one trajectory does to the ensemble (PriMORL, algorithm 2, lines 7 to 15)."""
 
     epochs: PositiveInt = Field(default=1, description="passes over the trajectory (E)")
     steps: PositiveInt | None = Field(
@@ -74,7 +74,7 @@ class LocalTrainingConfig(StrictModel):
 
 
 class PolicyTrainingConfig(StrictModel):
-    """SAC inside the pessimistic model (paper 001, algorithm 4)."""
+    """SAC inside the pessimistic model (PriMORL, algorithm 4)."""
 
     steps: PositiveInt = Field(default=6000, description="gradient steps")
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(

@@ -1,6 +1,6 @@
 """PriMORL as a declared run: bounds, private rounds over trajectories, a policy in the model.
 
-Reference: paper 001, algorithms 2 and 4.
+Reference: PriMORL, algorithms 2 and 4.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """MOPO, the reference without privacy: the same models and policy, trained as if nobody cared.
 
-Reference: Yu et al. 2020, arXiv:2005.13239; paper 001, section 5 and appendix E.
+Reference: Yu et al. 2020, arXiv:2005.13239; PriMORL, section 5 and appendix E.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """SAC inside the pessimistic model, in an actor of its own, resumable.
 
-Reference: paper 001, algorithm 4.
+Reference: PriMORL, algorithm 4.
 """
 
 import json

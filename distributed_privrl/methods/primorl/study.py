@@ -1,6 +1,6 @@
 """A released policy and its ensemble, tried in a public simulator.
 
-Reference: paper 001, figures 2 and 5 (learning curves), section 4.3.2 (uncertainty and error).
+Reference: PriMORL, figures 2 and 5 (learning curves), section 4.3.2 (uncertainty and error).
 """
 
 import json

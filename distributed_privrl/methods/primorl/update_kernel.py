@@ -5,7 +5,7 @@ are products of `matrix_kernels`, loops between them become vectors. Parameters 
 layer after the other, each a padded weight ``(inputs, outputs)`` and its bias; what pads is zero
 and stays zero.
 
-Reference: paper 001, algorithm 2, lines 7-15.
+Reference: PriMORL, algorithm 2, lines 7-15.
 """
 
 import hashlib

@@ -1,1 +1,1 @@
-"""PrivORL (paper 000): a diffusion model, pre-trained on public rows, fine-tuned privately."""
+"""PrivORL (PrivORL): a diffusion model, pre-trained on public rows, fine-tuned privately."""

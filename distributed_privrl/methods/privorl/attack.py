@@ -1,7 +1,7 @@
 """The trained model under a membership attack: the loss of each row, at several noise levels.
 
 Reference: Matsumoto, Miura, Yanai, "Membership inference attacks against diffusion models" (2023),
-the white-box loss attack; paper 000, section IX-D.
+the white-box loss attack; PrivORL, section IX-D.
 """
 
 from collections.abc import Callable, Sequence

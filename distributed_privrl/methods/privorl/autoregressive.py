@@ -1,6 +1,6 @@
 """PrivORL with an autoregressive model: a release of independent transitions.
 
-Rounds, curiosity and what is charged are those of paper 000, algorithm 1. The model is not the
+Rounds, curiosity and what is charged are those of PrivORL, algorithm 1. The model is not the
 paper's diffusion but a product of binned factors, one for each variable of a row.
 """
 

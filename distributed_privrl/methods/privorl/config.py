@@ -38,7 +38,7 @@ class CodingConfig(StrictModel):
 
 
 class DenoiserConfig(CodingConfig):
-    """The residual MLP and its diffusion (paper 000, appendix F-A: width 1024, depth 6)."""
+    """The residual MLP and its diffusion (PrivORL, appendix F-A: width 1024, depth 6)."""
 
     width: PositiveInt = Field(default=256, description="width of the residual blocks")
     depth: PositiveInt = Field(default=5, description="number of residual blocks")
@@ -58,7 +58,7 @@ class DenoiserConfig(CodingConfig):
 
 
 class PretrainingConfig(StrictModel):
-    """Curiosity-driven pre-training on public rows (paper 000, algorithm 1, lines 2 to 12)."""
+    """Curiosity-driven pre-training on public rows (PrivORL, algorithm 1, lines 2 to 12)."""
 
     steps: Annotated[int, Field(ge=0)] = Field(
         default=5000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"

@@ -1,6 +1,6 @@
 """Curiosity: the model's own samples that random network distillation knows worst.
 
-Reference: paper 000, algorithm 1, lines 4 to 9, and section V-B.
+Reference: PrivORL, algorithm 1, lines 4 to 9, and section V-B.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The synthesizer of PrivORL-j: fragments of trajectories, each conditioned on the step before it.
 
-Reference: paper 000, section VI-B, equation 6.
+Reference: PrivORL, section VI-B, equation 6.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """PrivORL as a declared run: scaling, pre-training, private fine-tuning, sampling.
 
-Reference: paper 000, algorithms 1 and 2.
+Reference: PrivORL, algorithms 1 and 2.
 """
 
 import abc

@@ -1,6 +1,6 @@
 """Curiosity-driven pre-training on public rows.
 
-Reference: paper 000, algorithm 1, lines 2 to 12, and section V-A, V-B.
+Reference: PrivORL, algorithm 1, lines 2 to 12, and section V-A, V-B.
 """
 
 import hashlib

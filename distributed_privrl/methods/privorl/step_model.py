@@ -1,6 +1,6 @@
 """Trajectories from an autoregressive model of steps, each given the step before it.
 
-The path is that of paper 000, algorithm 2 (fragments of whole trajectories, one vector a unit); the
+The path is that of PrivORL, algorithm 2 (fragments of whole trajectories, one vector a unit); the
 model is not the paper's diffusion. A step begins where the one before it led to, so that only an
 episode's first observation is drawn, and nothing has to be stitched.
 """

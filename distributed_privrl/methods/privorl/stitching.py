@@ -1,6 +1,6 @@
 """Whole trajectories, fragment after fragment: post-processing of the released model.
 
-Reference: paper 000, section VI-C and figure 2.
+Reference: PrivORL, section VI-C and figure 2.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """PrivORL-j and PrivORL-j-U: a release of whole trajectories, private for each of them.
 
-Reference: paper 000, algorithm 2.
+Reference: PrivORL, algorithm 2.
 """
 
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ from distributed_privrl.rounds.optimiser import OptimiserConfig
 
 
 class FragmentModelConfig(CodingConfig):
-    """Fragments of trajectories and the diffusion of them (paper 000, section VI, appendix F-A)."""
+    """Fragments of trajectories and the diffusion of them (PrivORL, section VI, appendix F-A)."""
 
     next_observation: Literal["absolute", "difference"] = Field(
         default="absolute", description="code s' as it is, or as s' - s"
@@ -97,7 +97,7 @@ class StepModelConfig(AutoregressiveConfig):
 
 
 class FragmentPretrainingConfig(PretrainingConfig):
-    """Pre-training on public fragments (paper 000, algorithm 2, lines 3 to 17)."""
+    """Pre-training on public fragments (PrivORL, algorithm 2, lines 3 to 17)."""
 
     steps: Annotated[int, Field(ge=0)] = Field(
         default=4000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"

@@ -1,6 +1,6 @@
 """PrivORL-n: a release of independent transitions.
 
-Reference: paper 000, algorithm 1.
+Reference: PrivORL, algorithm 1.
 """
 
 from collections.abc import Iterator

@@ -111,7 +111,7 @@ def build_denoiser(config: DenoiserConfig, *, row_width: int, seed: int) -> Resi
 class DiffusionRowLoss:
     """The EDM loss of each row; its draws are the noise level and the noise.
 
-    Reference: paper 000, equation 3, in the form of Karras et al. (2022).
+    Reference: PrivORL, equation 3, in the form of Karras et al. (2022).
 
     Args:
         diffusion: constants of the loss.

@@ -1,1 +1,1 @@
-"""Private value iteration: DP-APVI for tables, DP-VAPVI for linear MDPs (paper 002)."""
+"""Private value iteration: DP-APVI for tables, DP-VAPVI for linear MDPs (DP-VAPVI)."""

@@ -47,7 +47,7 @@ class FiniteModelConfig(StrictModel):
 
 
 class TabularModelConfig(FiniteModelConfig):
-    """Which cells DP-APVI counts (paper 002, section 3)."""
+    """Which cells DP-APVI counts (DP-VAPVI, section 3)."""
 
     reward: Literal["known", "estimated"] = Field(
         default="estimated",
@@ -139,7 +139,7 @@ class PolicyEvaluationConfig(EvaluationConfig):
 
 
 class ApviConfig(RunConfig):
-    """DP-APVI: a policy from noisy counts (paper 002, algorithm 1); without epsilon APVI."""
+    """DP-APVI: a policy from noisy counts (DP-VAPVI, algorithm 1); without epsilon APVI."""
 
     method: Literal["apvi"] = "apvi"
     privacy: ReleasePrivacyConfig
@@ -158,7 +158,7 @@ class ApviConfig(RunConfig):
 
 
 class LinearModelConfig(FiniteModelConfig):
-    """The features of DP-VAPVI (paper 002, section 4), and which algorithm uses them."""
+    """The features of DP-VAPVI (DP-VAPVI, section 4), and which algorithm uses them."""
 
     as_published: bool = Field(
         default=False,
@@ -249,7 +249,7 @@ class LinearTrainingConfig(ReleaseTrainingConfig):
 class VapviConfig(RunConfig):
     """A redesign of DP-VAPVI: a policy from noisy regressions; or private PEVI.
 
-    ``model.as_published`` runs paper 002's algorithm 2 instead, with sensitivities that hold.
+    ``model.as_published`` runs DP-VAPVI's algorithm 2 instead, with sensitivities that hold.
     """
 
     method: Literal["vapvi"] = "vapvi"

@@ -1,6 +1,6 @@
 """DP-VAPVI and DP-PEVI: pessimistic value iteration in a linear MDP from noisy sums.
 
-Reference: paper 002, algorithm 2; without noise and without a split VAPVI (Yin et al. 2022), or
+Reference: DP-VAPVI, algorithm 2; without noise and without a split VAPVI (Yin et al. 2022), or
 PEVI (Jin et al. 2021).
 """
 

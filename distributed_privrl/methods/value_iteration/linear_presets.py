@@ -16,7 +16,7 @@ def published_ridge(penalty: float = 1.0) -> Ridge:
     Args:
         penalty: lambda; the theorem lets it be anything below kappa.
 
-    Reference: paper 002, algorithm 2, lines 2, 4 and 9.
+    Reference: DP-VAPVI, algorithm 2, lines 2, 4 and 9.
     """
     return Ridge(projection=False, shift=True, penalty=penalty)
 
@@ -45,7 +45,7 @@ def theory_pessimism(
     Raises:
         ConfigError: rho or coverage is not above zero.
 
-    Reference: paper 002, theorem 4.1; Yin et al. 2022, theorem 3.2; Jin et al. 2021, theorem 4.4.
+    Reference: DP-VAPVI, theorem 4.1; Yin et al. 2022, theorem 3.2; Jin et al. 2021, theorem 4.4.
     """
     if method == "pevi":
         return Pessimism(constant=1.0)

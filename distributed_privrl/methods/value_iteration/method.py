@@ -1,6 +1,6 @@
 """DP-APVI and DP-VAPVI as declared runs: statistics released backwards through time, the policy.
 
-Reference: paper 002, algorithms 1 and 2.
+Reference: DP-VAPVI, algorithms 1 and 2.
 """
 
 import abc

@@ -89,7 +89,7 @@ class Pessimism:
     Raises:
         ConfigError: a value is out of range.
 
-    Reference: paper 002, algorithm 1 and "Comparison to Hoeffding type pessimism"; Yin and Wang
+    Reference: DP-VAPVI, algorithm 1 and "Comparison to Hoeffding type pessimism"; Yin and Wang
     2021b, algorithm 1 (APVI).
     """
 

@@ -99,7 +99,7 @@ def project_counts(
     Privacy:
         A function of noisy counts alone: post-processing.
 
-    Reference: paper 002, equations 3 and 4.
+    Reference: DP-VAPVI, equations 3 and 4.
     """
     if noisy_next.ndim != 2 or noisy_next.shape[1] == 0:
         raise ConfigError(f"noisy_next must be (N, S) with S > 0, got {noisy_next.shape}")
@@ -139,7 +139,7 @@ def transition_moments(
     Raises:
         ConfigError: ``values`` has not one value a successor.
 
-    Reference: paper 002, equation 5 and algorithm 1, lines 4 and 5.
+    Reference: DP-VAPVI, equation 5 and algorithm 1, lines 4 and 5.
     """
     if values.shape != counts.shape[1:]:
         raise ConfigError(f"values must be {counts.shape[1:]}, got {values.shape}")

@@ -88,6 +88,6 @@ def noise_shift(noise: float, width: int, *, matrices: int, failure: float) -> f
         matrices: number of matrices.
         failure: probability that one of them has a smaller eigenvalue than minus the result.
 
-    Reference: paper 002, algorithm 2 (K_1, K_2); the constants of its E are in an appendix.
+    Reference: DP-VAPVI, algorithm 2 (K_1, K_2); the constants of its E are in an appendix.
     """
     return 2 * noise * (math.sqrt(width) + math.sqrt(math.log(matrices / failure)))

@@ -32,7 +32,7 @@ class TabularSensitivities:
         Raises:
             ConfigError: ``rho`` is not above zero.
 
-        Reference: paper 002, lemma 2.6 and equation 2 (sigma^2 = 2 H / rho).
+        Reference: DP-VAPVI, lemma 2.6 and equation 2 (sigma^2 = 2 H / rho).
         """
         return StepNoise(
             noise_multiplier=math.sqrt(self.releases / (2 * check_positive("rho", rho)))
@@ -44,7 +44,7 @@ class TabularSensitivities:
         Raises:
             ConfigError: ``epsilon`` is not above zero.
 
-        Reference: paper 002, section 3, "Apply Laplace Mechanism" (scale 4 H / epsilon).
+        Reference: DP-VAPVI, section 3, "Apply Laplace Mechanism" (scale 4 H / epsilon).
         """
         noise_multiplier = self.releases / check_positive("epsilon", epsilon)
         return StepNoise(noise_multiplier=noise_multiplier, law="laplace")
@@ -92,7 +92,7 @@ def tabular_sensitivities(
         as derived above. Event: none; `TabularSensitivities.gaussian` and ``laplace`` make the
         releases.
 
-    Reference: paper 002, theorem 3.3: with two families, replace-one and m = 1 the H vectors of
+    Reference: DP-VAPVI, theorem 3.3: with two families, replace-one and m = 1 the H vectors of
     one run have squared L2 sensitivity 4 H and L1 sensitivity 4 H in total.
     """
     check_positive("horizon", horizon)

@@ -156,7 +156,7 @@ class TabularProgram:
     Args:
         settings: public facts.
 
-    Reference: paper 002, algorithm 1; without a release Yin and Wang 2021b, APVI.
+    Reference: DP-VAPVI, algorithm 1; without a release Yin and Wang 2021b, APVI.
     """
 
     def __init__(self, settings: TabularSettings) -> None:
