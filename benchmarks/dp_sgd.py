@@ -73,7 +73,7 @@ class PrivateStep:
         source: SecureNoise | None,
         *,
         blocks: int = 1,
-        micro_batch_rows: int = RoundsConfig().micro_batch_rows,
+        micro_batch_rows: int = RoundsConfig.ROWS_AT_ONCE,
     ) -> None:
         sizes = tuple(len(batch) // blocks for _ in range(blocks))
         self._batch, self._source = replace(batch, blocks=sizes), source
@@ -338,7 +338,7 @@ def _ratios(rows: int, timings: dict[str, Timing]) -> dict[str, float | None]:
 
 def _notes(dimension: int) -> tuple[str, ...]:
     return (
-        f"{dimension:,} parameters; micro-batches of {RoundsConfig().micro_batch_rows} rows;"
+        f"{dimension:,} parameters; micro-batches of {RoundsConfig.ROWS_AT_ONCE} rows;"
         " all steps keep a moving average of the parameters.",
         f"Extra noise: what float32 sums of so many units need; {SUM_SLACK:.1%} is paid whatever"
         " their size. A run has 4 blocks or more unless runtime.blocks says otherwise.",

@@ -192,7 +192,7 @@ def worker_specs(store: Path, probability: float) -> list[WorkerSpec]:
         synthesizer=RowSynthesizer(model=CONFIG.model, row_width=ROW_WIDTH),
         seed=SEED,
         clip_norm=CONFIG.training.clip_norm,
-        micro_batch_rows=CONFIG.training.micro_batch_rows,
+        micro_batch_rows=CONFIG.training.rows_at_once(CONFIG.runtime),
     )
     (ref,) = shard_refs(DatasetStore(store), DATASET, count=1, unit="transition")
     return [

@@ -144,7 +144,7 @@ def run_config(cell: Cell, table: Table, scale: Scale, *, keep: Path) -> dict[st
         values = _merged(values, part)
     if cell.epsilon is None and values["training"].get("sampling", {}).get("support"):
         values = _merged(values, {"training": {"sampling": {"support": None}}})  # it is charged
-    values = _merged(values, {"training": {"pretraining": {"keep": str(keep.absolute())}}})
+    values = _merged(values, {"runtime": {"pretrained": str(keep.absolute())}})
     return with_overrides(values, scale.changes)
 
 

@@ -168,6 +168,20 @@ class RuntimeConfig(StrictModel):
     gpus_per_worker: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="GPUs a worker computes gradients on"
     )
+    micro_batch_rows: PositiveInt | None = Field(
+        default=None,
+        description="rows whose gradients are computed at once; bounds memory (default: the"
+        " method's, 512 rows or 32 fragments)",
+    )
+    pretrained: Path | None = Field(
+        default=None,
+        description="folder where finished pre-trainings are kept and found again by runs with the"
+        " same public data, model, settings and seed",
+    )
+    checkpoint_steps: PositiveInt = Field(
+        default=2000,
+        description="gradient steps between checkpoints of a policy that learns in a model",
+    )
     recovery_seconds: PositiveFloat = Field(
         default=120.0,
         description="how long a process that died may take to be built again, from when it is"

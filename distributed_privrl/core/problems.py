@@ -15,6 +15,12 @@ _NAMES = {
     Path: "a path",
     bool: "true or false",
 }
+_MOVED = {
+    "training.micro_batch_rows": "runtime.micro_batch_rows",
+    "training.pretraining.keep": "runtime.pretrained",
+    "training.policy.checkpoint_steps": "runtime.checkpoint_steps",
+}
+"""Keys of earlier versions, and what they are called now."""
 _MESSAGES = {
     "path_type": "must be a path",
     "tuple_type": "must be a list",
@@ -114,6 +120,8 @@ def _is_other_choice(place: _Place, error: str) -> bool:
 
 def _clause(place: _Place, item: Any) -> str:
     path = ".".join(place.keys)
+    if item["type"] == "extra_forbidden" and path in _MOVED:
+        return f"{path!r} is called {_MOVED[path]!r} now"
     if item["type"] == "extra_forbidden":
         known = ", ".join(place.section.model_fields) if place.section is not None else ""
         return f"unknown key {path!r}{f' (known: {known})' if known else ''}"

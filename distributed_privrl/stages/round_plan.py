@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -40,17 +40,14 @@ SPARE_BLOCKS = 2
 class RoundsConfig(StrictModel):
     """The private rounds of a run."""
 
+    ROWS_AT_ONCE: ClassVar[int] = 512
+    """Of a micro-batch, where ``runtime.micro_batch_rows`` does not say."""
+
     rounds: PositiveInt = Field(default=2000, description="private rounds (T)")
     expected_batch_size: PositiveInt = Field(
         default=4096, description="units that take part in a round on average (q x units)"
     )
     clip_norm: PositiveFloat = Field(default=1.0, description="L2 bound of a unit's vector (C)")
-    noise_multiplicity: PositiveInt = Field(
-        default=1, description="noise levels drawn for each unit and averaged before clipping"
-    )
-    micro_batch_rows: PositiveInt = Field(
-        default=512, description="rows computed at once; bounds memory"
-    )
     spare: int | None = Field(
         default=None,
         ge=0,
@@ -60,6 +57,15 @@ class RoundsConfig(StrictModel):
         default=None, description="rounds reserved at once (default: a fortieth, at most 500)"
     )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-3, schedule="cosine")
+
+    @property
+    def gradients_a_unit(self) -> int:
+        """How often a unit's gradient is computed in a round."""
+        return 1
+
+    def rows_at_once(self, runtime: RuntimeConfig) -> int:
+        """Return the rows of a micro-batch: as configured, else the method's own number."""
+        return runtime.micro_batch_rows or self.ROWS_AT_ONCE
 
     @property
     def block(self) -> int:
@@ -171,9 +177,7 @@ class RoundPlan(Plan):
         facts = {
             "expected_batch_size": config.expected_batch_size,
             "sampling_probability": self.sampling_probability,
-            "unit_gradients": config.rounds
-            * config.expected_batch_size
-            * config.noise_multiplicity,
+            "unit_gradients": config.rounds * config.expected_batch_size * config.gradients_a_unit,
         }
         if self.curiosity_rate:
             facts["curiosity_rate"] = self.curiosity_rate

@@ -156,8 +156,7 @@ def test_the_example_of_whole_trajectories_has_the_table_s_settings() -> None:
     table = parse_config(values, source="the table")
     assert isinstance(example, PrivorlArJConfig)
     assert isinstance(table, PrivorlArJConfig)
-    unkept = table.training.pretraining.model_copy(update={"keep": None})
-    training = table.training.model_copy(update={"pretraining": unkept})
+    training = table.training
     assert (training.spare, training.block_rounds) == (10, 10)
     assert example.training.spare_rounds == 10
     plain = training.model_copy(update={"spare": None, "block_rounds": None})

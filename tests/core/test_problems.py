@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from distributed_privrl.core.config import DataConfig, StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.methods.privorl.config import PrivorlNConfig
 
 DATA = {"sensitive": "a-v0", "unit": "trajectory"}
 NOISY = {"epsilon": 1.0, "search": "wide.yaml"}
@@ -55,6 +56,23 @@ def test_bounds_say_what_is_wrong_with_what_was_meant(bounds: Any, message: str)
 )
 def test_units_too(units: Any, message: str) -> None:
     assert said(DataConfig, {**DATA, "units": units}) == message
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"micro_batch_rows": 64}, "'runtime.micro_batch_rows' now"),
+        ({"pretraining": {"keep": "folder"}}, "'runtime.pretrained' now"),
+    ],
+)
+def test_keys_that_moved_are_named_where_they_are(section: dict[str, Any], message: str) -> None:
+    values = {
+        "data": DATA,
+        "privacy": {"epsilon": 1, "delta": 1e-6},
+        "output": {"dataset": "b-v0", "size": 9},
+        "training": section,
+    }
+    assert message in said(PrivorlNConfig, values)
 
 
 class Circle(StrictModel):

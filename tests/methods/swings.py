@@ -53,11 +53,10 @@ def config_values(**changes: Any) -> dict[str, Any]:
                 "batch_size": 64,
                 "rollouts": 200,
                 "starts": 30,
-                "checkpoint_steps": 20,
             },
         },
         "evaluation": {"episodes": 0},
-        "runtime": {"workers": 2, "executor": "local"},
+        "runtime": {"workers": 2, "executor": "local", "checkpoint_steps": 20},
     }
     for path, value in changes.items():
         *sections, key = path.split("__")

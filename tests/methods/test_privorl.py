@@ -190,8 +190,7 @@ def test_a_kept_pretraining_is_taken_by_another_run_and_by_no_other_settings(
     other = training | {"pretraining": training["pretraining"] | {"steps": 7}}
     keys = {key(), key(1), key(training=other), key(model={"width": 17}), key(data__public=[])}
     assert len(keys) == 5
-    moved = training | {"pretraining": training["pretraining"] | {"keep": str(tmp_path)}}
-    assert key(training=moved) == key()
+    assert key(runtime={"pretrained": str(tmp_path)}) == key()
 
 
 def test_without_pretraining_the_network_starts_untrained(

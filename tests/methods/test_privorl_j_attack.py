@@ -62,7 +62,6 @@ def configuration(folder: Path, *, epsilon: float | None, output: str) -> Privor
             "rounds": ROUNDS,
             "expected_batch_size": EPISODES,
             "noise_multiplicity": 2,
-            "micro_batch_rows": 128,
             "optimiser": {"learning_rate": 5e-3, "ema_decay": 0.98},
             "pretraining": {"steps": 0},
             "sampling": {"steps": 4, "chunk_trajectories": 64},

@@ -23,7 +23,6 @@ SMALL: dict[str, Any] = {
         "batch_size": 32,
         "rollouts": 50,
         "starts": 10,
-        "checkpoint_steps": 20,
     },
     "evaluation": {"episodes": 1, "every": 20, "horizon": 5},
 }

@@ -105,7 +105,6 @@ class ExpertTraining(RoundsConfig):
     expected_batch_size: PositiveInt = Field(
         default=256, description="units that take part in a round on average (q x units)"
     )
-    noise_multiplicity: Literal[1] = Field(default=1, description="of no use here")
     rows_per_expert: PositiveInt = Field(
         default=16, description="transitions drawn of an expert that takes part (n); the paper: 1"
     )

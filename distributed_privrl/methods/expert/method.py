@@ -179,7 +179,7 @@ def _train_in_rounds(
         return AgentUpdate(
             facts=facts,
             clip_norm=clip_norm,
-            micro_batch_rows=training.micro_batch_rows,
+            micro_batch_rows=training.rows_at_once(config.runtime),
             federated=training.federated if training.local == "federated" else None,
         )
 

@@ -123,9 +123,6 @@ class PolicyTrainingConfig(StrictModel):
         description="where rollouts begin: so many resets of data.environment, or {epsilon: E}: a"
         " Gaussian of first observations, found with noise",
     )
-    checkpoint_steps: PositiveInt = Field(
-        default=2000, description="gradient steps between checkpoints that a resume goes on from"
-    )
     restarts: PositiveInt = Field(
         default=1,
         description="trainings that differ in their public seed alone; the policy that the models"
@@ -146,7 +143,6 @@ class PrimorlTraining(RoundsConfig):
     clip: bool = Field(
         default=True, description="false: no clipping, for runs without privacy alone (NO CLIP)"
     )
-    noise_multiplicity: Literal[1] = Field(default=1, description="of no use here")
     optimiser: OptimiserConfig = OptimiserConfig(
         learning_rate=2e-2, schedule="cosine", ema_decay=0.95
     )

@@ -237,6 +237,7 @@ def _policy_spec(
         evaluation=config.evaluation,
         environment=config.data.environment,
         seed=config.seed,
+        checkpoint_steps=config.runtime.checkpoint_steps,
         real=_all_rows(config, context, facts) if isinstance(config, MopoConfig) else None,
     )
 

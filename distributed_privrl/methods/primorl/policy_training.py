@@ -56,6 +56,7 @@ class PolicyTrainerSpec:
         environment: Gymnasium id of a public simulator to try it in, and whose rule ends rollouts;
             None: nowhere, and nothing ends them.
         seed: the run's public seed.
+        checkpoint_steps: gradient steps between checkpoints.
         restart: which of the trainings that differ in their draws alone this is; all are judged by
             the same ones.
         real: recorded rows that take part in every batch, of a run without privacy alone.
@@ -71,6 +72,7 @@ class PolicyTrainerSpec:
     evaluation: PolicyEvaluationConfig
     environment: str | None
     seed: int
+    checkpoint_steps: int
     restart: int = 0
     real: ShardSource | None = None
 
@@ -209,7 +211,7 @@ class PolicyTrainer:
             done = self._trainer.steps
             if done % spec.evaluation.every == 0 or done == total:
                 self._evaluate(done)
-            if done % spec.config.checkpoint_steps == 0 or done == total:
+            if done % spec.checkpoint_steps == 0 or done == total:
                 self._save(done)
         return self._trainer.steps
 

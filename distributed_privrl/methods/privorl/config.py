@@ -1,6 +1,5 @@
 """Configuration of PrivORL-n."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -71,11 +70,6 @@ class PretrainingConfig(StrictModel):
         default=3, description="noise levels of the cheap sampler that makes rows to score"
     )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-3, schedule="cosine")
-    keep: Path | None = Field(
-        default=None,
-        description="folder where finished pre-trainings are kept and found again by runs with the"
-        " same public data, model, settings and seed",
-    )
 
 
 RowPart = Literal["observation", "action", "reward", "next_observation", "terminal"]
@@ -147,12 +141,20 @@ class DrawingConfig(StrictModel):
 class PrivorlTraining(RoundsConfig):
     """Pre-training and private rounds."""
 
+    noise_multiplicity: PositiveInt = Field(
+        default=1, description="noise levels drawn for each unit and averaged before clipping"
+    )
     curiosity_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,
         description="share of a private round's expected batch that is novel samples of the model"
         " itself (p); units are sampled and charged with (1 - p) q",
     )
     pretraining: PretrainingConfig = PretrainingConfig()
+
+    @property
+    def gradients_a_unit(self) -> int:
+        """One for each noise level."""
+        return self.noise_multiplicity
 
 
 class PrivorlConfig(RunConfig):
@@ -194,9 +196,6 @@ class PrivorlArTraining(PrivorlTraining):
     """Pre-training, private rounds, drawing."""
 
     rounds: PositiveInt = Field(default=1000, description="private rounds (T)")
-    micro_batch_rows: PositiveInt = Field(
-        default=512, description="rows computed at once; bounds memory"
-    )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=3e-3, schedule="cosine")
     pretraining: ArPretrainingConfig = ArPretrainingConfig()
     sampling: DrawingConfig = DrawingConfig()

@@ -219,14 +219,14 @@ def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
     """Algorithm 1, lines 2 to 12; algorithm 2, lines 3 to 18."""
     settings = config.training.pretraining
     coding, kept = coding_digest(parts.rows.encoder, parts.synthesizer), None
-    if settings.keep is not None:
+    if config.runtime.pretrained is not None:
         key = pretraining_key(
             public={name: inspect(context.store, name).fingerprint for name in config.data.public},
             coding=coding,
             config=settings,
             seed=config.seed,
         )
-        kept = settings.keep.absolute() / f"{key}.safetensors"
+        kept = config.runtime.pretrained.absolute() / f"{key}.safetensors"
     spec = PretrainerSpec(
         run_id=context.run_id,
         root=str(context.store.root.absolute()),
@@ -262,7 +262,7 @@ def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: R
             synthesizer=parts.synthesizer,
             seed=config.seed,
             clip_norm=clip_norm,
-            micro_batch_rows=training.micro_batch_rows,
+            micro_batch_rows=training.rows_at_once(config.runtime),
             device=device_of(config.runtime),
         )
 

@@ -89,7 +89,7 @@ def pretraining_key(
         config: steps, batch and curiosity; where it is kept, or computed, does not count.
         seed: the run's public seed.
     """
-    settings = config.model_dump(mode="json", exclude={"keep"})
+    settings = config.model_dump(mode="json")
     facts = {"public": dict(public), "coding": coding, "config": settings, "seed": seed}
     return f"pretraining-{_digest(facts)}"
 

@@ -131,12 +131,11 @@ class StitchingConfig(PrecisionConfig, RolloutConfig):
 class TrajectoriesTraining(PrivorlTraining):
     """Pre-training, private rounds over trajectories, sampling."""
 
+    ROWS_AT_ONCE = 32
+
     rounds: PositiveInt = Field(default=500, description="private rounds (T)")
     expected_batch_size: PositiveInt = Field(
         default=256, description="units that take part in a round on average (q x units)"
-    )
-    micro_batch_rows: PositiveInt = Field(
-        default=32, description="rows computed at once; bounds memory"
     )
     max_fragments_per_unit: PositiveInt = Field(
         default=32, description="public cap on the fragments of a unit; further ones are left out"
