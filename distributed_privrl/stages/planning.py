@@ -24,8 +24,8 @@ def check_declared(method: DeclaredMethod[WorldT]) -> None:
         left_for_rounds(epsilon, method.spent, _keys(method))
     elif method.charged_before:
         raise ConfigError(
-            f"privacy.epsilon is null, and {' and '.join(_keys(method))} ask for what is found with"
-            " noise: give public values, or leave out what may be left out"
+            f"privacy.epsilon is null, so nothing can be found with noise: give"
+            f" {' and '.join(_keys(method))} public values, or leave them out"
         )
 
 

@@ -21,7 +21,7 @@ from distributed_privrl.stages.charging import (
     open_charges,
     settle_charge,
 )
-from distributed_privrl.stages.context import MethodResult, RunContext
+from distributed_privrl.stages.context import CertifiedDataset, MethodResult, RunContext
 from distributed_privrl.stages.first_releases import FirstRelease, first_stage, release_first
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.planning import check_declared
@@ -79,8 +79,9 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
             entries.append(own.run_id)
             spare_rounds += left
     # 6. All that was charged is certified; then post-processing.
-    _check_certified(context, entries)
+    _check_certified(context, entries, private=config.privacy.epsilon is not None)
     released = method.finish(world, context, certified)
+    _check_beside(released.beside, certified, entries)
     return MethodResult(
         stages=tuple(certified),
         spare_rounds=spare_rounds,
@@ -147,18 +148,35 @@ def _stages(
     return stages
 
 
-def _check_certified(context: RunContext, entries: Sequence[str]) -> None:
+def _check_certified(context: RunContext, entries: Sequence[str], *, private: bool) -> None:
     """Check that the run has charged nothing that its certificate would leave out.
 
     Raises:
-        UnsafeError: an entry of the ledger is of the run, and of none of its stages.
+        UnsafeError: an entry of the ledger is of the run, and of none of its stages; or the run is
+            private, and has none.
     """
+    if private and not entries:
+        raise UnsafeError(f"{context.run_id} has charged nothing: what it releases is not private")
     run = context.run_id
     own = {entry.id for entry in context.ledger.entries() if f"{entry.id}/".startswith(f"{run}/")}
     if left_out := own - set(entries):
         raise UnsafeError(
             f"{', '.join(sorted(left_out))}: charged, and of no stage that the method declares"
         )
+
+
+def _check_beside(
+    datasets: Sequence[CertifiedDataset], certified: Sequence[Stage], entries: Sequence[str]
+) -> None:
+    """Check that datasets beside the release state what was charged, and no less than a stage.
+
+    Raises:
+        UnsafeError: one states nothing, or what was not charged.
+    """
+    for one in datasets:
+        paid = set(one.ledger_entries) <= set(entries) and all(s in certified for s in one.stages)
+        if certified and not (paid and one.stages):
+            raise UnsafeError(f"{one.dataset} states other stages than those that were charged")
 
 
 def _context_of(context: RunContext, stage: StagePlan) -> RunContext:

@@ -1,9 +1,10 @@
-"""Training in private rounds: starts workers and server, and drives the server over its rounds."""
+"""What stages do: private rounds, or noisy statistics step by step, on workers and a server."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -12,7 +13,9 @@ from distributed_privrl.core.errors import UnsafeError, WorkerLostError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.shards import ShardRef, shard_refs
+from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.releases import ProgramFactory, ReleaseServer, ReleaseServerSpec
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
 from distributed_privrl.rounds.worker import (
@@ -24,6 +27,7 @@ from distributed_privrl.rounds.worker import (
 )
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.plan import Plan
+from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.stages.round_plan import RoundPlan
 from distributed_privrl.updates.parameters import FlatParameters
 
@@ -88,6 +92,7 @@ def train_in_rounds(
         plan: the rounds.
 
     Raises:
+        UnsafeError: the rounds are not those that were charged.
         WorkerLostError: as `run_rounds`.
 
     Privacy: unit ``data.unit``, relation of the plan's mechanism, sensitivity its clip norm: the
@@ -95,6 +100,7 @@ def train_in_rounds(
     that is charged, and the trajectories that are read from its plan. Event: ``poisson_gaussian``,
     see `ParameterServer`. Without a mechanism nothing is protected.
     """
+    _check_charged(config, context, plan)
     specs = [] if _is_settled(context, plan) else _worker_specs(spec, config, context, plan)
     workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
     private = plan.mechanism is not None
@@ -122,6 +128,94 @@ def train_in_rounds(
     run_rounds(server, plan, progress=context.progress)
     server.close()
     workers.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsSpec:
+    """What a method releases step by step; what is charged for it is in the plan alone.
+
+    Args:
+        worker_cls: of the workers that hold units.
+        workers: what each is built from.
+        program: builds what happens in a step.
+        checkpoint: where released values are kept.
+        stage: what the progress bar is called.
+    """
+
+    worker_cls: type
+    workers: Sequence[Any]
+    program: ProgramFactory
+    checkpoint: Path
+    stage: str
+
+
+def release_in_steps(
+    spec: StepsSpec, config: RunConfig, context: RunContext, plan: ReleasePlan
+) -> int:
+    """Release the statistics of the steps that are left, and return how many are done in all.
+
+    They are fewer than planned where crashes used up the spare ones.
+
+    Args:
+        spec: what is released.
+        config: of the run.
+        context: around the run; its charge is open.
+        plan: the steps.
+
+    Raises:
+        UnsafeError: the steps are not those that were charged.
+        WorkerLostError: as `run_rounds`.
+
+    Privacy: unit, relation and sensitivity are the program's; events: those of the plan, which are
+    the ones that were charged. See `ReleaseServer`.
+    """
+    _check_charged(config, context, plan)
+    private = plan.budget is not None
+    workers = context.executor.start(spec.worker_cls, spec.workers, repeat_lost_calls=True)
+    server = context.executor.start(
+        ReleaseServer,
+        [
+            ReleaseServerSpec(
+                run_id=context.run_id,
+                checkpoint=spec.checkpoint,
+                rounds=plan.rounds,
+                max_rounds=plan.max_rounds,
+                block_rounds=plan.block_rounds,
+                ledger=context.ledger if private else None,
+                insecure_key=context.insecure_key,
+                workers=workers,
+                program=spec.program,
+                private=private,
+            )
+        ],
+        service=True,
+    )
+    status = run_rounds(server, plan, progress=context.progress, stage=spec.stage)
+    server.close()
+    workers.close()
+    return status.round_index
+
+
+def _check_charged(config: RunConfig, context: RunContext, plan: Plan) -> None:
+    """Check that a plan's events are those that were charged, or that nothing is private.
+
+    Raises:
+        UnsafeError: they are not, or the plan has no privacy where the run has.
+    """
+    if (plan.budget is None) != (config.privacy.epsilon is None):
+        raise UnsafeError(
+            f"{context.run_id}: plan and privacy.epsilon={config.privacy.epsilon} do not go"
+            " together: draw with the plan of the stage"
+        )
+    if plan.budget is None:
+        return
+    entry = context.ledger.reserved(context.run_id)
+    drawn = charged_rounds(plan.events(1), trajectories=plan.trajectories)
+    if entry is None or {**entry.event, **drawn} != entry.event:
+        raise UnsafeError(
+            f"{context.run_id} would draw other events than it was charged for: draw with the plan"
+            " of the stage"
+        )
 
 
 def _is_settled(context: RunContext, plan: RoundPlan) -> bool:

@@ -19,6 +19,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.evaluation.canaries import CanaryRound
 from distributed_privrl.evaluation.membership import Estimate, attack_figures
+from distributed_privrl.evaluation.method import Inspection
 from distributed_privrl.experiments import attacks
 from distributed_privrl.experiments import audit as audit_module
 from distributed_privrl.experiments import run as program
@@ -516,7 +517,7 @@ def test_it_is_said_whose_clipping_the_canaries_went_through(
 
 
 def test_methods_that_offer_no_attack_say_so() -> None:
-    offered = {name: method_named(name).attack is not None for name in METHODS}
+    offered = {name: method_named(name).inspection.attack is not None for name in METHODS}
     assert offered["privorl_n"]
     assert not offered["apvi"]
 
@@ -644,7 +645,9 @@ class ByPlace:
 def by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Attack the trajectories of a folder of datasets, where transitions are the units."""
     asked: list[int] = []
-    method = replace(method_named("privorl_n"), attack=lambda *_: ByPlace(asked))
+    method = replace(
+        method_named("privorl_n"), inspection=Inspection(attack=lambda *_: ByPlace(asked))
+    )
     monkeypatch.setattr(attacks, "method_named", lambda _: method)
     (tmp_path / "bounds.yaml").write_text(BOUNDS)
     directory = RunDirectory(tmp_path / "run")

@@ -293,7 +293,7 @@ def test_bounds_can_be_found_with_noise_and_are_charged(world: World, units: Any
         ({"budget": 4.0}, BudgetError, "needs 5 and"),
         ({"bounds": {"search": "absent.yaml"}}, ConfigError, "absent.yaml"),
         ({"bounds": {"parts": ["action"], "search": "search.yaml"}}, ConfigError, "search.yaml"),
-        ({"privacy__epsilon": None}, ConfigError, "data.bounds public when privacy.epsilon"),
+        ({"privacy__epsilon": None}, ConfigError, "give data.bounds public values"),
     ],
 )
 def test_bounds_that_cannot_be_paid_or_searched_leave_nothing(

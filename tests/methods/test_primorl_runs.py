@@ -150,12 +150,12 @@ def test_a_resume_after_an_interruption_learns_the_same(
         (
             {"training__policy__starts": {"epsilon": 4.0}, "data__units": {"epsilon": 1.0}},
             ConfigError,
-            "used up by the epsilons of data.units, data.bounds and training.policy.starts",
+            "used up .* for data.units and training.policy.starts",
         ),
         (
             {"training__policy__starts": {"epsilon": 1.0}, "privacy__epsilon": None},
             ConfigError,
-            "training.policy.starts a number",
+            "give training.policy.starts public values",
         ),
         (
             {"training__local": {"learning_rate": 0.5, "weight_decay": 2.0}},

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.experiments.registry import METHODS, method_named, parse_config, plan_run
+from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
 from distributed_privrl.methods.privorl.method import PRETRAINED, START, TRAINED
@@ -189,4 +189,4 @@ def test_without_pre_training_or_with_nothing_left_to_learn_they_are_refused() -
     values = settings.model_dump(mode="json")
     values["model"] = values["model"] | {"public_parts": everything}
     with pytest.raises(ConfigError, match="nothing is left to learn"):
-        METHODS["privorl_ar"]().plan(parse_config(values, source="test"))
+        plan_run(parse_config(values, source="test"))

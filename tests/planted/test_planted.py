@@ -66,7 +66,11 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[System], None], str]] = {
         gates.gate_noise_scale,
         "2 workers.*variance",
     ),
-    "noise that is not Gaussian": (round_bugs.laplace_noise, gates.gate_noise_scale, "not normal"),
+    "noise that is not Gaussian": (
+        round_bugs.laplace_noise,
+        gates.gate_noise_scale,
+        "not normal|variance",
+    ),
     "seeded noise": (round_bugs.seeded_keys, gates.gate_fresh_noise, "noise of rounds"),
     "seeded coins": (round_bugs.seeded_keys, gates.gate_poisson_sampling, "inclusion|batch size"),
     "same coins": (

@@ -17,10 +17,9 @@ from distributed_privrl.methods.expert.update import levels_of
 from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_prefixes
 from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.release_plan import ReleasePlan
-from distributed_privrl.stages.training import run_rounds
+from distributed_privrl.stages.training import StepsSpec, release_in_steps
 
 FILTER = "filter"
 CHECKPOINT = "stable_prefixes.safetensors"
@@ -117,20 +116,16 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> T
     asked = config.filter
     levels = levels_of(config.data, context.store)
     mechanism = plan.mechanism
-    hosts = context.executor.start(
-        ExpertHost,
-        host_specs(
-            context.store,
-            config.data.sensitive,
-            experts=plan.units.value,
-            hosts=config.runtime.workers,
-            minimum_probability=asked.minimum_probability,
-            release_pool=mechanism.release_pool,
-            first_trajectory=mechanism.first_trajectory,
-            max_length=asked.max_length,
-            levels=levels,
-        ),
-        repeat_lost_calls=True,
+    hosts = host_specs(
+        context.store,
+        config.data.sensitive,
+        experts=plan.units.value,
+        hosts=config.runtime.workers,
+        minimum_probability=asked.minimum_probability,
+        release_pool=mechanism.release_pool,
+        first_trajectory=mechanism.first_trajectory,
+        max_length=asked.max_length,
+        levels=levels,
     )
     settings = FilterSettings(
         prefixes=mechanism,
@@ -139,27 +134,14 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> T
         insecure_key=context.insecure_key,
     )
     checkpoint = context.folder / CHECKPOINT
-    server = context.executor.start(
-        ReleaseServer,
-        [
-            ReleaseServerSpec(
-                run_id=context.run_id,
-                checkpoint=checkpoint,
-                rounds=plan.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=plan.block_rounds,
-                ledger=context.ledger,
-                insecure_key=context.insecure_key,
-                workers=hosts,
-                program=SvtFilters(settings=settings),
-                private=True,
-            )
-        ],
-        service=True,
+    steps = StepsSpec(
+        worker_cls=ExpertHost,
+        workers=hosts,
+        program=SvtFilters(settings=settings),
+        checkpoint=checkpoint,
+        stage=STAGE,
     )
-    run_rounds(server, plan, progress=context.progress, stage=STAGE)
-    server.close()
-    hosts.close()
+    release_in_steps(steps, config, context, plan)
     tensors, _ = load_checkpoint(checkpoint, run_id=context.run_id, stage="rounds")
     released = released_prefixes(tensors)
     if released is None:

@@ -45,11 +45,9 @@ from distributed_privrl.methods.value_iteration.tabular import TabularProgram, T
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
 from distributed_privrl.stages.context import LearnedPolicy, RunContext
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
-from distributed_privrl.stages.release_plan import ReleasePlan
-from distributed_privrl.stages.training import run_rounds
+from distributed_privrl.stages.training import StepsSpec, release_in_steps
 
 CHECKPOINT = "steps.safetensors"
 STAGE = "value iteration"
@@ -144,7 +142,20 @@ class StatisticsMethod(DeclaredMethod[World]):
             self.worker_spec(settings, StoredTrajectories(ref=ref, max_trajectories_per_unit=most))
             for ref in _refs(self.config, context)
         ]
-        _advance(context, _plan_of(stage), world.programs, self.worker, specs)
+        steps = StepsSpec(
+            worker_cls=self.worker,
+            workers=specs,
+            program=world.programs,
+            checkpoint=context.folder / CHECKPOINT,
+            stage=STAGE,
+        )
+        plan = _plan_of(stage)
+        done = release_in_steps(steps, self.config, context, plan)
+        if done < plan.rounds:
+            raise BudgetError(
+                f"crashes used up the spare steps: {done} of {plan.rounds} are done and none is"
+                " left; start a new run with a higher training.spare"
+            )
         return world
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
@@ -234,43 +245,6 @@ class LinearMethod(StatisticsMethod):
 def _plan_of(stage: StagePlan) -> StatisticsPlan:
     assert isinstance(stage.plan, StatisticsPlan)
     return stage.plan
-
-
-def _advance(
-    context: RunContext,
-    plan: ReleasePlan,
-    program: Programs,
-    worker_cls: type,
-    specs: Sequence[Any],
-) -> None:
-    private = plan.budget is not None
-    workers = context.executor.start(worker_cls, specs, repeat_lost_calls=True)
-    server = context.executor.start(
-        ReleaseServer,
-        [
-            ReleaseServerSpec(
-                run_id=context.run_id,
-                checkpoint=context.folder / CHECKPOINT,
-                rounds=plan.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=plan.block_rounds,
-                ledger=context.ledger if private else None,
-                insecure_key=context.insecure_key,
-                workers=workers,
-                program=program,
-                private=private,
-            )
-        ],
-        service=True,
-    )
-    status = run_rounds(server, plan, progress=context.progress, stage=STAGE)
-    server.close()
-    workers.close()
-    if status.round_index < plan.rounds:
-        raise BudgetError(
-            f"crashes used up the spare steps: {status.round_index} of {plan.rounds} are done and"
-            " none is left; start a new run with a higher training.spare"
-        )
 
 
 def _refs(config: Any, context: RunContext) -> list[ShardRef]:
