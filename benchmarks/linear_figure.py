@@ -1,6 +1,7 @@
 """Figure 1 of DP-VAPVI: suboptimality of PEVI, VAPVI and DP-VAPVI against episodes K."""
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,6 +10,7 @@ import numpy as np
 
 from benchmarks.harness import SEED
 from distributed_privrl.collection.sampling import sample_trajectories
+from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.executor import LocalExecutor, LocalWorkerGroup
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories
@@ -22,7 +24,6 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
     Pessimism,
     Ridge,
     Shares,
-    noise_multiplier_of_rho,
 )
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.privacy.noise import SeededNoise
@@ -33,6 +34,19 @@ BUDGETS = (0.1, 1.0, 5.0, 25.0)
 FIGURE_END = 1000
 TUNING_RUN = 1000
 """Runs from this number on are for tuning alone."""
+
+
+def noise_multiplier_of_rho(rho: float, horizon: int) -> float:
+    """Return z so that a run of ``horizon`` steps is rho-zCDP: sqrt(H / (2 rho)).
+
+    With equal shares each statistic is rho / (5 H)-zCDP unsplit, and rho / (3 H) in the variance
+    half or rho / (2 H) in the value half when split, except at index 0.
+
+    Example:
+        >>> noise_multiplier_of_rho(2.5, 20)
+        2.0
+    """
+    return math.sqrt(check_positive("horizon", horizon) / (2 * check_positive("rho", rho)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from gymnasium.spaces import Box
 
 from benchmarks import harness
 from benchmarks.harness import SEED, Alternative, Result, Timing
+from benchmarks.model_vector_env import ModelVectorEnv
 from benchmarks.plain_sac import PlainModel, PlainSac
 from benchmarks.processes import cpu_seconds
 from distributed_privrl.agents.sac import SacConfig, SacTrainer
@@ -30,7 +31,6 @@ from distributed_privrl.methods.primorl.model_environment import (
     PessimisticModel,
 )
 from distributed_privrl.methods.primorl.start_states import PooledStarts
-from distributed_privrl.methods.primorl.vector_environment import ModelVectorEnv
 from distributed_privrl.models.dynamics import DynamicsEnsemble
 
 ASKED = 3_000

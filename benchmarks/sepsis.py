@@ -33,7 +33,7 @@ from distributed_privrl.methods.value_iteration.study import (
     simulate,
 )
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
-from distributed_privrl.privacy.calibration import calibrate_gaussian
+from distributed_privrl.privacy.calibration import gaussian_multiplier
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
@@ -198,7 +198,7 @@ def _noise_multiplier(epsilon: float | None, patients: int, releases: int) -> fl
     budget = PrivacyBudget(
         epsilon=epsilon, delta=0.1 / patients, unit="trajectory", relation=RELATION
     )
-    return calibrate_gaussian(budget=budget, sensitivity=1.0, count=releases).noise_multiplier
+    return gaussian_multiplier(budget, releases)
 
 
 def references() -> dict[str, float]:

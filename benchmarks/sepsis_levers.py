@@ -18,7 +18,7 @@ from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.problems import icu_sepsis_features
 from distributed_privrl.environments.sepsis import DEATH, SURVIVAL
 from distributed_privrl.methods.value_iteration.rows import first_visits, step_rows
-from distributed_privrl.privacy.mechanisms import GaussianRelease
+from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 from distributed_privrl.privacy.noise import NoiseSource
 
 DEVIATIONS = 2.0
@@ -106,11 +106,14 @@ class OutcomeCounts:
         """
         deviation, vector = 0.0, self._vector
         if noise_multiplier is not None:
-            release = GaussianRelease(
-                sensitivity=self.sensitivity, noise_multiplier=noise_multiplier
+            release = DiscreteGaussianRelease(
+                sensitivity=self.sensitivity,
+                noise_multiplier=noise_multiplier,
+                dimension=len(vector),
             )
-            deviation = release.standard_deviation(len(vector))
-            vector = release.release(vector, noise)
+            deviation = noise_multiplier * self.sensitivity
+            steps = np.rint(vector / release.lattice).astype(np.int64)
+            vector = release.release(steps, noise)
         lived, died = vector.reshape(2, -1, self._actions)
         patients = lived + died
         overall = lived.sum() / max(patients.sum(), 1.0)

@@ -1,7 +1,7 @@
 """What a random policy and a planner earn in each environment, to normalise returns by.
 
 The normalised score of a return R is 100 (R - random) / (planner - random), as in D4RL. The numbers
-are those of ``distributed_privrl.collection.reference.measure_reference_returns``.
+are those of ``benchmarks.maze_references.measure_reference_returns``.
 """
 
 from collections.abc import Mapping

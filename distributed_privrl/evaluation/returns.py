@@ -6,7 +6,7 @@ one: choosing the best by its return is a selection on the test.
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -208,14 +208,3 @@ def normalised(value: float, reference: ReferenceReturns) -> float:
             f" and {reference.random}"
         )
     return 100 * (value - reference.random) / (reference.planner - reference.random)
-
-
-def mean_figure(curves: Sequence[LearningCurve], last: int = LAST_EVALUATIONS) -> float:
-    """Return the mean over training runs of `LearningCurve.figure`.
-
-    Raises:
-        ConfigError: no curves.
-    """
-    if not curves:
-        raise ConfigError("curves must hold at least one training run, got none")
-    return float(np.mean([curve.figure(last) for curve in curves]))

@@ -24,7 +24,6 @@ from distributed_privrl.privacy.exact_releases import (
     DiscreteGaussianRelease,
     FixedPointLaplaceRelease,
 )
-from distributed_privrl.privacy.mechanisms import GaussianRelease, LaplaceRelease
 from distributed_privrl.privacy.noise import FloatArray, NoiseSource, lattice_granularity
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
@@ -179,14 +178,11 @@ def calibrate_private_round(
     return round_of(_least_multiplier(events_of, budget, accountant, other_events))
 
 
-def calibrate_gaussian(
-    *, budget: PrivacyBudget, sensitivity: float, count: int = 1
-) -> GaussianRelease:
-    """Return the Gaussian release with the least noise of which ``count`` keep the budget.
+def gaussian_multiplier(budget: PrivacyBudget, count: int = 1) -> float:
+    """Return the least noise multiplier of which ``count`` Gaussian releases keep the budget.
 
     Args:
         budget: what all of them may cost; delta > 0.
-        sensitivity: L2 sensitivity of each, under the budget's relation.
         count: releases to pay for.
 
     Raises:
@@ -202,18 +198,14 @@ def calibrate_gaussian(
     def events_of(noise_multiplier: float) -> list[Event]:
         return [GaussianEvent(noise_multiplier=noise_multiplier, count=count)]
 
-    noise_multiplier = _rounded_up(sigma * math.sqrt(count), events_of, budget)
-    return GaussianRelease(sensitivity=sensitivity, noise_multiplier=noise_multiplier, count=count)
+    return _rounded_up(sigma * math.sqrt(count), events_of, budget)
 
 
-def calibrate_laplace(
-    *, budget: PrivacyBudget, sensitivity: float, count: int = 1
-) -> LaplaceRelease:
-    """Return the Laplace release with the least noise of which ``count`` keep the budget.
+def laplace_multiplier(budget: PrivacyBudget, count: int = 1) -> float:
+    """Return the least noise multiplier of which ``count`` Laplace releases keep the budget.
 
     Args:
         budget: what all of them may cost; delta 0 sums pure epsilons.
-        sensitivity: L1 sensitivity of each, under the budget's relation.
         count: releases to pay for.
 
     Raises:
@@ -224,12 +216,10 @@ def calibrate_laplace(
     def events_of(noise_multiplier: float) -> list[Event]:
         return [LaplaceEvent(noise_multiplier=noise_multiplier, count=count)]
 
-    pure = count / budget.epsilon
-    noise_multiplier = pure
+    least = count / budget.epsilon
     if budget.delta > 0 and count > 1:
-        noise_multiplier = min(pure, _least_multiplier(events_of, budget, "pld", ()))
-    noise_multiplier = _rounded_up(noise_multiplier, events_of, budget)
-    return LaplaceRelease(sensitivity=sensitivity, noise_multiplier=noise_multiplier, count=count)
+        least = min(least, _least_multiplier(events_of, budget, "pld", ()))
+    return _rounded_up(least, events_of, budget)
 
 
 def calibrate_discrete_gaussian(
@@ -249,10 +239,9 @@ def calibrate_discrete_gaussian(
     Raises:
         ConfigError: an argument is out of range.
     """
-    start = calibrate_gaussian(budget=budget, sensitivity=sensitivity, count=count)
     release = DiscreteGaussianRelease(
         sensitivity=sensitivity,
-        noise_multiplier=start.noise_multiplier,
+        noise_multiplier=gaussian_multiplier(budget, count),
         dimension=dimension,
         count=count,
     )
@@ -273,10 +262,9 @@ def calibrate_discrete_laplace(
     Raises:
         ConfigError: an argument is out of range.
     """
-    start = calibrate_laplace(budget=budget, sensitivity=sensitivity, count=count)
     release = FixedPointLaplaceRelease(
         sensitivity=sensitivity,
-        noise_multiplier=start.noise_multiplier,
+        noise_multiplier=laplace_multiplier(budget, count),
         dimension=dimension,
         count=count,
     )

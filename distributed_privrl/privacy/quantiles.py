@@ -277,28 +277,3 @@ def bounds_between(grid: ColumnGrid, chosen: NDArray[np.int64]) -> NDArray[np.fl
         chosen: (B, Q), from `QuantileRelease.release`.
     """
     return grid.edges(np.stack([chosen[:, 0], chosen[:, -1] + 1], axis=1))
-
-
-def noisy_bounds(
-    values: NDArray[np.floating],
-    unit_ids: NDArray[np.uint64],
-    *,
-    grid: ColumnGrid,
-    release: QuantileRelease,
-    chooser: Chooser,
-) -> NDArray[np.float64]:
-    """Return bounds (B, 2) of the columns of a table that fits into memory.
-
-    Args:
-        values: (N, B); those that are not finite are left out, silently.
-        unit_ids: (N,), who owns each row.
-        grid: of the columns.
-        release: what is charged; the caller charges its event first.
-        chooser: draws.
-
-    Privacy: that of ``release``, with the units of ``unit_ids``.
-    """
-    _, owner, rows = np.unique(unit_ids, return_inverse=True, return_counts=True)
-    cells = CellWeights(grid)
-    cells.add(values, row_weights(rows[owner]))
-    return bounds_between(grid, release.release(cells, chooser))

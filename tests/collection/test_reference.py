@@ -1,6 +1,6 @@
 import pytest
 
-from distributed_privrl.collection.reference import measure_reference_returns
+from benchmarks.maze_references import measure_reference_returns
 from distributed_privrl.core.random import Streams
 from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.environments.references import EPISODES, SEED, reference_returns

@@ -9,7 +9,7 @@ import pytest
 from distributed_privrl.environments.problems import icu_sepsis
 from distributed_privrl.methods.value_iteration.config import rho_of
 from distributed_privrl.methods.value_iteration.sensitivity import tabular_sensitivities
-from distributed_privrl.privacy.calibration import calibrate_gaussian
+from distributed_privrl.privacy.calibration import gaussian_multiplier
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from tests.docs.pages import ROOT
 
@@ -21,7 +21,7 @@ def test_rho_and_epsilon_are_computed() -> None:
     budget = PrivacyBudget(
         epsilon=1.0, delta=1e-6, unit="trajectory", relation=Relation.REPLACE_ONE
     )
-    z = calibrate_gaussian(budget=budget, sensitivity=1.0, count=20).noise_multiplier
+    z = gaussian_multiplier(budget, 20)
     exact, tail = rho_of(z, 20), math.log(1e6)
     usual = (math.sqrt(tail + 1) - math.sqrt(tail)) ** 2
     assert f"rho is {exact:.4f}, where the usual formula would allow {usual:.4f}" in PAGE

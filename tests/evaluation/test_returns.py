@@ -11,7 +11,6 @@ from distributed_privrl.evaluation.returns import (
     LearningCurve,
     Returns,
     evaluate_policy,
-    mean_figure,
     normalised,
 )
 
@@ -145,9 +144,5 @@ def test_figure_is_the_mean_of_the_last_evaluations_not_the_best() -> None:
     assert curve.figure(last=2) == 30
     assert curve.figure(last=1) == 40
     assert curve.figure(last=10) == 50
-    other = LearningCurve(steps=(1,), returns=(Returns((10.0,)),))
-    assert mean_figure([curve, other], last=2) == 20
     with pytest.raises(ConfigError, match="no evaluation"):
         LearningCurve(steps=(), returns=()).figure()
-    with pytest.raises(ConfigError, match="curves"):
-        mean_figure([])

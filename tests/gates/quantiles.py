@@ -8,13 +8,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, permutations, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from distributed_privrl.privacy.choosing import SecureChooser
-from distributed_privrl.privacy.quantiles import ColumnGrid, QuantileRelease, noisy_bounds
+from distributed_privrl.privacy.quantiles import (
+    CellWeights,
+    ColumnGrid,
+    QuantileRelease,
+    bounds_between,
+    row_weights,
+)
 from distributed_privrl.privacy.units import Relation
 from tests.gates.bounds import ALPHA
 from tests.gates.system import System
@@ -60,6 +67,21 @@ class Spy:
     def choose(self, distances: Sequence[int], *, scale: float, tag: int = 0) -> int:
         self.laws.append(law(distances, scale))
         return 0
+
+
+def noisy_bounds(
+    values: NDArray[np.floating],
+    unit_ids: NDArray[np.uint64],
+    *,
+    grid: ColumnGrid,
+    release: QuantileRelease,
+    chooser: Any,
+) -> NDArray[np.float64]:
+    """Return bounds (B, 2) of the columns of a table (N, B), found as `bounds_question` does."""
+    _, owner, rows = np.unique(unit_ids, return_inverse=True, return_counts=True)
+    cells = CellWeights(grid)
+    cells.add(values, row_weights(rows[owner]))
+    return bounds_between(grid, release.release(cells, chooser))
 
 
 def outcome_logs(units: Sequence[Unit], release: QuantileRelease) -> NDArray[np.float64]:

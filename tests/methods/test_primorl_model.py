@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from torch import Tensor, nn
 
+from benchmarks.model_vector_env import ModelVectorEnv
 from distributed_privrl.agents.sac import SacConfig, SacTrainer
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
@@ -27,7 +28,6 @@ from distributed_privrl.methods.primorl.model_environment import (
     max_pairwise_difference,
 )
 from distributed_privrl.methods.primorl.start_states import PooledStarts
-from distributed_privrl.methods.primorl.vector_environment import ModelVectorEnv
 
 OBSERVATIONS = Box(np.float32([-1, -8]), np.float32([1, 8]))
 ACTIONS = Box(np.float32([-2]), np.float32([2]))

@@ -10,11 +10,16 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import (
     SUM_SLACK,
     PrivateRound,
-    calibrate_gaussian,
-    calibrate_laplace,
     calibrate_private_round,
+    gaussian_multiplier,
+    laplace_multiplier,
 )
-from distributed_privrl.privacy.events import DiscreteLaplaceEvent, GaussianEvent
+from distributed_privrl.privacy.events import (
+    DiscreteLaplaceEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+)
 from distributed_privrl.privacy.noise import SeededNoise, lattice_granularity
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
@@ -174,28 +179,27 @@ def test_rounds_refuse_impossible_values(changed, error):
 
 
 @pytest.mark.parametrize(("value", "expected"), [(1.0, 41.90), (2.0, 22.14), (4.0, 11.86)])
-def test_gaussian_calibration_gives_the_figures_of_paper_003(value, expected):
-    release = calibrate_gaussian(budget=budget(value, 1.182e-6), sensitivity=3.0, count=100)
-    assert release.noise_multiplier == pytest.approx(expected, abs=0.006)
-    assert release.sensitivity == 3.0
-    cost = certified(release.event, delta=1.182e-6)
+def test_gaussian_calibration_gives_the_figures_of_dp_rft(value, expected):
+    multiplier = gaussian_multiplier(budget(value, 1.182e-6), 100)
+    assert multiplier == pytest.approx(expected, abs=0.006)
+    event = GaussianEvent(noise_multiplier=multiplier, count=100)
+    cost = certified(event, delta=1.182e-6)
     assert value * (1 - 1e-6) < cost <= value
 
 
 def test_gaussian_calibration_needs_a_delta():
     with pytest.raises(ConfigError, match="delta"):
-        calibrate_gaussian(budget=budget(delta=0.0), sensitivity=1.0)
+        gaussian_multiplier(budget(delta=0.0))
     with pytest.raises(ConfigError, match="count"):
-        calibrate_gaussian(budget=budget(), sensitivity=1.0, count=0)
+        gaussian_multiplier(budget(), 0)
 
 
 def test_laplace_calibration_is_pure_without_a_delta_and_less_noisy_with_one():
-    pure = calibrate_laplace(budget=budget(delta=0.0), sensitivity=1.0, count=50)
-    assert pure.noise_multiplier == 50
-    composed = calibrate_laplace(budget=budget(), sensitivity=1.0, count=50)
-    assert composed.noise_multiplier < 0.8 * pure.noise_multiplier
-    assert 0.99 < certified(composed.event) <= 1
-    assert calibrate_laplace(budget=budget(), sensitivity=1.0).noise_multiplier == 1
+    assert laplace_multiplier(budget(delta=0.0), 50) == 50
+    composed = laplace_multiplier(budget(), 50)
+    assert composed < 0.8 * 50
+    assert 0.99 < certified(LaplaceEvent(noise_multiplier=composed, count=50)) <= 1
+    assert laplace_multiplier(budget()) == 1
 
 
 @pytest.mark.parametrize("count", [1, 3, 21])
@@ -206,7 +210,10 @@ def test_no_calibrated_release_is_a_rounding_error_above_its_budget(
     """A run that were could draw its noise, and never be settled."""
     for value in (5e-4, *(step / 100 for step in range(10, 800, 23)), 49.0):
         budget = PrivacyBudget(epsilon=value, delta=delta, unit="trajectory")
-        calibrate = calibrate_laplace if delta == 0 else calibrate_gaussian
-        release = calibrate(budget=budget, sensitivity=1.0, count=count)
-        cost = epsilon([release.event], delta=delta, relation=budget.relation)
+        event: Event = (
+            LaplaceEvent(noise_multiplier=laplace_multiplier(budget, count), count=count)
+            if delta == 0
+            else GaussianEvent(noise_multiplier=gaussian_multiplier(budget, count), count=count)
+        )
+        cost = epsilon([event], delta=delta, relation=budget.relation)
         assert 0.999 * value < cost <= value

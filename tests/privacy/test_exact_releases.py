@@ -12,7 +12,7 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import (
     calibrate_discrete_gaussian,
     calibrate_discrete_laplace,
-    calibrate_gaussian,
+    gaussian_multiplier,
 )
 from distributed_privrl.privacy.events import (
     DiscreteGaussianEvent,
@@ -194,9 +194,9 @@ def test_calibrated_releases_keep_the_budget_at_hardly_more_noise_than_the_conti
         )
         cost = epsilon([found.event], delta=1e-6, relation=Relation.REPLACE_ONE)
         assert 1 - 1e-6 < cost <= 1.0
-        smooth = calibrate_gaussian(budget=budget, sensitivity=sensitivity, count=20)
-        assert smooth.noise_multiplier <= found.noise_multiplier
-        assert found.noise_multiplier == pytest.approx(smooth.noise_multiplier, rel=1e-6)
+        smooth = gaussian_multiplier(budget, 20)
+        assert smooth <= found.noise_multiplier
+        assert found.noise_multiplier == pytest.approx(smooth, rel=1e-6)
     pure = PrivacyBudget(epsilon=0.5, delta=0.0, unit="trajectory")
     laplace = calibrate_discrete_laplace(budget=pure, sensitivity=3.0, dimension=100, count=5)
     cost = epsilon([laplace.event], delta=0.0, relation=Relation.REPLACE_WITH_NULL)

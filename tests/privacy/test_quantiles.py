@@ -21,11 +21,11 @@ from distributed_privrl.privacy.quantiles import (
     ColumnGrid,
     QuantileRelease,
     bounds_between,
-    noisy_bounds,
     rank_sensitivity,
     row_weights,
 )
 from distributed_privrl.privacy.units import Relation
+from tests.gates.quantiles import noisy_bounds
 
 NULL, ADD, REPLACE = Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE
 GRID = ColumnGrid(lower=np.zeros(1), upper=np.ones(1), cells=4)

@@ -335,19 +335,6 @@ def releases(
     }
 
 
-def noise_multiplier_of_rho(rho: float, horizon: int) -> float:
-    """Return z so that a run of ``horizon`` steps is rho-zCDP: sqrt(H / (2 rho)).
-
-    With equal shares each statistic is rho / (5 H)-zCDP unsplit, and rho / (3 H) in the variance
-    half or rho / (2 H) in the value half when split, except at index 0.
-
-    Example:
-        >>> noise_multiplier_of_rho(2.5, 20)
-        2.0
-    """
-    return math.sqrt(check_positive("horizon", horizon) / (2 * check_positive("rho", rho)))
-
-
 def noise_multipliers(
     shares: Shares, step_multiplier: float, *, halves: bool, reuse_gram: bool, weighs: bool
 ) -> dict[Statistic, float]:

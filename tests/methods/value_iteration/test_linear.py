@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from benchmarks.linear_figure import noise_multiplier_of_rho
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.problems import linear_mdp, random_mdp
@@ -24,7 +25,6 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
     Shares,
     Statistic,
     ValueBounds,
-    noise_multiplier_of_rho,
     releases,
 )
 from distributed_privrl.methods.value_iteration.ridge import noise_shift, regression

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.linear_figure import noise_multiplier_of_rho
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.linear_sensitivity import (
@@ -20,7 +21,6 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
     VARIANCE_STATISTICS,
     LinearSettings,
     Statistic,
-    noise_multiplier_of_rho,
     releases,
 )
 from distributed_privrl.methods.value_iteration.statistics import StatisticsSpec, StatisticsWorker
