@@ -42,6 +42,7 @@ from distributed_privrl.stages.context import (
     SyntheticTrajectories,
 )
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
 
 ROUNDS_STAGE = "rounds"
@@ -49,7 +50,6 @@ INITIAL = "initial.safetensors"
 ROUNDS = "rounds.safetensors"
 STABLE_ROWS = "stable_rows.safetensors"
 STABLE_TRAINING = "stable_training.safetensors"
-STEPS_A_CALL = 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,12 +197,9 @@ def _train_in_rounds(
 def _train_on_prefixes(context: RunContext, spec: StableSpec) -> Path:
     """Noiseless steps alone, where the whole budget went into the filter."""
     trainer = StableTrainerSpec(stable=spec, checkpoint=context.folder / STABLE_TRAINING)
-    group = context.executor.start(StableTrainer, [trainer], repeat_lost_calls=True)
-    done = group.call("progress")[0]
-    while done < spec.rounds:
-        done = group.call("advance", {"rounds": STEPS_A_CALL})[0]
-        context.progress("training on stable prefixes", done, spec.rounds)
-    group.close()
+    take_steps(
+        StableTrainer, [trainer], context, total=spec.rounds, label="training on stable prefixes"
+    )
     return trainer.checkpoint
 
 

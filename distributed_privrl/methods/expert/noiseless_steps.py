@@ -201,10 +201,10 @@ class StableTrainer:
         """Return the rounds' worth of steps done."""
         return self._done
 
-    def advance(self, rounds: int) -> int:
-        """Take the steps of up to ``rounds`` rounds and return how many are done in all."""
+    def advance(self, steps: int) -> int:
+        """Take the steps of up to ``steps`` rounds and return how many are done in all."""
         total = self._spec.stable.rounds
-        for _ in range(min(rounds, total - self._done)):
+        for _ in range(min(steps, total - self._done)):
             self._training.steps(f"round/{self._done}")
             self._done += 1
             if self._done % STEPS_A_CHECKPOINT == 0 or self._done == total:

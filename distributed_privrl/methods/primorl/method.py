@@ -43,12 +43,12 @@ from distributed_privrl.stages.context import LearnedPolicy, RunContext
 from distributed_privrl.stages.encoders import search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.round_plan import RoundPlan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
 
 INITIAL = "initial.safetensors"
 TRAINED = "rounds.safetensors"
-STEPS_A_CALL = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,12 +204,7 @@ def _train_on_minibatches(config: MopoConfig, context: RunContext, facts: Ensemb
         optimiser=training.optimiser,
         seed=config.seed,
     )
-    group = context.executor.start(MinibatchTrainer, [spec], repeat_lost_calls=True)
-    done = group.call("progress")[0]
-    while done < spec.steps:
-        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
-        context.progress("models without privacy", done, spec.steps)
-    group.close()
+    take_steps(MinibatchTrainer, [spec], context, total=spec.steps, label="models without privacy")
 
 
 def _all_rows(config: PrimorlConfig, context: RunContext, facts: EnsembleFacts) -> StoredShard:
@@ -245,19 +240,20 @@ def _policy_spec(
 def _train_policy(spec: PolicyTrainerSpec, context: RunContext, *, workers: int) -> None:
     """Algorithm 4: SAC inside the pessimistic model, once or from several seeds."""
     trainings = spec.restarts()
-    total, done = spec.config.steps * len(trainings), 0
+    for training in trainings:
+        with storage_errors(f"create {training.folder}"):
+            training.folder.mkdir(parents=True, exist_ok=True)
     for first in range(0, len(trainings), workers):
         together = trainings[first : first + workers]
-        for training in together:
-            with storage_errors(f"create {training.folder}"):
-                training.folder.mkdir(parents=True, exist_ok=True)
-        group = context.executor.start(PolicyTrainer, together, repeat_lost_calls=True)
-        before, target = done, done + spec.config.steps * len(together)
-        done += sum(group.call("progress"))
-        while done < target:
-            done = before + sum(group.call("advance", {"steps": STEPS_A_CALL}))
-            context.progress("policy in the model", done, total)
-        group.close()
+        take_steps(
+            PolicyTrainer,
+            together,
+            context,
+            total=spec.config.steps * len(together),
+            label="policy in the model",
+            before=spec.config.steps * first,
+            in_all=spec.config.steps * len(trainings),
+        )
     keep_most_promising(spec)
 
 

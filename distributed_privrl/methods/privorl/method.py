@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol, get_args
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fingerprint import inspect
@@ -46,6 +47,7 @@ from distributed_privrl.stages.encoders import check_bounds_named, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.plan import check_relation
+from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
 from distributed_privrl.updates.parameters import FlatParameters
@@ -54,7 +56,6 @@ PRETRAINED = "pretrained.safetensors"
 START = "start.safetensors"
 TRAINED = "rounds.safetensors"
 SYNTHETIC = "synthetic"
-STEPS_A_CALL = 50
 
 
 class Rows(PublicRows, Protocol):
@@ -240,17 +241,20 @@ def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
         kept=kept,
         device=device_of(config.runtime),
     )
-    # On a GPU it takes a worker's place; on CPUs it waits for nobody.
-    service = spec.device == "cpu"
-    group = context.executor.start(Pretrainer, [spec], repeat_lost_calls=True, service=service)
-    total = settings.steps
-    done = group.call("progress")[0]
-    while done < total:
-        done = group.call("advance", {"steps": STEPS_A_CALL})[0]
-        loss = group.call("loss")[0]
-        note = "" if loss is None else f"loss on public rows {loss:.4g}"
-        context.progress("public pre-training", done, total, note)
-    group.close()
+    take_steps(
+        Pretrainer,
+        [spec],
+        context,
+        total=settings.steps,
+        label="public pre-training",
+        service=spec.device == "cpu",  # on a GPU it takes a worker's place
+        note=_public_loss,
+    )
+
+
+def _public_loss(group: WorkerGroup) -> str:
+    loss = group.call("loss")[0]
+    return "" if loss is None else f"loss on public rows {loss:.4g}"
 
 
 def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: RoundPlan) -> None:

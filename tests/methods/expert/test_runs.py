@@ -267,7 +267,7 @@ def test_an_interrupted_training_on_prefixes_goes_on(tmp_path: Path, master: Dat
         if interrupted:
 
             def interrupt(name: str, done: int, *_: Any) -> None:
-                if (name, done) == ("training on stable prefixes", 25):
+                if (name, done) == ("training on stable prefixes", 50):
                     raise KeyboardInterrupt
 
             with pytest.raises(KeyboardInterrupt):
