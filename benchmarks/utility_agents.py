@@ -23,7 +23,11 @@ from distributed_privrl.environments import reference_returns, register
 from distributed_privrl.evaluation.intervals import mean_interval
 from distributed_privrl.evaluation.returns import normalised
 from distributed_privrl.experiments.comparison import is_maze
-from distributed_privrl.experiments.evaluate import evaluate_datasets
+from distributed_privrl.experiments.evaluate import (
+    EvaluationRequest,
+    Surroundings,
+    evaluate_datasets,
+)
 from distributed_privrl.experiments.trials import AGENTS, learning_curve
 from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
@@ -104,18 +108,22 @@ def evaluate_task(name: str, task: Task, work: Path, *, seeds: int) -> list[dict
         )
     out = work / name
     evaluate_datasets(
-        synthetic=dataset,
+        EvaluationRequest(
+            synthetic=dataset,
+            trainers=task.trainers,
+            options=task.options,
+            seeds=seeds,
+            steps=task.agent_steps,
+            episodes=20,
+        ),
+        Surroundings(
+            store=store,
+            more_trainers=RLLIB_TRAINERS,
+            ledger_url=f"sqlite:///{(work / 'ledger.sqlite').absolute()}",
+            progress=harness.heartbeat(work / "logs" / name),
+        ),
         out=out,
-        trainers=task.trainers,
-        options=task.options,
-        seeds=seeds,
-        steps=task.agent_steps,
-        episodes=20,
-        store=store,
-        more_trainers=RLLIB_TRAINERS,
-        ledger_url=f"sqlite:///{(work / 'ledger.sqlite').absolute()}",
         resume=out.exists(),
-        progress=harness.heartbeat(work / "logs" / name),
     )
     return [_line(name, task, trainer, seeds, out / AGENTS) for trainer in task.trainers]
 

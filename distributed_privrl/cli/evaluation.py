@@ -139,7 +139,11 @@ def evaluate(
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.config import RuntimeConfig, with_overrides
     from distributed_privrl.experiments.directory import holds_something
-    from distributed_privrl.experiments.evaluate import evaluate_datasets
+    from distributed_privrl.experiments.evaluate import (
+        EvaluationRequest,
+        Surroundings,
+        evaluate_datasets,
+    )
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     agents = len(names) * seeds
@@ -151,7 +155,7 @@ def evaluate(
     )
     try:
         with termination_as_interrupt(), shown_progress() as progress:
-            figures = evaluate_datasets(
+            request = EvaluationRequest(
                 synthetic=synthetic,
                 reference=reference,
                 public=public,
@@ -162,15 +166,16 @@ def evaluate(
                 seeds=seeds,
                 steps=steps,
                 episodes=episodes,
-                out=out,
+            )
+            around = Surroundings(
                 store=store,
                 start_executor=partial(_started, runtime),
                 parallel=parallel,
                 more_trainers=RLLIB_TRAINERS,
                 ledger_url=ledger,
-                resume=resume,
                 progress=progress,
             )
+            figures = evaluate_datasets(request, around, out=out, resume=resume)
     except KeyboardInterrupt:
         line = go_on_line(context.obj, resume=holds_something(out))
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
 from distributed_privrl.evaluation.report import DECLARED_PUBLIC, Section, write_report
+from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.evaluation.trainer import Options, Trainer
 from distributed_privrl.experiments.agents import (
     EVALUATION_FILE,
@@ -41,32 +43,12 @@ BEGUN_FILE = "evaluation-of.json"
 """Says of which dataset a folder's evaluation is, and what the dataset was to the world then."""
 
 
-def evaluate_datasets(
-    *,
-    synthetic: str,
-    out: Path,
-    reference: str | None = None,
-    public: str | None = None,
-    embedding: EmbeddingMethod = "pca",
-    environment: str | None = None,
-    trainers: tuple[str, ...] = ("iql",),
-    options: Options | None = None,
-    seeds: int = 1,
-    steps: int = 500_000,
-    episodes: int = 10,
-    store: DatasetStore | None = None,
-    start_executor: Callable[[], Executor] = LocalExecutor,
-    parallel: int = 1,
-    more_trainers: Mapping[str, Trainer] | None = None,
-    ledger_url: str | None = None,
-    resume: bool = False,
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """Train agents on a synthetic dataset, compare it with a reference, write both reports.
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRequest:
+    """What is evaluated, against what, and by which agents.
 
     Args:
         synthetic: id of the dataset to evaluate.
-        out: a new folder; what compares with the reference goes to its ``private/``.
         reference: id of the dataset it stands for; the same agents are trained on it, as plain
             loops, and compared.
         public: id of a public dataset that TrajScore's autoencoder is trained on.
@@ -77,15 +59,53 @@ def evaluate_datasets(
         seeds: agents of each trainer.
         steps: gradient steps an agent.
         episodes: episodes of each evaluation.
+    """
+
+    synthetic: str
+    reference: str | None = None
+    public: str | None = None
+    embedding: EmbeddingMethod = "pca"
+    environment: str | None = None
+    trainers: tuple[str, ...] = ("iql",)
+    options: Options = field(default_factory=dict)
+    seeds: int = 1
+    steps: int = 500_000
+    episodes: int = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What an evaluation runs in; nothing here changes what it finds.
+
+    Args:
         store: datasets.
         ledger_url: the ledger, which a dataset that was declared public is held against; no other
             opens it.
         start_executor: starts what agents are trained on, once everything is checked.
         parallel: agents at a time.
         more_trainers: trainers beside the plain loops, by name.
-        resume: go on with what lies in ``out``: agents that are there are not trained again, except
-            those that failed. Reports and ``evaluation.json`` show these ``trainers`` alone.
         progress: told where long work is.
+    """
+
+    store: DatasetStore = field(default_factory=DatasetStore)
+    ledger_url: str | None = None
+    start_executor: Callable[[], Executor] = LocalExecutor
+    parallel: int = 1
+    more_trainers: Mapping[str, Trainer] = field(default_factory=dict)
+    progress: Progress = silent
+
+
+def evaluate_datasets(
+    request: EvaluationRequest, around: Surroundings, *, out: Path, resume: bool = False
+) -> dict[str, Any]:
+    """Train agents on a synthetic dataset, compare it with a reference, write both reports.
+
+    Args:
+        request: what is evaluated.
+        around: datasets, processes and ledger.
+        out: a new folder; what compares with the reference goes to its ``private/``.
+        resume: go on with what lies in ``out``: agents that are there are not trained again, except
+            those that failed. Reports and ``evaluation.json`` show the request's trainers alone.
 
     Returns:
         what may be shown: dataset, environment and ``kind`` (released, public or private) and, if
@@ -99,78 +119,58 @@ def evaluate_datasets(
             kind; a trainer or an option is unknown, agents are asked for without an environment
             that fits or cannot use the dataset's actions, the reference is the dataset, or
             ``public`` is given without a reference or is the reference.
-        StorageError: what says of which dataset an evaluation is, is damaged.
+        StorageError: what says of which dataset an evaluation is, is damaged, or ``out`` cannot be
+            written to.
         UnsafeError: a trainer shares its rows, and the dataset is neither released nor public.
         VerificationError: the dataset's certificate does not fit its files.
-        StorageError: ``out`` cannot be written to.
 
     Privacy: agents are post-processing of a dataset with a valid certificate, or of public rows.
     Otherwise (real rows, a run without privacy), and for whatever is computed from the reference,
     everything goes to ``private/``: files elsewhere, results and errors are the same whatever those
     rows are.
     """
-    store = store or DatasetStore()
-    info = store.info(synthetic)
-    environment = environment or info.environment
-    _check_folder(out, synthetic, resume=resume)
-    check_available(embedding)
-    check_compared(store, info, reference=reference, public=public)
-    known = known_trainers(trainers, options or {}, more=more_trainers)
-    source, release = clearance_of(store, synthetic, known, ledger_url)
-    check_agents_fit(info, known, environment)
-    _check_kind(out, source.kind, resume=resume)
-    make_writable(out)
-    write_atomically(out / BEGUN_FILE, json.dumps({"dataset": synthetic, "kind": source.kind}))
-    certificate = _certificate(release)
-    directory = RunDirectory(out)
+    evaluated = _begin(request, around, out, resume=resume)
+    source, directory, known = evaluated.source, RunDirectory(out), evaluated.trainers
+    environment, certificate = evaluated.environment, evaluated.certificate
     figures: dict[str, Any] = {
-        "dataset": synthetic,
+        "dataset": request.synthetic,
         "environment": environment,
         "kind": source.kind,
     }
-    with closing(start_executor() if known else LocalExecutor()) as executor:
+    with closing(around.start_executor() if known else LocalExecutor()) as executor:
         training = Training(
-            store=store,
+            store=around.store,
             environment=environment or "",
-            seeds=seeds,
-            steps=steps,
-            episodes=episodes,
-            options=options or {},
-            more=more_trainers or {},
+            seeds=request.seeds,
+            steps=request.steps,
+            episodes=request.episodes,
+            options=request.options,
+            more=around.more_trainers,
             executor=executor,
-            parallel=parallel,
-            progress=progress,
+            parallel=around.parallel,
+            progress=around.progress,
         )
-
-        def content() -> list[Section]:
-            names = layout_of(store, synthetic).column_names
-            rows = source.then(lambda dataset: sampled_rows(store, dataset))
-            return [content_section(rows, {}, names, environment)]
-
-        sections = (
-            content() if source.may_leave else attempted_sections("What is in the dataset", content)
-        )
+        sections = _content(around.store, request.synthetic, evaluated)
         trials: Trials = []
         if known:
             folder = out if source.may_leave else directory.make_private()
             stage = TRAINING if source.may_leave else TRAINING_ON_PRIVATE
-            trials = training.run(synthetic, known, kept=folder / AGENTS, stage=stage)
-            keep_trials(trials, directory, may_leave=source.may_leave)
+            trials = training.run(request.synthetic, known, kept=folder / AGENTS, stage=stage)
             place = training.environment
             sections.append(returns_section(trials, place, certificate=certificate, source=source))
             figures |= _figures(trials, known, place) if source.may_leave else {}
-        else:
-            keep_trials([], directory, may_leave=source.may_leave)
+        keep_trials(trials, directory, may_leave=source.may_leave)
         if source.may_leave:
-            _write(out, "public", f"Evaluation of {synthetic}", certificate, sections)
+            title = f"Evaluation of {request.synthetic}"
+            _write(out, "public", title, certificate, sections)
         private = [] if source.may_leave else sections
-        if reference is not None:
+        if request.reference is not None:
             comparison = Comparison(
-                store=store,
-                synthetic=synthetic,
-                reference=reference,
-                public=public,
-                embedding=embedding,
+                store=around.store,
+                synthetic=request.synthetic,
+                reference=request.reference,
+                public=request.public,
+                embedding=request.embedding,
                 directory=directory,
                 training=training,
                 trials=trials,
@@ -179,9 +179,65 @@ def evaluate_datasets(
             private = [*private, *comparison.sections()]
     if private:
         directory.make_private()
-        title = f"{synthetic} against {reference}" if reference else f"Evaluation of {synthetic}"
+        against = f"{request.synthetic} against {request.reference}"
+        title = against if request.reference else f"Evaluation of {request.synthetic}"
         _write(directory.private, "private", title, certificate, private)
     return figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Evaluated:
+    """What is known of a dataset once everything has been checked.
+
+    Args:
+        source: its id, as what it is to the world.
+        certificate: what reports say about the guarantee.
+        environment: Gymnasium id, if there is one.
+        trainers: by name.
+    """
+
+    source: Sourced[str]
+    certificate: dict[str, Any]
+    environment: str | None
+    trainers: dict[str, Trainer]
+
+
+def _begin(
+    request: EvaluationRequest, around: Surroundings, out: Path, *, resume: bool
+) -> _Evaluated:
+    """Check everything before anything is trained, and make the folder."""
+    store, synthetic = around.store, request.synthetic
+    info = store.info(synthetic)
+    environment = request.environment or info.environment
+    _check_folder(out, synthetic, resume=resume)
+    check_available(request.embedding)
+    check_compared(store, info, reference=request.reference, public=request.public)
+    known = known_trainers(request.trainers, request.options, more=around.more_trainers)
+    source, release = clearance_of(store, synthetic, known, around.ledger_url)
+    check_agents_fit(info, known, environment)
+    _check_kind(out, source.kind, resume=resume)
+    make_writable(out)
+    write_atomically(out / BEGUN_FILE, json.dumps({"dataset": synthetic, "kind": source.kind}))
+    return _Evaluated(
+        source=source,
+        certificate=_certificate(release),
+        environment=environment,
+        trainers=known,
+    )
+
+
+def _content(store: DatasetStore, synthetic: str, evaluated: _Evaluated) -> list[Section]:
+    """Return the section on what is in the dataset."""
+    source = evaluated.source
+
+    def content() -> list[Section]:
+        names = layout_of(store, synthetic).column_names
+        rows = source.then(lambda dataset: sampled_rows(store, dataset))
+        return [content_section(rows, {}, names, evaluated.environment)]
+
+    if source.may_leave:
+        return content()
+    return attempted_sections("What is in the dataset", content)
 
 
 def _check_folder(out: Path, dataset: str, *, resume: bool) -> None:

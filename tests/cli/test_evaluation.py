@@ -33,8 +33,8 @@ def test_report_of_something_else(workplace):
 def test_evaluate_passes_everything_on(workplace, monkeypatch):
     given = {}
 
-    def evaluate_datasets(**arguments):
-        given.update(arguments)
+    def evaluate_datasets(request, around, **arguments):
+        given.update(vars(request) | vars(around) | arguments)
         failed = {"other, seed 1": "RuntimeError: no luck"}
         return {
             **{"dataset": "a-v0", "environment": None, "kind": "released", "iql": 1.5},
@@ -175,11 +175,11 @@ def released(workplace, monkeypatch):
     """What `evaluate_datasets` returns, or raises, is what a test puts here."""
     found = {"dataset": "a-v0", "environment": None, "kind": "released"}
 
-    def evaluate_datasets(**arguments):
+    def evaluate_datasets(request, around, **_):
         if "raises" in found:
             raise found["raises"]
         if found.pop("starts", False):
-            arguments["start_executor"]()
+            around.start_executor()
         return found
 
     monkeypatch.setattr(DatasetStore, "info", lambda *_: None)

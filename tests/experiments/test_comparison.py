@@ -17,7 +17,11 @@ from distributed_privrl.experiments.comparison import (
     score_trajectories,
     trajectory_section,
 )
-from distributed_privrl.experiments.evaluate import evaluate_datasets
+from distributed_privrl.experiments.evaluate import (
+    EvaluationRequest,
+    Surroundings,
+    evaluate_datasets,
+)
 
 NAMES = ("x", "y", "reward")
 QUICK = TrajectoryScoreConfig(window=6, width=32, embedding=4, steps=150, sample=40, permutations=3)
@@ -147,9 +151,9 @@ def test_evaluate_takes_a_public_set(
         "reference": "walk/real-v0",
         "public": "walk/public-v0",
         "trainers": (),
-        "store": store,
     }
-    evaluate_datasets(out=tmp_path / "out", **arguments)
+    around = Surroundings(store=store)
+    evaluate_datasets(EvaluationRequest(**arguments), around, out=tmp_path / "out")
     assert "TrajScore by chance" in (tmp_path / "out" / "private" / "report.html").read_text()
     assert not (tmp_path / "out" / "report.html").exists()  # it has no certificate
     for wrong, message in (
@@ -157,6 +161,7 @@ def test_evaluate_takes_a_public_set(
         ({"public": "walk/real-v0"}, "is the reference"),
         ({"public": "walk/none-v0"}, "no dataset"),
     ):
+        request = EvaluationRequest(**{**arguments, **wrong})
         with pytest.raises(ConfigError, match=message):
-            evaluate_datasets(out=tmp_path / "other", **{**arguments, **wrong})
+            evaluate_datasets(request, around, out=tmp_path / "other")
     assert not (tmp_path / "other").exists()

@@ -25,7 +25,12 @@ from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.evaluation.trainer import PlainTrainer, configured
 from distributed_privrl.experiments import evaluate as module
 from distributed_privrl.experiments.agents import ratio_section, return_ratios, returns_section
-from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_datasets
+from distributed_privrl.experiments.evaluate import (
+    BEGUN_FILE,
+    EvaluationRequest,
+    Surroundings,
+    evaluate_datasets,
+)
 from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 from tests.answers import answer
@@ -73,8 +78,10 @@ class Trainer:
 
 
 def _evaluate(store: DatasetStore, out: Path, **options: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {"synthetic": "gym/released-v0", **SMALL}
-    return evaluate_datasets(store=store, out=out, **{**given, **options})
+    given: dict[str, Any] = {"synthetic": "gym/released-v0", **SMALL, **options}
+    resume, names = given.pop("resume", False), {one.name for one in fields(Surroundings)}
+    around = Surroundings(store=store, **{name: given.pop(name) for name in names & given.keys()})
+    return evaluate_datasets(EvaluationRequest(**given), around, out=out, resume=resume)
 
 
 def _report(folder: Path) -> Iterator[tuple[str, Any]]:

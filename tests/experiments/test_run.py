@@ -29,7 +29,12 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.evaluate import BEGUN_FILE, evaluate_datasets
+from distributed_privrl.experiments.evaluate import (
+    BEGUN_FILE,
+    EvaluationRequest,
+    Surroundings,
+    evaluate_datasets,
+)
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.run import RunResult, run
@@ -737,6 +742,7 @@ def test_without_a_valid_certificate_everything_shown_is_private(world: World) -
     assert {stat.S_IMODE(path.stat().st_mode) for path in released.rglob("*.*")} == {0o600}
     assert world.run(privacy__epsilon=None, resume=True).certificate == result.certificate
     out = world.folder / "evaluation"
-    evaluate_datasets(synthetic=SENSITIVE, out=out, trainers=(), store=world.store)
+    request = EvaluationRequest(synthetic=SENSITIVE, trainers=())
+    evaluate_datasets(request, Surroundings(store=world.store), out=out)
     assert {p.name for p in out.iterdir()} == {"private", BEGUN_FILE}
     assert stat.S_IMODE((out / "private" / "report.json").stat().st_mode) == 0o600
