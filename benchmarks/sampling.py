@@ -29,7 +29,7 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.methods.privorl.config import DenoiserConfig, SamplingConfig
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.sampling import native_precision
+from distributed_privrl.methods.privorl.release import native_precision
 from distributed_privrl.methods.privorl.stitching import stitched_steps
 from distributed_privrl.methods.privorl.trajectory_config import StitchingConfig, TransformerConfig
 from distributed_privrl.methods.privorl.update import DiffusionRowLoss, build_denoiser

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from distributed_privrl.collection.experts_done import TrainedExperts
 from distributed_privrl.collection.experts_options import ExpertOptions
+from distributed_privrl.collection.trained_experts import TrainedExperts
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.metadata import Layout

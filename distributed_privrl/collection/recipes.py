@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import gymnasium
 
 from distributed_privrl.collection.experts import EXPERT_RECIPES, ExpertRecipe
-from distributed_privrl.collection.experts_done import TrainedExperts
 from distributed_privrl.collection.gym_recipes import GYM_RECIPES
 from distributed_privrl.collection.maze2d import Maze2DRecipe
 from distributed_privrl.collection.replay import REPLAY_RECIPES, ReplayRecipe, TrainedReplay
 from distributed_privrl.collection.tabular import TABULAR_RECIPES
+from distributed_privrl.collection.trained_experts import TrainedExperts
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.config import StrictModel, validate
 from distributed_privrl.core.errors import ConfigError

@@ -21,7 +21,7 @@ from distributed_privrl.methods.privorl.pretraining import (
     coding_digest,
     pretraining_key,
 )
-from distributed_privrl.methods.privorl.sampling import (
+from distributed_privrl.methods.privorl.release import (
     RowDrawer,
     Sampler,
     SamplerSpec,

@@ -23,8 +23,8 @@ from distributed_privrl.methods.privorl.autoregressive import (
     AutoregressiveSynthesizer,
 )
 from distributed_privrl.methods.privorl.binning import row_bins
-from distributed_privrl.methods.privorl.method import TRAINED
 from distributed_privrl.methods.privorl.pretraining import coding_digest
+from distributed_privrl.methods.privorl.release import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.models.row_bins import RowBins, Variable

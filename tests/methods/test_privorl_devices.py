@@ -17,7 +17,7 @@ from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
-from distributed_privrl.methods.privorl.sampling import (
+from distributed_privrl.methods.privorl.release import (
     RowDrawer,
     Sampler,
     SamplerSpec,

@@ -18,7 +18,7 @@ from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.trajectory_reports import release_warnings, verdict
-from distributed_privrl.methods.privorl.sampling import chunk_path
+from distributed_privrl.methods.privorl.release import chunk_path
 from distributed_privrl.methods.privorl.trajectories import FragmentRows
 from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
 from distributed_privrl.privacy.events import PoissonGaussianEvent

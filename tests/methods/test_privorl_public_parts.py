@@ -12,8 +12,8 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
-from distributed_privrl.methods.privorl.method import PRETRAINED, START, TRAINED
-from distributed_privrl.methods.privorl.sampling import Sampler
+from distributed_privrl.methods.privorl.method import START
+from distributed_privrl.methods.privorl.release import PRETRAINED, TRAINED, Sampler
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer

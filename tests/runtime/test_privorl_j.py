@@ -12,8 +12,7 @@ from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.accounts import give_budget
-from distributed_privrl.methods.privorl.method import TRAINED
-from distributed_privrl.methods.privorl.sampling import read_chunks
+from distributed_privrl.methods.privorl.release import TRAINED, read_chunks
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import load_checkpoint

@@ -3,13 +3,11 @@
 Reference: Expert-level DP, algorithms 2 and 3.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
-from distributed_privrl.agents.deployment import export_torchscript
 from distributed_privrl.agents.experts import policies_digest
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
@@ -27,19 +25,20 @@ from distributed_privrl.methods.expert.plan import (
     plan_parts,
 )
 from distributed_privrl.methods.expert.prefix_stage import FILTER, FilterPlan, run_filter
+from distributed_privrl.methods.expert.release import (
+    STABLE_TRAINING,
+    filter_answer,
+    learned_policy,
+    stable_dataset,
+)
 from distributed_privrl.methods.expert.report import write_facts, write_private_report
 from distributed_privrl.methods.expert.update import AgentFacts, AgentUpdate
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.metrics import Answer, settled_answer
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.charging import declared_units
 from distributed_privrl.stages.context import (
-    CertifiedDataset,
-    LearnedPolicy,
     RunContext,
-    SyntheticTrajectories,
 )
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.public_work import take_steps
@@ -49,7 +48,6 @@ ROUNDS_STAGE = "rounds"
 INITIAL = "initial.safetensors"
 ROUNDS = "rounds.safetensors"
 STABLE_ROWS = "stable_rows.safetensors"
-STABLE_TRAINING = "stable_training.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,21 +129,12 @@ class ExpertMethod(DeclaredMethod[World]):
         if self.plan.rounds is None:
             trained = _train_on_prefixes(context, _stable_spec(config, context, world, alone=True))
         threshold = None if self.plan.filter is None else self.plan.filter.mechanism.threshold
-        write_facts(context.folder, _answer(context, world.stable))
+        write_facts(context.folder, filter_answer(context, world.stable))
         write_private_report(config, context, threshold=threshold)
         return Released(
-            release=_release(config, context, world.facts, trained),
-            beside=_stable_dataset(config, context, world.stable, certified),
+            release=learned_policy(config, context, world.facts, trained),
+            beside=stable_dataset(config, context, world.stable, certified),
         )
-
-
-def _answer(context: RunContext, stable: Trajectories | None) -> Answer[Trajectories] | None:
-    """Return the stable prefixes as the answer of the filter's settled entry."""
-    if stable is None:
-        return None
-    entry = context.ledger.reserved(f"{context.run_id}/{FILTER}")
-    assert entry is not None
-    return settled_answer(entry, stable)
 
 
 def _stable_spec(
@@ -201,39 +190,3 @@ def _train_on_prefixes(context: RunContext, spec: StableSpec) -> Path:
         StableTrainer, [trainer], context, total=spec.rounds, label="training on stable prefixes"
     )
     return trainer.checkpoint
-
-
-def _release(
-    config: ExpertConfig, context: RunContext, facts: AgentFacts, trained: Path
-) -> LearnedPolicy:
-    """Return the policy of the parameters' average, or of the last ones where none is kept."""
-    stage: Literal["policy", "rounds"] = "policy" if trained.name == STABLE_TRAINING else "rounds"
-    tensors, _ = load_checkpoint(trained, run_id=context.run_id, stage=stage)
-    kept = "ema" if config.training.optimiser.ema_decay else "parameters"
-    policy = facts.policy(tensors[kept])
-    return LearnedPolicy(
-        save=policy.save, beside={config.output.torchscript: partial(export_torchscript, policy)}
-    )
-
-
-def _stable_dataset(
-    config: ExpertConfig,
-    context: RunContext,
-    stable: Trajectories | None,
-    stages: Sequence[Stage],
-) -> tuple[CertifiedDataset, ...]:
-    """Return the stable prefixes as a dataset of their own, if one is asked for and any were."""
-    if config.output.dataset is None or stable is None or not len(stable):
-        return ()
-
-    def chunks() -> Iterator[Trajectories]:
-        yield stable
-
-    return (
-        CertifiedDataset(
-            dataset=config.output.dataset,
-            trajectories=SyntheticTrajectories(chunks=chunks, facts=dict),
-            stages=tuple(stage for stage in stages if stage.name == FILTER),
-            ledger_entries=(f"{context.run_id}/{FILTER}",),
-        ),
-    )

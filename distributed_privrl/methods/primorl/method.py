@@ -6,9 +6,7 @@ Reference: PriMORL, algorithms 2 and 4.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
-from distributed_privrl.agents.deployment import export_torchscript
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
@@ -25,8 +23,8 @@ from distributed_privrl.methods.primorl.policy_training import (
     PolicyTrainer,
     PolicyTrainerSpec,
     keep_most_promising,
-    trained_policy,
 )
+from distributed_privrl.methods.primorl.release import learned_policy
 from distributed_privrl.methods.primorl.start_states import (
     NoisyStarts,
     StartStates,
@@ -36,10 +34,9 @@ from distributed_privrl.methods.primorl.start_states import (
 from distributed_privrl.methods.primorl.update import DynamicsUpdate
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
-from distributed_privrl.stages.context import LearnedPolicy, RunContext
+from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.encoders import search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
@@ -165,7 +162,7 @@ class PrimorlMethod(DeclaredMethod[World]):
         assert world.starts is not None
         spec = _policy_spec(self.config, context, world.facts, world.starts)
         _train_policy(spec, context, workers=self.config.runtime.workers)
-        return Released(release=_release(self.config, context, spec))
+        return Released(release=learned_policy(self.config, context, spec))
 
 
 def _train_ensemble(
@@ -255,17 +252,3 @@ def _train_policy(spec: PolicyTrainerSpec, context: RunContext, *, workers: int)
             in_all=spec.config.steps * len(trainings),
         )
     keep_most_promising(spec)
-
-
-def _release(config: PrimorlConfig, context: RunContext, spec: PolicyTrainerSpec) -> LearnedPolicy:
-    def save_ensemble(path: Path) -> None:
-        tensors, _ = load_checkpoint(spec.ensemble, run_id=context.run_id, stage="rounds")
-        spec.facts.save(tensors["ema"], path)
-
-    return LearnedPolicy(
-        save=lambda path: trained_policy(spec).save(path),
-        beside={
-            config.output.torchscript: lambda path: export_torchscript(trained_policy(spec), path),
-            config.output.ensemble: save_ensemble,
-        },
-    )

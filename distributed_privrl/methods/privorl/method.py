@@ -29,7 +29,13 @@ from distributed_privrl.methods.privorl.pretraining import (
     coding_digest,
     pretraining_key,
 )
-from distributed_privrl.methods.privorl.sampling import ChunkDrawer, Sampler, SamplerSpec
+from distributed_privrl.methods.privorl.release import (
+    PRETRAINED,
+    SYNTHETIC,
+    TRAINED,
+    ChunkDrawer,
+    draw_chunks,
+)
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.update import (
     DiffusionUpdate,
@@ -52,10 +58,7 @@ from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
 from distributed_privrl.updates.parameters import FlatParameters
 
-PRETRAINED = "pretrained.safetensors"
 START = "start.safetensors"
-TRAINED = "rounds.safetensors"
-SYNTHETIC = "synthetic"
 
 
 class Rows(PublicRows, Protocol):
@@ -181,7 +184,7 @@ class PrivorlMethod(DeclaredMethod[World]):
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic rows."""
         parts = world.parts
-        _draw_rows(self.config, context, parts)
+        draw_chunks(parts.synthesizer, parts.drawer, self.config, context)
         return Released(release=parts.release(context.folder / SYNTHETIC, parts.drawer))
 
 
@@ -313,29 +316,3 @@ def _novel_update(
         pretrained=context.folder / PRETRAINED,
         run_id=context.run_id,
     )
-
-
-def _draw_rows(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
-    """Draw the synthetic rows by samplers in parallel; chunks that exist are kept."""
-    count = config.runtime.workers
-    specs = [
-        SamplerSpec(
-            run_id=context.run_id,
-            checkpoint=context.folder / TRAINED,
-            pretrained=context.folder / PRETRAINED,
-            folder=context.folder / SYNTHETIC,
-            synthesizer=parts.synthesizer,
-            drawer=parts.drawer,
-            seed=config.seed,
-            index=index,
-            count=count,
-            device=device_of(config.runtime),
-        )
-        for index in range(count)
-    ]
-    samplers = context.executor.start(Sampler, specs, repeat_lost_calls=True)
-    total = left = parts.drawer.count
-    while left:
-        left = sum(samplers.call("advance"))
-        context.progress("sampling", total - left, total)
-    samplers.close()

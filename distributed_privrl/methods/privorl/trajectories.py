@@ -28,7 +28,7 @@ from distributed_privrl.methods.privorl.method import (
     World,
     check_public_parts,
 )
-from distributed_privrl.methods.privorl.sampling import ChunkDrawer, read_chunks
+from distributed_privrl.methods.privorl.release import ChunkDrawer, read_chunks
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
     SeamErrors,

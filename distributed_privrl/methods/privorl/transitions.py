@@ -17,7 +17,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod
-from distributed_privrl.methods.privorl.sampling import ChunkDrawer, RowDrawer, read_chunks
+from distributed_privrl.methods.privorl.release import ChunkDrawer, RowDrawer, read_chunks
 from distributed_privrl.methods.privorl.update import RowSynthesizer
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.context import SyntheticTransitions

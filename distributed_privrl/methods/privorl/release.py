@@ -13,11 +13,18 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.privorl.config import DenoiserConfig, SamplingConfig
+from distributed_privrl.methods.privorl.config import DenoiserConfig, PrivorlConfig, SamplingConfig
 from distributed_privrl.methods.privorl.update import Synthesizer, private_network
 from distributed_privrl.models.edm import Precision, chunk_count, sample_chunks
 from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.devices import device_of
 from distributed_privrl.updates.parameters import FlatParameters
+
+PRETRAINED = "pretrained.safetensors"
+TRAINED = "rounds.safetensors"
+SYNTHETIC = "synthetic"
+"""Files and a folder beside a run's checkpoint."""
 
 
 class ChunkDrawer(Protocol):
@@ -167,3 +174,40 @@ def native_precision(asked: str, device: str) -> Precision:
     else:
         native = torch.cpu._is_amx_tile_supported()
     return "bf16" if native else "fp32"
+
+
+def draw_chunks(
+    synthesizer: Synthesizer, drawer: ChunkDrawer, config: PrivorlConfig, context: RunContext
+) -> None:
+    """Draw the synthetic rows by samplers in parallel; chunks that exist are kept.
+
+    Args:
+        synthesizer: the model that was trained.
+        drawer: draws a chunk of it.
+        config: of the run.
+        context: around the run.
+
+    Privacy: post-processing of what the rounds released.
+    """
+    count = config.runtime.workers
+    specs = [
+        SamplerSpec(
+            run_id=context.run_id,
+            checkpoint=context.folder / TRAINED,
+            pretrained=context.folder / PRETRAINED,
+            folder=context.folder / SYNTHETIC,
+            synthesizer=synthesizer,
+            drawer=drawer,
+            seed=config.seed,
+            index=index,
+            count=count,
+            device=device_of(config.runtime),
+        )
+        for index in range(count)
+    ]
+    samplers = context.executor.start(Sampler, specs, repeat_lost_calls=True)
+    total = left = drawer.count
+    while left:
+        left = sum(samplers.call("advance"))
+        context.progress("sampling", total - left, total)
+    samplers.close()
