@@ -81,10 +81,10 @@ def test_a_cycle_is_found_wherever_it_hides(tmp_path: Path, back: str) -> None:
 
 
 def decisions_from_display(path: Path) -> list[str]:
-    """Return the lines of a module that read a plan's ``about`` for more than to show it.
+    """Return the lines of a module that read a plan's ``details`` for more than to show it.
 
-    To show it is to hand it on: ``{**plan.about, ...}``, in ``facts`` or as another plan's
-    ``about``.
+    To show it is to hand it on: ``{**plan.details, ...}``, in ``facts`` or as another plan's
+    ``details``.
     """
     tree = ast.parse(path.read_text())
     shown = {
@@ -97,13 +97,15 @@ def decisions_from_display(path: Path) -> list[str]:
     return [
         f"{path.name}:{node.lineno}"
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == "about" and id(node) not in shown
+        if isinstance(node, ast.Attribute) and node.attr == "details" and id(node) not in shown
     ]
 
 
 def test_what_a_display_decides_is_found(tmp_path: Path) -> None:
     planted = tmp_path / "planted.py"
-    planted.write_text("z = plan.about.get('noise_multiplier')\nshown = {**plan.about, 'z': z}\n")
+    planted.write_text(
+        "z = plan.details.get('noise_multiplier')\nshown = {**plan.details, 'z': z}\n"
+    )
     assert decisions_from_display(planted) == ["planted.py:1"]
 
 

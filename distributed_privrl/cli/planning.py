@@ -78,7 +78,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         **plan.facts(),
         "output": config.output.model_dump(mode="json"),
         "files": _files(config),
-        "counted": getattr(config.output, "COUNTED", None),
+        "counted": config.output.COUNTED,
     }
     if plan.budget is None or privacy.epsilon is None:
         return facts

@@ -137,10 +137,9 @@ def _run(
 def _warn_of_release(config: "RunConfig", result: "RunResult") -> None:
     from distributed_privrl.core.sensitive import Purpose
     from distributed_privrl.data.store import DatasetStore
-    from distributed_privrl.experiments.publishing import released_datasets
     from distributed_privrl.experiments.trajectory_reports import release_warnings
 
-    if result.released in released_datasets(config):
+    if result.released in config.output.datasets:
         metadata = DatasetStore().info(result.released).metadata.open(Purpose.RELEASED)
         for warning in release_warnings(metadata):
             typer.echo(f"warning: {warning}", err=True)

@@ -116,7 +116,7 @@ class ReleasePrivacyConfig(PrivacyConfig):
 class OutputConfig(StrictModel):
     """What the run releases."""
 
-    COUNTED: ClassVar[str] = "rows"
+    COUNTED: ClassVar[str | None] = "rows"
     """What ``size`` counts."""
 
     dataset: DatasetId = Field(description="id of the synthetic dataset")
@@ -126,9 +126,17 @@ class OutputConfig(StrictModel):
         description="transitions: packed, next observation in infos; episodes: one step each",
     )
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Ids of the datasets that are written: the release."""
+        return (self.dataset,)
+
 
 class PolicyOutputConfig(StrictModel):
     """What a run that learns a policy releases."""
+
+    COUNTED: ClassVar[str | None] = None
+    """A policy is one file."""
 
     policy: Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.safetensors$")] = Field(
         default="policy.safetensors", description="file of the policy in the run's folder"
@@ -138,6 +146,11 @@ class PolicyOutputConfig(StrictModel):
     def files(self) -> tuple[str, ...]:
         """Names of all files that are released, the policy first."""
         return (self.policy,)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Ids of the datasets that are written beside the policy."""
+        return ()
 
 
 class EvaluationConfig(StrictModel):

@@ -54,21 +54,12 @@ class Publisher(Protocol):
 def publisher_of(config: RunConfig, store: DatasetStore, directory: RunDirectory) -> Publisher:
     """Return the publisher of a run's output."""
     output = config.output
-    datasets = [
-        dataset_publisher(config, store, directory, dataset)
-        for dataset in released_datasets(config)
-    ]
+    datasets = [dataset_publisher(config, store, directory, dataset) for dataset in output.datasets]
     if isinstance(output, OutputConfig):
         return datasets[0]
     if config.privacy.epsilon is None:
         return PolicyPublisher(folder=directory.private, files=output.files, directory=directory)
     return PolicyPublisher(folder=directory.path, files=output.files, beside=tuple(datasets))
-
-
-def released_datasets(config: RunConfig) -> tuple[str, ...]:
-    """Return the ids of the datasets that a run writes: its release, or what lies beside it."""
-    dataset = getattr(config.output, "dataset", None)
-    return () if dataset is None else (str(dataset),)
 
 
 def dataset_publisher(

@@ -22,7 +22,6 @@ from distributed_privrl.experiments.publishing import (
     Publisher,
     dataset_publisher,
     publisher_of,
-    released_datasets,
 )
 from distributed_privrl.experiments.registry import check_gpus, method_named, package_of
 from distributed_privrl.experiments.release_evaluation import check_agents, evaluate_release
@@ -175,7 +174,7 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             than the sensitive ones, the output id exists, or a dataset is named twice.
     """
     named = (config.data.sensitive, *config.data.public)
-    released = released_datasets(config)
+    released = config.output.datasets
     if len({*named, *released}) < len(named) + len(released):
         raise ConfigError(
             "data.sensitive, data.public and output.dataset must all be different datasets, got"

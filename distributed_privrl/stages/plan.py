@@ -2,8 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from distributed_privrl.core.config import PrivacyConfig
@@ -24,6 +24,8 @@ class Plan(ABC):
         trajectories: of each unit that the run may read: the first, and the one after the last
             (None: whatever follows); None: all, and nobody asks.
         spent: epsilon of what is released before the rounds.
+        assumptions: what the guarantee assumes beside the noise source's own assumptions.
+        details: what ``privrl plan`` shows of the method; public facts.
     """
 
     units: UnitCount
@@ -31,6 +33,8 @@ class Plan(ABC):
     accountant: Literal["pld", "rdp"]
     trajectories: tuple[int, int | None] | None = None
     spent: float = 0.0
+    assumptions: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     @abstractmethod
@@ -51,11 +55,6 @@ class Plan(ABC):
     @abstractmethod
     def clip_norm(self) -> float | None:
         """L2 bound of a unit's vector, where there is one for all of them."""
-
-    @property
-    @abstractmethod
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee assumes beside the noise source's own assumptions."""
 
     @abstractmethod
     def events(self, rounds: int) -> tuple[Event, ...]:

@@ -1,7 +1,6 @@
 """The plan of noisy statistics: steps that each release statistics of all units."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from distributed_privrl.core.errors import ConfigError
@@ -17,16 +16,12 @@ class ReleasePlan(Plan):
         steps: planned steps.
         spare: further steps that are paid for, so that a crash does not end the run.
         step_events: what one step releases; empty without privacy.
-        assumed: what the guarantee assumes beside the noise source's own assumptions.
-        about: what ``privrl plan`` shows; public facts.
         noise: the noise in words.
     """
 
     steps: int
     spare: int
     step_events: tuple[Event, ...] = ()
-    assumed: tuple[str, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
     noise: str = ""
 
     @property
@@ -49,11 +44,6 @@ class ReleasePlan(Plan):
         """A step's statistics have sensitivities of their own."""
         return None
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee assumes beside the noise source's own assumptions."""
-        return self.assumed
-
     def events(self, rounds: int) -> tuple[Event, ...]:
         """Return the events of ``rounds`` steps.
 
@@ -66,7 +56,7 @@ class ReleasePlan(Plan):
 
     def facts(self) -> dict[str, Any]:
         """Return what ``privrl plan`` shows beside units, rounds and cost."""
-        return {**self.about, **({"noise": self.noise} if self.noise else {})}
+        return {**self.details, **({"noise": self.noise} if self.noise else {})}
 
     def summary(self) -> str:
         """Return the plan's work in a few words, for one line."""

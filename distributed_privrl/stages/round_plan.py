@@ -87,12 +87,14 @@ class RoundPlan(Plan):
         config: the rounds.
         mechanism: the calibrated round; None without privacy.
         curiosity_rate: share of an expected batch that is the model's own samples, not units.
+        after: what comes before the rounds, in words that end the summary.
     """
 
     sampling_probability: float
     config: RoundsConfig
     mechanism: PrivateRound | None
     curiosity_rate: float = 0.0
+    after: str = ""
 
     @property
     def rounds(self) -> int:
@@ -113,11 +115,6 @@ class RoundPlan(Plan):
     def clip_norm(self) -> float | None:
         """L2 bound of a unit's vector (C); None without privacy."""
         return None if self.mechanism is None else self.mechanism.clip_norm
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """None: sums are exact, or what rounds them is paid for."""
-        return ()
 
     def blocks_for(self, runtime: RuntimeConfig) -> int:
         """Return how many blocks slots are divided into: as configured, else by the batch.
@@ -184,14 +181,14 @@ class RoundPlan(Plan):
         if self.mechanism is not None:
             facts["clip_norm"] = self.mechanism.clip_norm
             facts["noise_multiplier"] = self.mechanism.noise_multiplier
-        return facts
+        return {**facts, **self.details}
 
     def summary(self) -> str:
         """Return the plan's work in a few words, for one line."""
         mechanism = self.mechanism
         noise = "" if mechanism is None else f", noise multiplier {mechanism.noise_multiplier:.4g}"
         units = round((1 - self.curiosity_rate) * self.config.expected_batch_size)
-        return f"on average {units} units a round{noise}"
+        return f"on average {units} units a round{noise}{self.after}"
 
 
 def make_plan(

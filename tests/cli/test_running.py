@@ -25,7 +25,7 @@ def test_no_budget_exits_3_with_a_line_that_sets_it(finished):
 
 
 def test_a_run_warns_of_steps_that_do_not_join(monkeypatch, capsys):
-    config = types.SimpleNamespace(output=types.SimpleNamespace(dataset="a/b-v0"))
+    config = types.SimpleNamespace(output=types.SimpleNamespace(datasets=("a/b-v0",)))
     seams = {"inside": 1.0, "at_seams": 1.0, "of_a_step": 1.0}
     info = types.SimpleNamespace(metadata=Sensitive({"seam_error": seams}))
     monkeypatch.setattr(DatasetStore, "info", lambda *_: info)

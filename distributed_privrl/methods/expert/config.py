@@ -142,6 +142,11 @@ class ExpertOutputConfig(PolicyOutputConfig):
         """Names of all files that are released, the policy first."""
         return (self.policy, self.torchscript)
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Ids of the datasets that are written beside the policy."""
+        return () if self.dataset is None else (self.dataset,)
+
 
 class ReturnRange(StrictModel):
     """Returns that count as 0 and as 1; a public fact, by the word of who declares it."""

@@ -19,7 +19,6 @@ from distributed_privrl.methods.expert.noiseless_steps import (
 )
 from distributed_privrl.methods.expert.plan import (
     RunPlan,
-    SelectivePlan,
     check_config,
     check_dataset,
     plan_parts,
@@ -42,6 +41,7 @@ from distributed_privrl.stages.context import (
 )
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.public_work import take_steps
+from distributed_privrl.stages.round_plan import RoundPlan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
 
 ROUNDS_STAGE = "rounds"
@@ -118,7 +118,7 @@ class ExpertMethod(DeclaredMethod[World]):
         """Release the stable prefixes, or train in rounds and on them."""
         if isinstance(stage.plan, FilterPlan):
             return replace(world, stable=run_filter(self.config, context, stage.plan))
-        assert isinstance(stage.plan, SelectivePlan)
+        assert isinstance(stage.plan, RoundPlan)
         spec = _stable_spec(self.config, context, world)
         _train_in_rounds(self.config, context, world.facts, stage.plan, spec)
         return world
@@ -158,7 +158,7 @@ def _train_in_rounds(
     config: ExpertConfig,
     context: RunContext,
     facts: AgentFacts,
-    plan: SelectivePlan,
+    plan: RoundPlan,
     spec: StableSpec,
 ) -> None:
     """Algorithm 3: noisy rounds on pool B, and noiseless steps on the released prefixes."""

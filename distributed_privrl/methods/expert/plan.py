@@ -3,8 +3,7 @@
 Reference: Expert-level DP, theorem 5.6; the split of a budget between the filter and the rounds.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,40 +37,6 @@ SPLIT_POOLS = "pools_split_by_trajectory_index"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectivePlan(RoundPlan):
-    """Private rounds beside a filter that has its own part of the budget, or none.
-
-    Args:
-        filter: the filter's plan; None: there is no filter.
-    """
-
-    filter: FilterPlan | None = None
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Those of private rounds, and what an agent's training adds to them."""
-        pools = () if self.filter is None else (SPLIT_POOLS,)
-        return (*super().assumptions, ADAM_AND_TARGET, *pools)
-
-    def facts(self) -> dict[str, Any]:
-        """Return what ``privrl plan`` shows beside units, rounds and cost."""
-        facts = super().facts()
-        if self.filter is None or self.filter.budget is None:
-            return facts
-        budget = self.filter.budget
-        shares = {"epsilon": budget.epsilon, "delta": budget.delta}
-        draws = {"draws": self.filter.rounds, "spare_draws": self.filter.spare}
-        return {**facts, "filter": {**self.filter.facts(), **shares, **draws}}
-
-    def summary(self) -> str:
-        """Return the plan's work in a few words, for one line."""
-        if self.filter is None or self.filter.budget is None:
-            return super().summary()
-        spent = self.filter.budget.epsilon
-        return f"{super().summary()}, after {self.filter.rounds} draws for epsilon {spent:g}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """Both parts of a run.
 
@@ -81,7 +46,7 @@ class RunPlan:
     """
 
     filter: FilterPlan | None
-    rounds: SelectivePlan | None
+    rounds: RoundPlan | None
 
 
 def plan_parts(config: ExpertConfig, units: UnitCount) -> RunPlan:
@@ -123,15 +88,30 @@ def plan_parts(config: ExpertConfig, units: UnitCount) -> RunPlan:
         units=units,
         sum_slack=0.0 if training.local == "federated" else SUM_SLACK,
     )
-    used = training.skip_trajectories if filter_plan is None else _stop(filter_plan)
-    spent = 0.0 if filter_plan is None or filter_plan.budget is None else filter_plan.budget.epsilon
-    rounds = replace(rounds, trajectories=(used, None), spent=spent)
-    return RunPlan(filter=filter_plan, rounds=_with_filter(rounds, filter_plan))
-
-
-def _with_filter(plan: RoundPlan, filter_plan: FilterPlan | None) -> SelectivePlan:
-    values = {field.name: getattr(plan, field.name) for field in fields(RoundPlan)}
-    return SelectivePlan(**values, filter=filter_plan)
+    if filter_plan is None or filter_plan.budget is None:
+        alone = replace(
+            rounds,
+            trajectories=(training.skip_trajectories, None),
+            assumptions=(ADAM_AND_TARGET,),
+        )
+        return RunPlan(filter=None, rounds=alone)
+    budget = filter_plan.budget
+    shown = {
+        **filter_plan.facts(),
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "draws": filter_plan.rounds,
+        "spare_draws": filter_plan.spare,
+    }
+    rounds = replace(
+        rounds,
+        trajectories=(_stop(filter_plan), None),
+        spent=budget.epsilon,
+        assumptions=(ADAM_AND_TARGET, SPLIT_POOLS),
+        details={"filter": shown},
+        after=f", after {filter_plan.rounds} draws for epsilon {budget.epsilon:g}",
+    )
+    return RunPlan(filter=filter_plan, rounds=rounds)
 
 
 def _stop(plan: FilterPlan) -> int:

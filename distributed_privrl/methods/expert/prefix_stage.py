@@ -93,8 +93,8 @@ def plan_filter(
         spare=config.spare,
         trajectories=(asked, asked + mechanism.release_pool),
         step_events=mechanism.draw_events(),
-        assumed=(*FILTER_ASSUMPTIONS, *((ALIKE_WITHIN_A_LEVEL,) if levelled else ())),
-        about=mechanism.facts(),
+        assumptions=(*FILTER_ASSUMPTIONS, *((ALIKE_WITHIN_A_LEVEL,) if levelled else ())),
+        details=mechanism.facts(),
         noise=f"threshold {mechanism.threshold:.0f} of {units.value} experts, noise of scale"
         f" {mechanism.threshold_scale:.4g} and {mechanism.query_scale:.4g}",
     )

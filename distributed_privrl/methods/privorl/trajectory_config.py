@@ -255,7 +255,7 @@ class PrivorlArJTraining(TrajectoriesTraining):
 class TrajectoryOutputConfig(OutputConfig):
     """The trajectories that the run releases."""
 
-    COUNTED: ClassVar[str] = "trajectories"
+    COUNTED: ClassVar[str | None] = "trajectories"
 
     size: PositiveInt = Field(description="synthetic trajectories")
     layout: Literal["episodes"] = Field(

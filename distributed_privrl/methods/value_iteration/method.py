@@ -126,7 +126,7 @@ class StatisticsMethod(DeclaredMethod[World]):
         plan = self.plan(units, size)
         if plan.step_noise is not None:
             seen = self.resolution(plan.step_noise.noise_multiplier).facts()
-            plan = replace(plan, about={**plan.about, **seen})
+            plan = replace(plan, details={**plan.details, **seen})
         return (StagePlan(name="statistics", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:

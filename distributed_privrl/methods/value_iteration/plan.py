@@ -81,7 +81,7 @@ def tabular_plan(
         law=config.training.mechanism,
         exact=exact_noise(None if sizes is None else tabular_cells(config, *sizes)),
         halves=False,
-        about={
+        details={
             "horizon": model.horizon,
             "pooled": model.pooled,
             "visits": model.visits,
@@ -115,7 +115,7 @@ def linear_plan(
         law="gaussian",
         exact=exact_noise(None if sizes is None else linear_cells(config, *sizes)),
         halves=config.halves,
-        about={
+        details={
             "algorithm": config.algorithm,
             "horizon": model.horizon,
             "regression": model.regression,
@@ -133,7 +133,7 @@ def _plan(
     law: Law,
     exact: bool,
     halves: bool,
-    about: dict[str, Any],
+    details: dict[str, Any],
 ) -> StatisticsPlan:
     privacy, spare = config.privacy, config.training.spare_steps(steps)
     if privacy.epsilon is None:
@@ -143,7 +143,7 @@ def _plan(
             accountant="pld",
             steps=steps,
             spare=spare,
-            about=about,
+            details=details,
             step_noise=None,
         )
     if privacy.delta:
@@ -158,7 +158,7 @@ def _plan(
     else:
         rho = rho_of(z, steps)
         noise = f"Gaussian, {z:.4g} sensitivities a step, {kind}: {rho:.4g}-zCDP in {steps} steps"
-        about = {**about, "rho": rho}
+        details = {**details, "rho": rho}
     event = step_noise.event
     return StatisticsPlan(
         units=units,
@@ -168,7 +168,7 @@ def _plan(
         steps=steps,
         spare=spare,
         step_events=(ParallelEvent(branches=((event,), (event,))),) if halves else (event,),
-        about={**about, "noise_multiplier": z},
+        details={**details, "noise_multiplier": z},
         noise=noise,
         step_noise=step_noise,
     )

@@ -16,13 +16,13 @@ from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.noiseless_steps import StableTraining
-from distributed_privrl.methods.expert.plan import SelectivePlan
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.methods.expert.update import AgentFacts
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from distributed_privrl.rounds.server import ParameterServer
+from distributed_privrl.stages.round_plan import RoundPlan
 from tests.methods.crowd import (
     DATASET,
     EXPERTS,
@@ -223,7 +223,7 @@ def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(DatasetStore, "__init__", None)
     config = parse_config(config_values(), source="test")
     plan = plan_run(config)
-    assert isinstance(plan, SelectivePlan)
+    assert isinstance(plan, RoundPlan)
     assert plan.skip_trajectories == 5
     facts = plan_facts(config, plan)
     assert facts["filter"]["epsilon"] == 15

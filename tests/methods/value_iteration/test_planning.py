@@ -55,8 +55,8 @@ def test_what_a_plan_shows_decides_nothing(method: str) -> None:
     plan = plan_run(found)
     drawn = multiplier(found, plan)
     assert drawn is not None
-    for about in ({}, {**plan.about, "noise_multiplier": 1e-6}, {**plan.about, "rho": 0.0}):
-        assert multiplier(found, replace(plan, about=about)) == drawn
+    for about in ({}, {**plan.details, "noise_multiplier": 1e-6}, {**plan.details, "rho": 0.0}):
+        assert multiplier(found, replace(plan, details=about)) == drawn
 
 
 @pytest.mark.parametrize("method", ["apvi", "vapvi"])
