@@ -276,5 +276,5 @@ def sample(
             )
             steps = steps * real
             if deviation > 0:
-                steps = steps + deviation * normals()
+                steps = steps + deviation * normals()  # PrivORL, equation 9
     return steps.clone()  # a plain tensor: what inference mode returns cannot enter training

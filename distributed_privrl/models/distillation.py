@@ -87,4 +87,4 @@ class RandomNetworkDistillation(nn.Module):
     def _errors(self, rows: Tensor) -> Tensor:
         clipped = rows.clamp(-self.clip, self.clip)
         difference = self.predictor(clipped) - self.target(clipped)
-        return torch.as_tensor(difference).square().sum(dim=-1)
+        return torch.as_tensor(difference).square().sum(dim=-1)  # PrivORL, equation 4

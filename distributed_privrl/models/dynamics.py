@@ -1,6 +1,6 @@
 """An ensemble of Gaussian models of what an action does: state difference and reward.
 
-Reference: PriMORL, section 4.1; Chua et al. 2018 (PETS), arXiv:1805.12114.
+Reference: PriMORL, section 4.2; Chua et al. 2018 (PETS), arXiv:1805.12114.
 """
 
 import itertools

@@ -46,7 +46,7 @@ def constants(
     Reference: Expert-level DP, algorithm 2, lines 2 and 3.
     """
     if variant == "paper":
-        part = epsilon / math.sqrt(32 * draws * math.log(2 / delta))
+        part = epsilon / math.sqrt(32 * draws * math.log(2 / delta))  # epsilon' of line 2
         failure = min(delta / (2 * draws * max_length), _largest_failure(2 * part, part))
         return (part, part / 2, part / 2), 4 / part * math.log(1 / failure), failure
     if variant != "tight":

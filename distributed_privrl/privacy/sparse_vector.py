@@ -153,17 +153,17 @@ class StablePrefixes:
     @property
     def epsilon(self) -> float:
         """What one draw costs, failures aside (2 epsilon' of the paper)."""
-        return self.epsilon_draw + self.epsilon_threshold + self.epsilon_query
+        return self.epsilon_draw + self.epsilon_threshold + self.epsilon_query  # theorem 5.3
 
     @property
     def least_count(self) -> float:
         """The count c_min from which on one expert more or less hardly changes a draw."""
-        return -1 / math.expm1(-self.epsilon_draw)
+        return -1 / math.expm1(-self.epsilon_draw)  # algorithm 2, line 3
 
     @property
     def stable_count(self) -> float:
         """The count theta from which on every next action's count is at least c_min."""
-        return self.least_count / self.minimum_probability * (1 + PREFIX_ROUNDING)
+        return self.least_count / self.minimum_probability * (1 + PREFIX_ROUNDING)  # line 3
 
     @property
     def threshold(self) -> float:
@@ -247,7 +247,7 @@ class StablePrefixes:
             scale=self.query_scale / STEP,
             tag=2 * tag + 1,
         )
-        below = noisy < threshold
+        below = noisy < threshold  # algorithm 1, lines 2 and 3
         return int(below.argmax()) if below.any() else len(counts)
 
     def _derivation(self) -> dict[str, str | int | float]:

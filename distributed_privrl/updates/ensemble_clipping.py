@@ -119,7 +119,7 @@ class EnsembleClip:
 
     @property
     def bound(self) -> float:
-        """The largest norm of a group; infinite without clipping."""
+        """The largest norm of a group (algorithm 3, line 3); infinite without clipping."""
         if self.clip_norm is None:
             return math.inf
         return self.clip_norm / math.sqrt(self.layout.group_count(self.strategy))
@@ -151,7 +151,7 @@ class EnsembleClip:
 
     def factors(self, norms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what each group is multiplied by: at most 1, and 1 up to the bound or for NaN."""
-        longer = norms > self.bound * _MEASURED
+        longer = norms > self.bound * _MEASURED  # algorithm 3, line 4
         return np.where(longer, self.bound * _SAFETY / np.where(longer, norms, 1.0), 1.0)
 
 

@@ -88,7 +88,7 @@ class FederatedUpdate:
     """Sums the units' clipped local training; see `LocalUpdate`.
 
     The sum is of start - end: a direction to descend along, as a gradient is. A server with plain
-    SGD at rate 1 moves by the mean of end - start, as in the paper.
+    SGD at rate 1 moves by the mean of end - start, as in the paper (lines 16 to 19).
 
     Args:
         trainer: trains on each unit.

@@ -72,7 +72,7 @@ class FunctionalTrainer:
     def _train(self, batch: UnitBatch) -> NDArray[np.floating]:
         config, device = self.config, self._flat.vector.device
         start = self._flat.vector.detach()
-        theta = start.repeat(len(batch), 1)
+        theta = start.repeat(len(batch), 1)  # PriMORL, algorithm 2, lines 7 and 8
         own = np.arange(batch.rows.shape[1]) < batch.row_counts[:, None]
         valid = batch.valid & own
         rows = np.where(valid[:, :, None], batch.rows, np.float32(0))
@@ -83,7 +83,7 @@ class FunctionalTrainer:
         loss_draws = batch.draws[:, :, : self.row_loss.draw_count]
         # A public number of steps: how many rows the others have changes nothing for a unit.
         begins = range(0, rows.shape[1], config.batch_size)
-        steps = list(itertools.product(range(config.epochs), begins))
+        steps = list(itertools.product(range(config.epochs), begins))  # lines 9 to 11
         for number, (epoch, begin) in enumerate(steps):
             chosen = order[:, epoch, begin : begin + config.batch_size, None]
             part_rows, part_draws, part_valid = (
@@ -92,11 +92,11 @@ class FunctionalTrainer:
             )
             mask = part_valid[:, :, 0]
             gradients = self._gradients(theta, part_rows, part_draws, mask)
-            stepped = theta * config.kept - config.learning_rate * gradients
+            stepped = theta * config.kept - config.learning_rate * gradients  # line 12
             theta = torch.where(mask.any(dim=1, keepdim=True), stepped, theta)
             if config.projection == "batch" and number + 1 < len(steps):
-                theta = start + self._clipped(theta - start)
-        return (start - theta).cpu().numpy()
+                theta = start + self._clipped(theta - start)  # line 13
+        return (start - theta).cpu().numpy()  # line 16, with the other sign
 
     def _clipped(self, moved: Tensor) -> Tensor:
         """Return what a batch has moved, ``(U, P)``, back within the bound."""

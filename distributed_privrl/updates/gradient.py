@@ -170,6 +170,8 @@ class GradientLocalUpdate:
         ConfigError: book-keeping is asked for a module that has other than linear parameters, or
             ``micro_batch_rows`` is not above zero.
         UnsafeError: a layer couples the rows of a batch, so that no unit's vector is its own.
+
+    Reference: PrivORL, equations 2 and 7; Expert-level DP, algorithm 4, lines 5 and 6.
     """
 
     module: nn.Module

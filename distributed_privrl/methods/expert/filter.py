@@ -193,10 +193,10 @@ class SvtFilter:
         if self._pools is None:
             self._pools = self._read(self._order, self._live, workers)
         drawn = self._pools.drawn(draw.expert, draw.number)
-        steps = self._stable_steps(draw, drawn, workers, noise)
+        steps = self._stable_steps(draw, drawn, workers, noise)  # line 8
         self._lengths.append(steps)
         if steps:
-            self._add(_ended(drawn.cut(np.array([steps]))))
+            self._add(_ended(drawn.cut(np.array([steps]))))  # lines 9 to 11
 
     def _read(
         self, order: SecretDraws, live: NDArray[np.int64], workers: WorkerGroup

@@ -341,5 +341,5 @@ def _counted(table: Tensor, actions: Tensor, least: float, live: Tensor) -> Tens
     steps = actions.expand(len(table), -1)[:, :, None]
     logs = table[:, :-1].gather(2, steps)[:, :, 0].double() - sums[:, :-1].double().log()
     logs = torch.where(sound_so_far[:, :-1], logs.clamp(max=0), 0).cumsum(dim=1)
-    parts = (logs.exp() / COUNT_UNIT).floor()
+    parts = (logs.exp() / COUNT_UNIT).floor()  # algorithm 1, line 1
     return torch.where(sound_so_far[:, 1:], parts, 0).sum(dim=0)

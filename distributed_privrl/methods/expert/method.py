@@ -177,7 +177,7 @@ def _train_in_rounds(
         local_update=update,
         initial=context.folder / INITIAL,
         checkpoint=context.folder / ROUNDS,
-        copies=training.rows_per_expert,
+        copies=training.rows_per_expert,  # algorithm 4, line 4
         public_update=spec,
     )
     train_in_rounds(rounds, config, context, plan)

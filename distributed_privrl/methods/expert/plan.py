@@ -80,7 +80,7 @@ def plan_parts(config: ExpertConfig, units: UnitCount) -> RunPlan:
         )
         if share == 1:
             return RunPlan(filter=filter_plan, rounds=None)
-        epsilon, delta = epsilon - budget.epsilon, delta - budget.delta
+        epsilon, delta = epsilon - budget.epsilon, delta - budget.delta  # equation 7
     rounds = make_plan(
         privacy.model_copy(update={"epsilon": epsilon, "delta": delta}),
         training,

@@ -124,7 +124,7 @@ def max_aleatoric(log_variance: Tensor) -> Tensor:
     Args:
         log_variance: (N, M, T), of standardised targets.
 
-    Reference: PriMORL, section 4.3, u_MA; Yu et al. 2020.
+    Reference: PriMORL, section 4.3.2, u_MA; Yu et al. 2020.
     """
     return log_variance.exp().sum(dim=2).sqrt().amax(dim=0)
 
@@ -135,7 +135,7 @@ def max_pairwise_difference(mean: Tensor) -> Tensor:
     Args:
         mean: (N, M, T), of standardised targets.
 
-    Reference: PriMORL, section 4.3, u_MPD; Kidambi et al. 2020.
+    Reference: PriMORL, section 4.3.2, u_MPD; Kidambi et al. 2020.
     """
     largest = mean.new_zeros(mean.shape[1])
     for index in range(1, len(mean)):
@@ -231,7 +231,7 @@ class PessimisticModel:
             actions: (M, A), raw.
             generator: source of members and noise.
 
-        Reference: PriMORL, section 4.3: the pessimistic model (P, r - lambda u).
+        Reference: PriMORL, equation 2; algorithm 4, line 7.
         """
         found = self.sample(observations, actions, generator)
         after = found.next_observations

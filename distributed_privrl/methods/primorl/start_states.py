@@ -2,7 +2,7 @@
 
 Never private rows: a rollout from a recorded start would show it.
 
-Reference: PriMORL, algorithm 4 (start states from the environment); PRIVACY.md section 5.
+Reference: PriMORL, section 4.3.2 (rho_0); PRIVACY.md section 5.
 """
 
 import math

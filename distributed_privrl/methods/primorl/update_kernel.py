@@ -5,7 +5,7 @@ are products of `matrix_kernels`, loops between them become vectors. Parameters 
 layer after the other, each a padded weight ``(inputs, outputs)`` and its bias; what pads is zero
 and stays zero.
 
-Reference: PriMORL, algorithm 2, lines 7-15.
+Reference: PriMORL, algorithm 2, lines 7 to 16.
 """
 
 import hashlib
@@ -255,10 +255,10 @@ def _compiled(products: str) -> Any:
         means, raw = np.zeros(wanted.size, np.float32), np.zeros(wanted.size, np.float32)
         theta = np.empty_like(start)
         for unit in range(len(rows)):
-            theta[:] = start
+            theta[:] = start  # lines 7 and 8
             epochs = order[min(unit, len(order) - 1)]
-            for epoch in range(len(epochs)):
-                for begin in range(0, counts[unit], batch_size):
+            for epoch in range(len(epochs)):  # line 9
+                for begin in range(0, counts[unit], batch_size):  # lines 10 and 11
                     end = min(begin + batch_size, counts[unit])
                     count = _gather(
                         rows[unit], valid[unit], epochs[epoch, begin:end], inputs, targets,
@@ -273,14 +273,14 @@ def _compiled(products: str) -> Any:
                             gradients[0], layers[-1, PADDED_OUTPUTS], wanted, means, raw, count,
                             variance_bounds,
                         )  # fmt: skip
-                        _backward_and_step(
+                        _backward_and_step(  # line 12
                             layers, own, activations, slopes, gradients, turned, capacity, count,
                             rate, kept,
                         )  # fmt: skip
                     last = epoch == len(epochs) - 1 and end == counts[unit]
                     if bound < np.inf and not last:
-                        _project(theta, start, groups, bound)
-            _write_difference(layers, members, start, theta, out[unit])
+                        _project(theta, start, groups, bound)  # line 13
+            _write_difference(layers, members, start, theta, out[unit])  # line 16
 
     return train_units
 

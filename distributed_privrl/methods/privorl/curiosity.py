@@ -59,11 +59,11 @@ class NovelRows:
             given: ``(B, D)``, a row for each one to draw and score: a fragment's condition.
             generator: public, on the network's device.
         """
-        rows = self._synthesizer.draft(
+        rows = self._synthesizer.draft(  # line 4
             self._network, given, steps=self._sampler_steps, generator=generator
         )
-        scores = self.distillation.update(rows)
-        return rows[scores.argsort(descending=True)[:keep]]
+        scores = self.distillation.update(rows)  # lines 5 to 8
+        return rows[scores.argsort(descending=True)[:keep]]  # line 9
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Curiosity-driven pre-training on public rows.
 
-Reference: PrivORL, algorithm 1, lines 2 to 12, and section V-A, V-B.
+Reference: PrivORL, algorithm 1, lines 2 to 12; algorithm 2, lines 8 to 18; sections V-A, V-B.
 """
 
 import hashlib
@@ -165,14 +165,14 @@ class Pretrainer:
         return self._optimiser.steps
 
     def _step(self) -> None:
-        """One iteration of algorithm 1, lines 3 to 11."""
+        """One iteration of algorithm 1, lines 3 to 11; of algorithm 2, lines 9 to 17."""
         streams = self._streams.child(f"step/{self._optimiser.steps}")
         chosen = streams.numpy("rows").integers(len(self._rows), size=self._spec.config.batch_size)
         device = self._spec.device
-        batch = torch.from_numpy(self._rows[chosen]).to(device)
+        batch = torch.from_numpy(self._rows[chosen]).to(device)  # line 3
         generator = torch.Generator(device).manual_seed(streams.integer("noise"))
         novel = self._novel_rows(batch, generator)
-        batch[: len(novel)] = novel  # the batch is in random order: its first rows are any rows
+        batch[: len(novel)] = novel  # line 10; in random order, so its first rows are any rows
         draws = self._row_loss.draw_count
         first, rest = (
             torch.randn(len(batch), count, generator=generator, device=device)
@@ -187,7 +187,7 @@ class Pretrainer:
             [p.grad.reshape(-1) for p in self._network.parameters() if p.grad is not None]
         )
         with torch.no_grad():
-            self._optimiser.step(gradient)
+            self._optimiser.step(gradient)  # line 11
 
     def _novel_rows(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         """Return the most novel of B fresh synthetic rows (lines 4 to 9)."""

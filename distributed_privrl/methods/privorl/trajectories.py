@@ -75,11 +75,11 @@ class FragmentRows:
         encoded = [
             encoder.encode(chunk) for chunk in store.iter_trajectories(dataset, unit=TRAJECTORY)
         ]
-        return np.concatenate([part.rows[part.valid] for part in encoded])
+        return np.concatenate([part.rows[part.valid] for part in encoded])  # line 5
 
     def shard(self, ref: ShardRef) -> StoredFragments:
         """Return the source of a worker's fragments."""
-        return StoredFragments(
+        return StoredFragments(  # line 6
             ref=ref, encoder=self.encoder, max_fragments_per_unit=self.max_fragments_per_unit
         )
 

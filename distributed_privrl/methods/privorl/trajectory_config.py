@@ -97,7 +97,7 @@ class StepModelConfig(AutoregressiveConfig):
 
 
 class FragmentPretrainingConfig(PretrainingConfig):
-    """Pre-training on public fragments (PrivORL, algorithm 2, lines 3 to 17)."""
+    """Pre-training on public fragments (PrivORL, algorithm 2, lines 8 to 18)."""
 
     steps: Annotated[int, Field(ge=0)] = Field(
         default=4000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"

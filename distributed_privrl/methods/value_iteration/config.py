@@ -355,4 +355,4 @@ def rho_of(noise_multiplier: float, releases: int) -> float:
         >>> rho_of(2.0, 8)
         1.0
     """
-    return releases / (2 * noise_multiplier**2) if noise_multiplier > 0 else math.inf
+    return releases / (2 * noise_multiplier**2) if noise_multiplier > 0 else math.inf  # lemma 2.6

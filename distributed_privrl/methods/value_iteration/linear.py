@@ -101,7 +101,7 @@ class LinearProgram:
         pool = copy.deepcopy(self._pool)  # an interrupted step leaves nothing behind
         learned = step.learn(pool)
         time_step = self._settings.horizon - 1 - index
-        self._actions[time_step] = learned.argmax(axis=1)
+        self._actions[time_step] = learned.argmax(axis=1)  # algorithm 2, line 14
         self._values[time_step] = learned.max(axis=1)
         self._known[time_step] = step.known
         self._pool = pool
@@ -228,15 +228,15 @@ class _Step:
         gram, squares, values = self._total(
             "variance_statistics", {**self._ahead(0.0), "lattices": lattices}
         )
-        fit = self._regression(name, gram, pool)
+        fit = self._regression(name, gram, pool)  # line 4
         if self._settings.centre_values:
             low, high = -self._bounds.values, self._bounds.values
         else:
             low, high = 0.0, self._settings.largest_value(self._index + 1)
-        second = fit.predict(self._sums(Statistic.SQUARES, squares))
-        first = fit.predict(self._sums(Statistic.VALUES, values))
-        variances = np.clip(second, 0, high**2) - np.clip(first, low, high) ** 2
-        return fit, np.maximum(1, variances)
+        second = fit.predict(self._sums(Statistic.SQUARES, squares))  # line 5
+        first = fit.predict(self._sums(Statistic.VALUES, values))  # line 6
+        variances = np.clip(second, 0, high**2) - np.clip(first, low, high) ** 2  # line 7
+        return fit, np.maximum(1, variances)  # line 8
 
     def _learn_values(
         self,
@@ -254,13 +254,13 @@ class _Step:
         gram, targets = self._total("value_statistics", {**self._ahead(shift), **weights})
         spread: NDArray[np.float64] | float = 1.0
         if fit is None:
-            fit = self._regression(Statistic.GRAM, gram, pool)
+            fit = self._regression(Statistic.GRAM, gram, pool)  # line 9
         elif variances is not None:
             spread = np.sqrt(variances)
-        parameters = fit.parameters(self._sums(Statistic.TARGETS, targets))
+        parameters = fit.parameters(self._sums(Statistic.TARGETS, targets))  # line 10
         estimate = self._settings.features.predict(parameters) + self._centre + shift
         most = self._settings.largest_value(self._index + 1)
-        return np.clip(estimate - self._penalty(fit, parameters, spread), 0, most)
+        return np.clip(estimate - self._penalty(fit, parameters, spread), 0, most)  # lines 12, 13
 
     def _ahead(self, shift: float) -> dict[str, Any]:
         """Return the values ahead, less centre and ``shift``: a worker's arguments."""

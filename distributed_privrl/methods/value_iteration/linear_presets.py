@@ -57,4 +57,4 @@ def theory_pessimism(
         noise_of_grams = math.sqrt(horizon * dimension / rho)
         offset += horizon**2 * noise_of_sums / kappa
         offset += horizon**4 * noise_of_grams * math.sqrt(dimension) / kappa**1.5
-    return Pessimism(constant=1.0, offset=offset)
+    return Pessimism(constant=1.0, offset=offset)  # D of algorithm 2, line 2

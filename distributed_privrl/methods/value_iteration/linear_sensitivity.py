@@ -2,6 +2,8 @@
 
 Every statistic of a time step is a sum with at most m terms a unit: w phi phi^T or w phi y, with
 |phi| <= 1, w in (0, 1] and |y| <= M. A term is the zero vector where a trajectory has no such step.
+
+Reference: DP-VAPVI, algorithm 2, line 2 (K_1 and K_2; phi_1 to phi_3).
 """
 
 import math

@@ -356,6 +356,6 @@ def noise_multipliers(
     for group in together:
         total = sum(getattr(shares, statistic) for statistic in group)
         for statistic in group:
-            share = getattr(shares, statistic) / total
+            share = getattr(shares, statistic) / total  # rho_0 of algorithm 2, line 2
             multipliers[statistic] = step_multiplier / math.sqrt(share)
     return multipliers

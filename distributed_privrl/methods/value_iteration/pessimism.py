@@ -159,7 +159,7 @@ class Pessimism:
         cells, failure = cells * size.releases, self.failure_probability
         spread = noise_deviation(release)
         if isinstance(release, DiscreteGaussianRelease):
-            deviations = math.sqrt(2 * math.log(2 * cells / failure))
+            deviations = math.sqrt(2 * math.log(2 * cells / failure))  # line 2
         else:
             deviations = math.log(cells / failure) / math.sqrt(2)
         return 2 * spread * (self.noise_deviations or deviations)
@@ -204,4 +204,4 @@ class Pessimism:
         if size.estimated_reward:
             first = first + self.variance_constant * size.reward_width / 2 * root
         ceiling = self.unvisited_constant * size.horizon * size.reward_width
-        return np.where(visited, first + second * span / count, ceiling)
+        return np.where(visited, first + second * span / count, ceiling)  # line 5

@@ -138,7 +138,7 @@ class StatisticsWorker:
         """
         rows, values = self._rows(time_step, next_values, end_value, half=True)
         pairs = self._pairs[rows]
-        return VarianceSums(
+        return VarianceSums(  # DP-VAPVI, algorithm 2, lines 4 to 6
             self._gram(pairs, np.ones(self._features.shape), lattices.gram),
             row_steps(self._features, pairs, values**2, lattices.squares),
             row_steps(self._features, pairs, values, lattices.values),
@@ -170,7 +170,7 @@ class StatisticsWorker:
         rows, values = self._rows(time_step, next_values, end_value, half=False)
         pairs = self._pairs[rows]
         targets = (self._rewards[rows] + values) * weights.reshape(-1)[pairs]
-        return ValueSums(
+        return ValueSums(  # DP-VAPVI, algorithm 2, lines 9 and 10
             self._gram(pairs, weights, lattices.gram),
             row_steps(self._features, pairs, targets, lattices.targets),
         )

@@ -290,10 +290,10 @@ class TabularProgram:
             vector = release.release(steps, noise, tag=tag)
         else:
             vector = np.asarray(steps * self.settings.unit, np.float64)
-        np.maximum(vector, 0, out=vector)
+        np.maximum(vector, 0, out=vector)  # equation 2
         noisy_next = vector[:cells].reshape(pairs, layout.successors)
         noisy_pair = vector[cells : cells + pairs]
-        counts, totals = project_counts(noisy_next, noisy_pair, error, out=noisy_next)
+        counts, totals = project_counts(noisy_next, noisy_pair, error, out=noisy_next)  # equation 3
         rewards = None
         if layout.estimate_reward:
             low, high = layout.reward_range
@@ -327,20 +327,20 @@ class TabularProgram:
             future += self._arrival
         if layout.terminal is None:
             future = np.append(future, 0.0)
-        means, variances = transition_moments(
+        means, variances = transition_moments(  # equation 5
             model.counts, model.totals, future, threshold=model.error
         )
         steps_left = layout.horizon - 1 - time
-        penalties = self.settings.pessimism.penalties(
+        penalties = self.settings.pessimism.penalties(  # line 5
             variances, model.totals, error=model.error, size=self._size, steps_left=steps_left
         ).reshape(shape)
         rewards = model.rewards
         if self._rewards is not None:
             rewards = self._rewards[time] if self._rewards.ndim == 3 else self._rewards
         assert rewards is not None
-        pessimistic = rewards.reshape(shape) + means.reshape(shape) - penalties
+        pessimistic = rewards.reshape(shape) + means.reshape(shape) - penalties  # lines 4, 6
         bounded = np.clip(pessimistic, (steps_left + 1) * self._low, (steps_left + 1) * self._high)
-        self._actions[time] = bounded.argmax(axis=1) if rule is None else rule
+        self._actions[time] = bounded.argmax(axis=1) if rule is None else rule  # line 8
         self._values[time] = bounded[np.arange(layout.groups), self._actions[time]]
         if self._terminal is not None:
             self._values[time, self._terminal] = 0.0
