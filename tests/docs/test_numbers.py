@@ -109,6 +109,35 @@ def test_fidelity_is_that_of_the_stored_tables() -> None:
     assert f"delta 1e-6), at epsilon 1: {said[0]} and {said[1]}." in readme
 
 
+def test_the_tables_to_choose_epsilon_by_are_the_stored_ones() -> None:
+    columns = {
+        "PrivORL-AR": ("maze2d", "ours"),
+        "PrivORL-AR, public physics": ("public_physics", "public physics"),
+        "PrivORL-n": ("diffusion", "privorl_n"),
+        "PrivORL-AR-j": ("maze2d_j", "ours"),
+        "PrivORL-j": ("maze2d_j", "privorl_j"),
+        "PrivORL-j-U": ("maze2d_j", "privorl_j_unet"),
+    }
+    rows = re.findall(
+        r"^\| (PrivORL[^|]*) \| (none|[\d.]+) \| (.+) \|$", page("docs/utility.md"), re.MULTILINE
+    )
+    assert {method for method, *_ in rows} == set(columns)
+    for method, epsilon, shown in rows:
+        name, variant = columns[method]
+        at = None if epsilon == "none" else float(epsilon)
+        mazes = ("umaze", "medium", "large", "halfcheetah")
+        for maze, figures in zip(mazes, shown.split("|"), strict=False):
+            if not figures.strip():
+                continue
+            robot = maze == "halfcheetah"
+            cell = cell_of("mujoco" if robot else name, maze, at, variant)
+            known = [cell["marginal"], cell["correlation"], *([] if robot else [cell["in walls"]])]
+            said = [short(value) for value in known]
+            if "TrajScore (chance, real)" in cell:
+                said.append(short(float(cell["TrajScore (chance, real)"].split(" ")[0])))
+            assert figures.strip() == ", ".join(said), (method, epsilon, maze)
+
+
 def earned(cell: dict[str, Any]) -> str:
     low, high = (float(end) for end in cell["iql, range of 3"].split(" .. "))
     return f"{round(cell['iql'])} ({low:.0f} to {abs(high) if high == 0 else high:.0f})"
@@ -180,11 +209,12 @@ def test_every_promise_names_what_checks_it_and_every_miss_its_figures() -> None
 
 
 def test_no_page_but_the_withdrawn_one_states_a_share_of_what_real_rows_give() -> None:
-    about_rows = ("README.md", "docs/index.md", "docs/evaluation.md", "docs/privorl_ar.md")
-    for name in (*about_rows, "docs/privorl_n.md", "docs/privorl_j.md"):
+    about_rows = ("README.md", "docs/index.md", "docs/evaluation.md", "docs/utility.md")
+    methods = ("docs/privorl_ar.md", "docs/privorl_n.md", "docs/privorl_j.md")
+    for name in (*about_rows, *methods):
         found = re.findall(r"\bshares? of \d*\.?\d|paper's shares? (?:is|are)", page(name))
         assert not found, name
-    assert "**Every share on this page is withdrawn" in page("docs/utility.md")
+    assert "**Every share on this page is withdrawn" in page("docs/design/0003-utility-trials.md")
 
 
 def test_mazes_are_those_of_the_table() -> None:
