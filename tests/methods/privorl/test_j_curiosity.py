@@ -22,7 +22,7 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.server import PUBLIC_STATE
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.methods.test_privorl_curiosity import Watched
+from tests.methods.privorl.test_curiosity import Watched
 from tests.methods.walks import SENSITIVE, config, config_values, synthesizer_of, walk_store
 
 RATE, SAMPLES, CANDIDATES, CLIP = 0.25, 3, 8, 0.5

@@ -29,7 +29,7 @@ from distributed_privrl.rounds.worker import (
 from distributed_privrl.updates import book_keeping, linear_calls
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.rounds.tokens import (
+from tests.updates.tokens import (
     TokenLoss,
     TokenUpdate,
     clipped,
