@@ -9,8 +9,6 @@ from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.core.config import DataConfig, NoisyBounds, PrivacyConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
 from distributed_privrl.data import encoding
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
@@ -21,17 +19,14 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.primorl.config import DynamicsConfig
 from distributed_privrl.privacy.certificate import build_certificate
 from distributed_privrl.privacy.choosing import SeededChooser
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.stages import bounding
 from distributed_privrl.stages.bounding import NARROWEST, bounds_question, first_bounds
 from distributed_privrl.stages.charging import held_budget
-from distributed_privrl.stages.context import RunContext
-from tests.holding import answered
+from tests.worlds.holding import Asked, answered
+from tests.worlds.ledgers import DATASET, NULL
 
-DATASET = "clinic/stays-v0"
-NULL = Relation.REPLACE_WITH_NULL
 SPACES = Box(-np.inf, np.inf, (2,), np.float32), Discrete(3)
 RANGES = Bounds(
     low=np.array([-100.0, -100.0, -10.0]),
@@ -59,42 +54,12 @@ def normals(count=2000):
     return np.random.default_rng(0).normal((0, 5), (1, 3), (count, 2))
 
 
-class Clinic:
-    """A store with one dataset, a ledger with its budget, and contexts of runs."""
+class Stays(Asked):
+    """Stays whose observations are given."""
 
     def __init__(self, folder, values, units=None):
-        self.folder = folder
-        self.store = DatasetStore(folder / "datasets")
-        self.store.write_transitions(
-            DATASET,
-            rows(values, units),
-            layout="transitions",
-            observation_space=SPACES[0],
-            action_space=SPACES[1],
-            unit_column=None if units is None else "patient_id",
-        )
-        self.unit = "transition" if units is None else "patient_id"
-        self.ledger = Ledger(f"sqlite:///{folder / 'ledger.sqlite'}")
-
-    def budget(self, epsilon, relation=NULL):
-        self.ledger.set_budget(
-            dataset=DATASET,
-            fingerprint="f1",
-            budget=PrivacyBudget(epsilon=epsilon, delta=1e-5, unit=self.unit, relation=relation),
-        )
-        return self
-
-    def context(self, run_id="run", key=None):
-        return RunContext(
-            run_id=run_id,
-            folder=self.folder,
-            executor=LocalExecutor(),
-            store=self.store,
-            ledger=self.ledger,
-            fingerprint="f1",
-            progress=silent,
-            insecure_key=key,
-        )
+        column = None if units is None else "patient_id"
+        super().__init__(folder, rows(values, units), SPACES, column)
 
     def data(self, **settings):
         values = {"epsilon": 2.0, "search": "ranges.yaml", **settings}
@@ -108,14 +73,10 @@ class Clinic:
             "bounds", question, data, context, relation=relation, epsilon=cost, units=UNITS
         )
 
-    @property
-    def spent(self):
-        return self.ledger.accounts()[0].spent_epsilon
-
 
 @pytest.fixture
 def clinic(tmp_path):
-    return Clinic(tmp_path, normals()).budget(5.0)
+    return Stays(tmp_path, normals()).budget(5.0)
 
 
 def test_the_quantiles_of_each_column_become_its_bounds(clinic):
@@ -168,7 +129,7 @@ def test_a_crash_between_charge_and_answer_is_never_drawn_again(clinic, monkeypa
 
 
 def test_too_small_a_budget_is_refused_before_rows_are_read(tmp_path, monkeypatch):
-    clinic = Clinic(tmp_path, normals(10)).budget(1.0)
+    clinic = Stays(tmp_path, normals(10)).budget(1.0)
     monkeypatch.setattr(DatasetStore, "iter_transitions", None)
     with pytest.raises(BudgetError, match="left"):
         clinic.find()
@@ -195,7 +156,7 @@ def test_bounds_are_not_paid_for_a_run_that_could_not_pay_its_rounds(clinic):
 
 
 def test_without_a_budget_the_line_that_sets_one_has_the_run_s_numbers(tmp_path):
-    clinic, privacy = Clinic(tmp_path, normals(10)), PrivacyConfig(epsilon=6.0, delta=1e-6)
+    clinic, privacy = Stays(tmp_path, normals(10)), PrivacyConfig(epsilon=6.0, delta=1e-6)
     line = f"privrl ledger budget {DATASET} --epsilon 6 --delta 1e-06 --unit transition"
     with pytest.raises(BudgetError, match=f"set one with `{line}`"):
         held_budget(clinic.data(), privacy, clinic.context()).__enter__()
@@ -203,7 +164,7 @@ def test_without_a_budget_the_line_that_sets_one_has_the_run_s_numbers(tmp_path)
 
 @pytest.mark.parametrize("relation", [NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE])
 def test_the_certificate_with_the_stage_verifies(tmp_path, relation):
-    clinic = Clinic(tmp_path, normals(200)).budget(5.0, relation)
+    clinic = Stays(tmp_path, normals(200)).budget(5.0, relation)
     context = clinic.context()
     _, stage = clinic.find(context, relation)
     certificate = build_certificate(
@@ -229,7 +190,7 @@ def test_a_patient_with_a_thousand_rows_counts_as_one(tmp_path):
     order = np.random.default_rng(1).permutation(1900)
     values = np.concatenate([near, far])[order]
     patients = np.concatenate([np.arange(900), np.full(1000, 7_777)])[order]
-    clinic = Clinic(tmp_path, values, patients).budget(20.0)
+    clinic = Stays(tmp_path, values, patients).budget(20.0)
     cells = bounding._cell_weights(
         clinic.data(),
         clinic.context(),
@@ -247,7 +208,7 @@ def test_a_patient_with_a_thousand_rows_counts_as_one(tmp_path):
 def test_bad_values_leave_no_trace(tmp_path, recwarn):
     values = normals(500)
     values[3], values[4, 0], values[5] = np.nan, np.inf, 1e38
-    clinic = Clinic(tmp_path, values).budget(5.0)
+    clinic = Stays(tmp_path, values).budget(5.0)
     bounds, stage = clinic.find()
     assert np.isfinite([bounds.low, bounds.high]).all()
     assert (stage.units, stage.units_source) == (2000, "declared")
@@ -259,7 +220,7 @@ def test_no_value_that_was_searched_becomes_null_for_being_far_out(tmp_path):
     values = np.zeros((1000, 2))
     values[:3] = RANGES.low[:2]
     values[3:6] = RANGES.high[:2]
-    clinic = Clinic(tmp_path, values).budget(100.0)
+    clinic = Stays(tmp_path, values).budget(100.0)
     bounds, _ = clinic.find(epsilon=100.0)
     width = bounds.high - bounds.low
     np.testing.assert_allclose(width, NARROWEST * (RANGES.high - RANGES.low), rtol=1e-9)
@@ -289,7 +250,7 @@ def test_a_difference_may_be_forty_widths():
 
 
 def test_seeded_bounds_repeat_and_are_of_the_seeded_source(tmp_path, monkeypatch):
-    clinic = Clinic(tmp_path, normals(300)).budget(10.0)
+    clinic = Stays(tmp_path, normals(300)).budget(10.0)
     first, _ = clinic.find(clinic.context("one", key=3))
     second, _ = clinic.find(clinic.context("two", key=3))
     assert (first.low == second.low).all()
@@ -303,7 +264,7 @@ def test_memory_is_that_of_a_chunk(tmp_path):
     peaks = {}
     for count in (100_000, 400_000):
         (tmp_path / str(count)).mkdir()
-        clinic = Clinic(tmp_path / str(count), normals(count)).budget(5.0)
+        clinic = Stays(tmp_path / str(count), normals(count)).budget(5.0)
         clinic.find(clinic.context("warm", key=0), epsilon=1.0)
         tracemalloc.start()
         clinic.find(clinic.context("measured", key=0), epsilon=1.0)

@@ -28,7 +28,7 @@ from distributed_privrl.rounds.worker import StoredShard, WorkerSpec
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig, make_plan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
-from tests.rounds.toy import ToyUpdate
+from tests.worlds.toy import ToyUpdate
 
 DATASET, UNITS = "toy/walks-v0", 40
 

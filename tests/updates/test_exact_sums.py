@@ -22,8 +22,8 @@ from distributed_privrl.updates.book_keeping import CANCELLATION_LIMIT
 from distributed_privrl.updates.exact_sums import ExactSum, float32_slack, most_units
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch, equal_parts
-from tests.rounds.toy import ToyUpdate, batch, initial_parameters
 from tests.updates.rounding import built_to_round_badly
+from tests.worlds.toy import ToyUpdate, batch, initial_parameters
 
 Operands = list[tuple[Tensor, Tensor]]
 CLIP_NORM = 1.0

@@ -29,7 +29,7 @@ from distributed_privrl.updates.ensemble_clipping import ClipStrategy, EnsembleC
 from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate, row_order
 from distributed_privrl.updates.functional_training import FunctionalTrainer
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.rounds.toy import ToyLoss, ToyNetwork
+from tests.worlds.toy import ToyLoss, ToyNetwork
 
 STRATEGIES: tuple[ClipStrategy, ...] = ("concatenated", "flat", "per_layer")
 PROJECTIONS: tuple[Literal["batch", "end"], ...] = ("batch", "end")

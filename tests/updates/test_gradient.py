@@ -15,7 +15,7 @@ from distributed_privrl.methods.privorl.update import DiffusionRowLoss, build_de
 from distributed_privrl.privacy.noise import lattice_granularity
 from distributed_privrl.updates.gradient import GradientLocalUpdate, clip_rows
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.rounds.toy import ToyLoss, ToyUpdate, batch, initial_parameters
+from tests.worlds.toy import ToyLoss, ToyUpdate, batch, initial_parameters
 
 PARAMETERS = initial_parameters()
 

@@ -39,7 +39,7 @@ from distributed_privrl.methods.primorl.policy_training import (
 from distributed_privrl.methods.primorl.report import policy_sections
 from distributed_privrl.methods.primorl.start_states import PooledStarts
 from distributed_privrl.models.layers import mlp
-from tests.methods.swings import World, config_values, swing_store
+from tests.worlds.swings import Swings, config_values, swing_store
 
 PROMISE = "What the models promise, which is not what the policy earns"
 UNTRIED = "The policy was not tried"
@@ -49,7 +49,7 @@ UNTRIED = "The policy was not tried"
 class Finished:
     """A run without a simulator, and what its policy was trained from."""
 
-    world: World
+    world: Swings
     folder: Path
     spec: PolicyTrainerSpec
 
@@ -66,7 +66,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PolicyTrainer, "__init__", started)
         folder = tmp_path_factory.mktemp("blind")
-        world = World(folder, swing_store(tmp_path_factory.mktemp("swings")))
+        world = Swings(folder, swing_store(tmp_path_factory.mktemp("swings")))
         asked = {"training__policy__starts": {"epsilon": 2.0}, "data__environment": None}
         result = world.run(key=None, evaluation={"every": 25}, data__max_length=30, **asked)
     return Finished(world, result.directory.path, specs[0])

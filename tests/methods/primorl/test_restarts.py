@@ -16,7 +16,7 @@ from distributed_privrl.methods.primorl.policy_training import (
     keep_most_promising,
     trained_policy,
 )
-from tests.methods.swings import World, swing_store
+from tests.worlds.swings import Swings, swing_store
 
 RESTARTS = 3
 OBSERVATIONS = np.random.default_rng(0).uniform(-1, 1, (8, 3)).astype(np.float32)
@@ -42,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PolicyTrainer, "__init__", watched)
-        world = World(tmp_path_factory.mktemp("run"), swing_store(tmp_path_factory.mktemp("data")))
+        world = Swings(tmp_path_factory.mktemp("run"), swing_store(tmp_path_factory.mktemp("data")))
         result = world.run(evaluation={"every": 25}, training__policy__restarts=RESTARTS)
     folder = result.directory.path
     spec = dataclasses.replace(started[0], folder=folder / "checkpoint", restart=0)
@@ -84,7 +84,7 @@ def _promise(trainer: PolicyTrainer, policy: Policy) -> float:
 
 
 def test_a_single_training_is_the_first_of_several(finished: Finished, tmp_path: Path) -> None:
-    world = World(tmp_path / "run", swing_store(tmp_path / "data"))
+    world = Swings(tmp_path / "run", swing_store(tmp_path / "data"))
     result = world.run(evaluation={"every": 25})
     assert not (result.directory.path / "checkpoint" / POLICIES).exists()
     alone = Policy.load(result.directory.path / "policy.safetensors").act(OBSERVATIONS)
@@ -117,7 +117,7 @@ def test_the_last_promise_decides_and_what_is_not_finite_is_last(
 
 
 def test_how_often_a_policy_is_tried_changes_no_choice(finished: Finished, tmp_path: Path) -> None:
-    world = World(tmp_path / "run", swing_store(tmp_path / "data"))
+    world = Swings(tmp_path / "run", swing_store(tmp_path / "data"))
     result = world.run(evaluation={"every": 1000}, training__policy__restarts=RESTARTS)
     seldom = Policy.load(result.directory.path / "policy.safetensors").act(OBSERVATIONS)
     often = Policy.load(finished.folder / "policy.safetensors").act(OBSERVATIONS)

@@ -37,34 +37,28 @@ from distributed_privrl.methods.primorl.start_states import (
 from distributed_privrl.methods.primorl.study import study
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.verification import verify_certificate
-from tests.answers import answer
 from tests.docs.pages import ROOT, fences
 from tests.gates import leaks
 from tests.gates.leaks import Secrets
 from tests.gates.primorl import assert_runs_as_certified
-from tests.gates.test_leaks import watch
-from tests.methods.swings import (
+from tests.worlds.answers import answer
+from tests.worlds.swings import (
     DATASET,
     UNITS,
-    World,
+    Swings,
     files_outside_private,
-    swing_store,
 )
+from tests.worlds.watching import watch
 
 PUBLIC = "pendulum/public-v0"
 RELEASED = ("policy.safetensors", "policy.pt", "ensemble.safetensors")
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return swing_store(tmp_path_factory.mktemp("swings"))
 
 
 @dataclass
 class Watched:
     """A finished run, and what was seen on the way."""
 
-    world: World
+    world: Swings
     result: Any
     gaussian_draws: int = 0
     reads_before_policy: int | None = None
@@ -89,7 +83,7 @@ def finished(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> 
     """Run once with secure noise and reports."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("finished")
-        seen = Watched(World(folder, master), None)
+        seen = Watched(Swings(folder, master), None)
         store, config = seen.world.store, seen.world.config()
         collect("pendulum-mixed", dataset=PUBLIC, store=store, steps=4000, seed=2, options={})
         seen.secrets = Secrets(
@@ -263,7 +257,7 @@ def test_noisy_starts_show_neither_first_observations_nor_their_moments(
     master: DatasetStore, tmp_path: Path
 ) -> None:
     """What a start distribution is made from stays in the process that draws its noise."""
-    world, said = World(tmp_path, master), []
+    world, said = Swings(tmp_path, master), []
     collect("pendulum-mixed", dataset=PUBLIC, store=world.store, steps=2000, seed=2, options={})
     both = (tables(world.store, world.config(), name) for name in (DATASET, PUBLIC))
     secrets = Secrets(rows=next(both), public=next(both))

@@ -27,26 +27,14 @@ from distributed_privrl.privacy.exact_releases import FixedPointLaplaceRelease
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.updates.federated import FederatedUpdate
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.methods.swings import (
+from tests.worlds.swings import (
     DATASET,
-    World,
+    Swings,
     config_values,
     files_outside_private,
-    swing_store,
 )
 
 RELEASED = ("policy.safetensors", "policy.pt", "ensemble.safetensors")
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return swing_store(tmp_path_factory.mktemp("swings"))
-
-
-@pytest.fixture
-def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
 
 
 def learned(run: Any) -> dict[str, torch.Tensor]:
@@ -65,19 +53,19 @@ def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) ->
     """What a run with test noise and two workers learns, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "write_reports", lambda *_: None)
-        return learned(World(tmp_path_factory.mktemp("reference"), master).run())
+        return learned(Swings(tmp_path_factory.mktemp("reference"), master).run())
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_any_number_of_workers_learns_the_same(
-    world: World, reference: dict[str, torch.Tensor], workers: int
+    world: Swings, reference: dict[str, torch.Tensor], workers: int
 ) -> None:
     found = learned(world.run(runtime={"workers": workers, "executor": "local"}))
     for name, expected in reference.items():
         assert float((found[name] - expected).abs().max()) <= 1e-6, name
 
 
-def test_differences_are_scaled_by_column(world: World) -> None:
+def test_differences_are_scaled_by_column(world: Swings) -> None:
     config = world.config(model__difference_share=[0.1, 0.2, 0.05])
     one = EnsembleFacts.of(world.config().model, config.data, world.store).encoder
     each = EnsembleFacts.of(config.model, config.data, world.store).encoder
@@ -90,7 +78,7 @@ def test_differences_are_scaled_by_column(world: World) -> None:
 
 
 def test_of_long_trajectories_some_steps_are_drawn_anew_each_round(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Swings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seven steps of one trajectory each, another seven in another round, one clipped vector."""
     seen: list[UnitBatch] = []
@@ -113,7 +101,7 @@ def test_of_long_trajectories_some_steps_are_drawn_anew_each_round(
 
 @pytest.mark.parametrize(("stage", "at"), [("private rounds", 3), ("policy in the model", 50)])
 def test_a_resume_after_an_interruption_learns_the_same(
-    world: World, reference: dict[str, torch.Tensor], stage: str, at: int
+    world: Swings, reference: dict[str, torch.Tensor], stage: str, at: int
 ) -> None:
     def interrupt(name: str, done: int, *_: Any) -> None:
         if (name, done) == (stage, at):
@@ -171,7 +159,7 @@ def test_a_resume_after_an_interruption_learns_the_same(
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_charged(
-    world: World, changes: dict[str, Any], error: type[Exception], message: str
+    world: Swings, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         world.run(**changes)
@@ -182,7 +170,7 @@ def test_what_cannot_be_is_refused_before_anything_is_charged(
             plan_run(parse_config(config_values(**changes), source="test"))
 
 
-def test_independent_transitions_are_refused(world: World) -> None:
+def test_independent_transitions_are_refused(world: Swings) -> None:
     rows = world.store.read_transitions(DATASET, unit="transition")
     rows = replace(rows, observations=rows.observations + 1)  # of other people
     info = world.store.info(DATASET)
@@ -201,14 +189,14 @@ def test_independent_transitions_are_refused(world: World) -> None:
     assert not (world.folder / "run").exists()
 
 
-def test_agents_that_judge_datasets_are_refused(world: World) -> None:
+def test_agents_that_judge_datasets_are_refused(world: Swings) -> None:
     with pytest.raises(ConfigError, match="primorl learns a policy: leave them out"):
         world.run(evaluation={"trainers": ["iql"]})
     assert world.ledger.entries() == []
     assert not (world.folder / "run").exists()
 
 
-def test_a_simulator_of_another_problem_is_refused(world: World) -> None:
+def test_a_simulator_of_another_problem_is_refused(world: Swings) -> None:
     with pytest.raises(ConfigError, match="CartPole-v1 has observations"):
         world.run(data__environment="CartPole-v1")
     assert world.ledger.entries() == []
@@ -236,7 +224,7 @@ def test_a_plan_opens_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_noisy_starts_are_charged_and_certified(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Swings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs: list[PolicyTrainerSpec] = []
     start = PolicyTrainer.__init__
@@ -280,7 +268,7 @@ def test_noisy_starts_are_charged_and_certified(
 def test_too_small_a_budget_is_refused_before_anything_is_drawn(
     tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poor = World(tmp_path, master, epsilon=4.9)
+    poor = Swings(tmp_path, master, epsilon=4.9)
 
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("noise was drawn")
@@ -308,7 +296,7 @@ NOT_PRIVATE: dict[str, dict[str, Any]] = {
 def test_without_privacy_everything_lies_in_private(
     tmp_path: Path, master: DatasetStore, case: str
 ) -> None:
-    world = World(tmp_path, master)
+    world = Swings(tmp_path, master)
     result = world.run(
         key=None,
         privacy__epsilon=None,
@@ -337,7 +325,7 @@ def test_without_privacy_everything_lies_in_private(
     assert Policy.load(private / "policy.safetensors").act(np.zeros((1, 3))).shape == (1, 1)
 
 
-def test_minibatches_lower_the_loss_of_the_models(world: World) -> None:
+def test_minibatches_lower_the_loss_of_the_models(world: Swings) -> None:
     """MOPO's models are fit to the rows: they foresee what no untrained ensemble does."""
     learnt = world.run(
         method="mopo",
@@ -360,7 +348,7 @@ def test_minibatches_lower_the_loss_of_the_models(world: World) -> None:
 
 
 def test_the_public_facts_of_an_ensemble_know_no_rows(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Swings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("iter_transitions", "iter_trajectories", "read_transitions"):
         monkeypatch.setattr(DatasetStore, name, None)
@@ -378,7 +366,7 @@ def test_rows_of_any_kind_change_nothing_that_is_shown(
     seen: list[list[Any]] = []
     for bad in (False, True):
         folder = tmp_path / str(bad)
-        world = World(folder, master)
+        world = Swings(folder, master)
         if bad:
             episodes = master.read_trajectories(DATASET)
             episodes.observations[:201] = np.nan
@@ -393,7 +381,7 @@ def test_rows_of_any_kind_change_nothing_that_is_shown(
                 action_space=info.action_space,
                 layout="packed",
             )
-            world = World(folder / "again", world.store)
+            world = Swings(folder / "again", world.store)
         told: list[Any] = []
         result = world.run(
             training__policy__starts={"epsilon": 1.0},

@@ -14,12 +14,12 @@ from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.primorl.policy_training import CURVE
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.docs.pages import ROOT
-from tests.methods.swings import DATASET, UNITS, World
+from tests.worlds.swings import DATASET, UNITS, Swings
 
 BALANCE = "privrl/CartpoleBalance-v0"
 
 
-def balance_world(folder: Path) -> World:
+def balance_world(folder: Path) -> Swings:
     """Write uniform numbers as if a cart-pole had been seen: its simulator refuses bad actions."""
     observations, actions, made = environment_spaces(BALANCE)
     made.close()
@@ -40,7 +40,7 @@ def balance_world(folder: Path) -> World:
         action_space=actions,
         layout="packed",
     )
-    world = World(folder / "world", store)
+    world = Swings(folder / "world", store)
     bounds = ROOT / "tune_configs" / "bounds" / "cartpole.yaml"
     (world.folder / "bounds.yaml").write_text(bounds.read_text())
     return world

@@ -10,8 +10,6 @@ from gymnasium.spaces import Box
 
 from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
@@ -30,15 +28,12 @@ from distributed_privrl.methods.primorl.start_states import (
 )
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import build_certificate
-from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
-from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.stages.context import RunContext
-from tests.holding import answered
+from tests.worlds.holding import Asked, answered
+from tests.worlds.ledgers import DATASET, NULL
 
-DATASET = "clinic/stays-v0"
-NULL = Relation.REPLACE_WITH_NULL
 SPACES = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
 BOUNDS = Bounds(
     low=np.array([-4.0, 0.0, -1.0, -1.0]),
@@ -167,40 +162,13 @@ def trajectories(first: np.ndarray, units: list[int]) -> Trajectories:
     )
 
 
-class Clinic:
-    """A store with one dataset, a ledger with its budget, and contexts of runs."""
+class Stays(Asked):
+    """Stays whose first observations are given."""
 
     def __init__(self, folder, first, units=None):
-        self.folder = folder
-        self.store = DatasetStore(folder / "datasets")
-        self.store.write_trajectories(
-            DATASET,
-            trajectories(first, list(range(len(first))) if units is None else units),
-            layout="packed",
-            observation_space=SPACES[0],
-            action_space=SPACES[1],
-            unit_column=None if units is None else "patient_id",
-        )
-        self.unit = "trajectory" if units is None else "patient_id"
+        rows = trajectories(first, list(range(len(first))) if units is None else units)
+        super().__init__(folder, rows, SPACES, None if units is None else "patient_id")
         self.count = len(set(units or range(len(first))))
-        self.ledger = Ledger(f"sqlite:///{folder / 'ledger.sqlite'}")
-
-    def budget(self, epsilon, relation=NULL):
-        budget = PrivacyBudget(epsilon=epsilon, delta=1e-5, unit=self.unit, relation=relation)
-        self.ledger.set_budget(dataset=DATASET, fingerprint="f1", budget=budget)
-        return self
-
-    def context(self, key=None):
-        return RunContext(
-            run_id="run",
-            folder=self.folder,
-            executor=LocalExecutor(),
-            store=self.store,
-            ledger=self.ledger,
-            fingerprint="f1",
-            progress=silent,
-            insecure_key=key,
-        )
 
     @property
     def data(self):
@@ -223,10 +191,6 @@ class Clinic:
             "starts", question, self.data, context, relation=relation, epsilon=cost, units=units
         )
 
-    @property
-    def spent(self):
-        return self.ledger.accounts()[0].spent_epsilon
-
 
 def normals(count=3000):
     return np.random.default_rng(0).normal([1.0, 7.0], [0.5, 1.0], (count, 2))
@@ -234,7 +198,7 @@ def normals(count=3000):
 
 @pytest.fixture
 def clinic(tmp_path):
-    return Clinic(tmp_path, normals()).budget(5.0)
+    return Stays(tmp_path, normals()).budget(5.0)
 
 
 def test_the_gaussian_is_that_of_the_first_observations(clinic):
@@ -272,7 +236,7 @@ def test_a_resume_returns_what_was_drawn_and_draws_nothing(clinic, monkeypatch):
 
 
 def test_too_small_a_budget_is_refused_before_rows_are_read(tmp_path, monkeypatch):
-    clinic = Clinic(tmp_path, normals(10)).budget(0.5)
+    clinic = Stays(tmp_path, normals(10)).budget(0.5)
     monkeypatch.setattr(DatasetStore, "iter_trajectories", None)
     with pytest.raises(BudgetError, match="left"):
         clinic.release()
@@ -285,14 +249,14 @@ def seen_vectors(clinic) -> np.ndarray:
 
 def test_a_unit_s_trajectories_count_by_their_mean(tmp_path):
     first = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0], [np.nan, 1.0], [np.inf, 1.0]])
-    clinic = Clinic(tmp_path, first, units=[7, 8, 7, 8, 9])
+    clinic = Stays(tmp_path, first, units=[7, 8, 7, 8, 9])
     assert sorted(seen_vectors(clinic).tolist()) == [[3.0, 4.0], [3.0, 5.5]]
 
 
 def test_a_unit_with_many_trajectories_moves_no_more_than_one_with_one(tmp_path):
     first = np.concatenate([normals(50), np.full((200, 2), 1e30)])
-    with_it = Clinic(tmp_path / "with", first, units=[*range(50), *[99] * 200])
-    without = Clinic(tmp_path / "without", first[:50], units=[*range(50)])
+    with_it = Stays(tmp_path / "with", first, units=[*range(50), *[99] * 200])
+    without = Stays(tmp_path / "without", first[:50], units=[*range(50)])
     asked = release(2, clip_norm=math.sqrt(2))
     moved = [totals_of(asked, (seen_vectors(one) - OFFSET) / SCALE) for one in (with_it, without)]
     paid = asked.mechanism("patient_id").sensitivity_steps
@@ -301,7 +265,7 @@ def test_a_unit_with_many_trajectories_moves_no_more_than_one_with_one(tmp_path)
 
 @pytest.mark.parametrize("relation", [NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE])
 def test_the_certificate_with_the_stage_verifies(tmp_path, relation):
-    clinic = Clinic(tmp_path, normals(200)).budget(5.0, relation)
+    clinic = Stays(tmp_path, normals(200)).budget(5.0, relation)
     context = clinic.context()
     _, stage = clinic.release(context, relation)
     certificate = build_certificate(

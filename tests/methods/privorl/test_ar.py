@@ -11,12 +11,10 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
 from distributed_privrl.methods.privorl.autoregressive import (
     AutoregressiveMethod,
@@ -36,8 +34,8 @@ from distributed_privrl.rounds.checkpoint import (
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
-from tests.methods import tiny
-from tests.methods.finished import finished_run, ledger_of
+from tests.worlds import mazes
+from tests.worlds.world import World
 
 BOX = Box(-2.0, 2.0, (1,))
 FREE = Box(-np.inf, np.inf, (1,))
@@ -140,13 +138,13 @@ def test_declared_bounds_make_even_bins_dense_at_differences_of_zero() -> None:
 
 def test_bins_follow_from_public_rows_and_spaces_alone(tmp_path: Path) -> None:
     """Other sensitive rows, equal public ones: equal bins."""
-    store, other = tiny.tiny_store(tmp_path / "a"), tiny.tiny_store(tmp_path / "b")
-    settings = tiny.ar_config()
-    rows = other.read_transitions(tiny.SENSITIVE, unit="transition")
-    info = other.info(tiny.SENSITIVE)
+    store, other = mazes.maze_store(tmp_path / "a"), mazes.maze_store(tmp_path / "b")
+    settings = mazes.ar_config()
+    rows = other.read_transitions(mazes.SENSITIVE, unit="transition")
+    info = other.info(mazes.SENSITIVE)
     moved = DatasetStore(tmp_path / "c")
-    for name in (tiny.PUBLIC, tiny.SENSITIVE):
-        kept = rows.select(slice(0, 9)) if name == tiny.SENSITIVE else None
+    for name in (mazes.PUBLIC, mazes.SENSITIVE):
+        kept = rows.select(slice(0, 9)) if name == mazes.SENSITIVE else None
         moved.write_transitions(
             name,
             kept or store.read_transitions(name, unit="transition"),
@@ -165,11 +163,11 @@ def test_bins_follow_from_public_rows_and_spaces_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "off"), [(8, 1.3), (256, 0.05)])
 def test_rows_come_back_from_their_bins(count: int, off: float, tmp_path: Path) -> None:
-    store = tiny.tiny_store(tmp_path)
-    settings = tiny.ar_config(model={"bins": count, "hidden": [8]})
+    store = mazes.maze_store(tmp_path)
+    settings = mazes.ar_config(model={"bins": count, "hidden": [8]})
     encoder = public_encoder(settings, store)
     synthesizer = AutoregressiveMethod(settings).parts(store, encoder).synthesizer
-    rows = torch.from_numpy(TransitionRows(encoder=encoder.to_json()).public(store, tiny.PUBLIC))
+    rows = torch.from_numpy(TransitionRows(encoder=encoder.to_json()).public(store, mazes.PUBLIC))
     chosen = synthesizer.bins.categories(rows)
     back = torch.cat(
         [
@@ -188,13 +186,13 @@ def test_rows_come_back_from_their_bins(count: int, off: float, tmp_path: Path) 
 
 
 def test_the_plan_is_that_of_privorl_n() -> None:
-    ours, theirs = plan_run(tiny.ar_config()), plan_run(tiny.config())
+    ours, theirs = plan_run(mazes.ar_config()), plan_run(mazes.config())
     assert ours.facts() == theirs.facts()
     assert ours.events(6) == theirs.events(6)
 
 
 def test_drafts_are_samples_as_many_as_asked_for() -> None:
-    model = tiny.ar_config().model
+    model = mazes.ar_config().model
     bins = RowBins((Variable(start=0, kind="number", marks=(0.0, 1.0, 2.0)),))
     synthesizer = AutoregressiveSynthesizer(model=model, bins=bins)
     network = synthesizer.build(0)
@@ -236,15 +234,15 @@ def test_actions_at_a_bound_come_back_where_no_public_one_is_there() -> None:
 @pytest.mark.parametrize("change", [{"bins": 1}, {"hidden": [0]}, {"width": 8}])
 def test_values_out_of_range_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        parse_config(tiny.ar_values(model=change), source="test")
+        parse_config(mazes.ar_values(model=change), source="test")
 
 
 def test_a_clipped_gradient_of_likelihoods_is_that_of_autograd(tmp_path: Path) -> None:
     """The engine's fast path, on this network, against one backward pass a row."""
-    store, settings = tiny.tiny_store(tmp_path), tiny.ar_config()
+    store, settings = mazes.maze_store(tmp_path), mazes.ar_config()
     encoder = public_encoder(settings, store)
     synthesizer = AutoregressiveMethod(settings).parts(store, encoder).synthesizer
-    rows = TransitionRows(encoder=encoder.to_json()).public(store, tiny.PUBLIC)[:12]
+    rows = TransitionRows(encoder=encoder.to_json()).public(store, mazes.PUBLIC)[:12]
     network = synthesizer.build(0)
     by_hand = torch.zeros(sum(p.numel() for p in network.parameters()))
     norms = []
@@ -272,14 +270,15 @@ def test_a_clipped_gradient_of_likelihoods_is_that_of_autograd(tmp_path: Path) -
 def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = tiny.tiny_store(tmp_path / "datasets")
-    training = tiny.ar_values()["training"] | {"curiosity_rate": 0.25}
+    store = mazes.maze_store(tmp_path / "datasets")
+    training = mazes.ar_values()["training"] | {"curiosity_rate": 0.25}
     training["pretraining"] = training["pretraining"] | {"curiosity_rate": 0.3}
-    settings = tiny.ar_config(training=training)
-    result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    settings = mazes.ar_config(training=training)
+    world = World(tmp_path)
+    result, context = world.finish(settings, monkeypatch)
     (event,) = result.certificate.stages[0].events
     assert event.sampling_probability == pytest.approx(0.75 * 64 / 3000)  # type: ignore[union-attr]
-    rows = store.read_transitions(tiny.SENSITIVE, unit="transition").select(slice(0, 40))
+    rows = store.read_transitions(mazes.SENSITIVE, unit="transition").select(slice(0, 40))
     attack = method_named(settings.method).open_attack(settings, context)
     found = attack.losses(rows)
     encoder = public_encoder(settings, store)
@@ -293,19 +292,12 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_what_it_released(
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5)
     assert not torch.allclose(fresh, expected)
 
-    shutil.rmtree(store.root / tiny.PUBLIC)
-    collect("maze2d-medium", dataset=tiny.PUBLIC, store=store, steps=3000, seed=7, options={})
+    shutil.rmtree(store.root / mazes.PUBLIC)
+    collect("maze2d-medium", dataset=mazes.PUBLIC, store=store, steps=3000, seed=7, options={})
     with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
         method_named(settings.method).open_attack(settings, context)
     with pytest.raises(UnsafeError, match="public datasets, spaces or bounds are not those"):
-        program.run(
-            settings,
-            LocalExecutor(),
-            out=tmp_path / "run",
-            ledger_url=ledger_of(tmp_path),
-            store=store,
-            resume=True,
-        )
+        world.start(settings, resume=True)
     context.ledger.close()
 
 

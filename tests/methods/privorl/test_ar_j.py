@@ -33,8 +33,7 @@ from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
-from tests.methods.finished import finished_run
-from tests.methods.walks import (
+from tests.worlds.walks import (
     PUBLIC,
     SENSITIVE,
     SPACES,
@@ -44,6 +43,7 @@ from tests.methods.walks import (
     walk_store,
     walks,
 )
+from tests.worlds.world import World
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +326,7 @@ def test_a_run_with_curiosity_is_attacked_by_the_likelihood_of_its_fragments(
     training = config_values()["training"] | {"sampling": {"chunk_trajectories": 8}}
     novel = {"curiosity_rate": 0.25, "pretraining": {"steps": 4, "curiosity_rate": 0.3}}
     settings = ar_config(training=training | novel)
-    result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    result, context = World(tmp_path).finish(settings, monkeypatch)
     (event,) = result.certificate.stages[0].events
     sampled = 0.75 * settings.training.expected_batch_size / 200
     assert event.sampling_probability == pytest.approx(sampled)  # type: ignore[union-attr]

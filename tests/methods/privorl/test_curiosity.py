@@ -11,10 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.config import DenoiserConfig
@@ -27,13 +25,12 @@ from distributed_privrl.methods.privorl.update import (
 )
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import PoissonGaussianEvent
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.server import PUBLIC_STATE, ParameterServer, ServerSpec
-from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from distributed_privrl.rounds.server import PUBLIC_STATE
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.methods.tiny import SENSITIVE, config, config_values, tiny_store
+from tests.worlds.mazes import SENSITIVE, Mazes, config, config_values, maze_store
+from tests.worlds.watching import Watched
 
 RATE = 0.25
 WIDTH, SAMPLES, CANDIDATES, CLIP = 5, 6, 16, 0.5
@@ -159,40 +156,9 @@ def test_what_the_predictor_learned_survives_a_resume() -> None:
     assert not torch.equal(*scores)
 
 
-class Watched:
-    """What a run's workers, server and public update were given and gave."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.workers: list[WorkerSpec] = []
-        self.servers: list[ServerSpec] = []
-        self.rounds: list[tuple[NDArray[Any], int, NDArray[Any]]] = []
-        self._spy(
-            patch, LocalUpdateWorker, "__init__", lambda _, __, spec: self.workers.append(spec)
-        )
-        self._spy(patch, ParameterServer, "__init__", lambda _, __, spec: self.servers.append(spec))
-        self._spy(
-            patch,
-            NovelUpdate,
-            "vector_sum",
-            lambda result, _, vector, index: self.rounds.append((vector, index, result.copy())),
-        )
-
-    @staticmethod
-    def _spy(patch: pytest.MonkeyPatch, owner: type, name: str, note: Any) -> None:
-        right = getattr(owner, name)
-
-        def spied(*arguments: Any) -> Any:
-            given = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
-            result = right(*arguments)
-            note(result, *given)
-            return result
-
-        patch.setattr(owner, name, spied)
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return tiny_store(tmp_path_factory.mktemp("datasets"))
+    return maze_store(tmp_path_factory.mktemp("datasets"))
 
 
 def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
@@ -200,26 +166,14 @@ def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
 ) -> None:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
     seen = Watched(monkeypatch)
-    url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-    give_budget(
-        store,
-        Ledger(url),
-        dataset=SENSITIVE,
-        budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
-    )
-    result = program.run(
-        config(**curious(noise_multiplicity=2)),
-        LocalExecutor(),
-        out=tmp_path / "run",
-        ledger_url=url,
-        store=store,
-    )
+    world = Mazes(tmp_path, store).budget()
+    result = world.run(**curious(noise_multiplicity=2))
     q = (1 - RATE) * 64 / 3000
     (stage,) = result.certificate.stages
     (event,) = stage.events
     assert [spec.sampling_probability for spec in seen.workers] == [q, q]
     assert event.sampling_probability == q
-    (entry,) = Ledger(url).entries(SENSITIVE)
+    (entry,) = world.ledger.entries(SENSITIVE)
     assert [charged["sampling_probability"] for charged in entry.event["events"]] == [q]
     assert entry.drawn_rounds == entry.reserved_rounds == len(seen.rounds) == 6
     (server,) = seen.servers

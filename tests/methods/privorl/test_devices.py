@@ -13,7 +13,6 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, LocalWorkerGroup
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
@@ -30,13 +29,11 @@ from distributed_privrl.methods.privorl.update import (
     RowSynthesizer,
     build_denoiser,
 )
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
 from distributed_privrl.stages.devices import DeviceProbe
-from tests.methods.tiny import SENSITIVE, config, config_values, tiny_store
+from tests.worlds.mazes import SENSITIVE, Mazes, config, config_values, maze_store
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 GPU = {"runtime__gpus_per_worker": 1.0}
@@ -44,7 +41,7 @@ GPU = {"runtime__gpus_per_worker": 1.0}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return tiny_store(tmp_path_factory.mktemp("datasets"))
+    return maze_store(tmp_path_factory.mktemp("datasets"))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -173,27 +170,6 @@ class Recorder(LocalExecutor):
         return super().start(worker_cls, shards)
 
 
-def budget(store: DatasetStore, url: str) -> Ledger:
-    ledger = Ledger(url)
-    give_budget(
-        store,
-        ledger,
-        dataset=SENSITIVE,
-        budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
-    )
-    return ledger
-
-
-def run(store: DatasetStore, folder: Path, executor: LocalExecutor, **changes: Any) -> Any:
-    return program.run(
-        config(**changes),
-        executor,
-        out=folder / "run",
-        ledger_url=f"sqlite:///{folder / 'ledger.sqlite'}",
-        store=store,
-    )
-
-
 def with_output(name: str, **training: Any) -> dict[str, Any]:
     values = config_values()
     output = values["output"] | {"dataset": f"test/{name}-v0", "size": 70}
@@ -205,9 +181,8 @@ def test_a_run_on_gpus_sends_everything_heavy_there(
 ) -> None:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    budget(store, f"sqlite:///{tmp_path / 'ledger.sqlite'}")
-    executor = Recorder()
-    result = run(store, tmp_path, executor, **GPU, **with_output("recorded", curiosity_rate=0.25))
+    executor, changes = Recorder(), with_output("recorded", curiosity_rate=0.25)
+    result = Mazes(tmp_path, store).budget().run(executor=executor, **GPU, **changes)
     assert executor.devices == {
         Pretrainer: {"cuda"},
         LocalUpdateWorker: {"cuda"},
@@ -223,15 +198,15 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_charged(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: Any
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    ledger = budget(store, f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    world = Mazes(tmp_path, store).budget()
     started: list[type] = []
     monkeypatch.setattr(
         DeviceProbe, "__init__", lambda self, device: started.append(DeviceProbe) or None
     )
     monkeypatch.setattr(DeviceProbe, "finds_device", lambda _: False)
     with pytest.raises(ConfigError, match=r"runtime\.gpus_per_worker=1, but torch sees no GPU"):
-        run(store, tmp_path, LocalExecutor(), data__units=units, **GPU)
-    assert ledger.entries(SENSITIVE) == []
+        world.run(data__units=units, **GPU)
+    assert world.ledger.entries(SENSITIVE) == []
     assert len(started) == 2
 
 
@@ -240,8 +215,7 @@ def test_a_whole_run_on_a_gpu(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    budget(store, f"sqlite:///{tmp_path / 'ledger.sqlite'}")
-    changes = with_output("on-gpu", curiosity_rate=0.25)
-    result = run(store, tmp_path, LocalExecutor(), **GPU, **changes)
+    world = Mazes(tmp_path, store).budget()
+    result = world.run(**GPU, **with_output("on-gpu", curiosity_rate=0.25))
     assert result.certificate.status == "valid"
-    assert len(store.read_transitions("test/on-gpu-v0", unit="transition")) == 70
+    assert len(world.store.read_transitions("test/on-gpu-v0", unit="transition")) == 70

@@ -1,7 +1,6 @@
 """PrivORL-j: a unit is a trajectory, its fragments are its own, and trajectories end."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,10 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.trajectory_reports import release_warnings, verdict
@@ -22,21 +19,20 @@ from distributed_privrl.methods.privorl.sampling import chunk_path
 from distributed_privrl.methods.privorl.trajectories import FragmentRows
 from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
 from distributed_privrl.privacy.events import PoissonGaussianEvent
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredFragments, WorkerSpec
-from tests.methods.walks import (
+from tests.worlds.opened import opened
+from tests.worlds.walks import (
     PUBLIC,
     SENSITIVE,
     SPACES,
+    Walks,
     config,
     config_values,
     synthesizer_of,
     walk_store,
     walks,
 )
-from tests.opened import opened
 
 METHODS = ["privorl_j", "privorl_j_unet"]
 MODELS = {"privorl_j": {}, "privorl_j_unet": {"model": {"width": 8, "depth": 2, "horizon": 8}}}
@@ -47,37 +43,10 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
     return walk_store(tmp_path_factory.mktemp("walks"))
 
 
-class World:
-    """A copy of the walks, and a ledger with a budget by trajectory."""
-
-    def __init__(self, folder: Path, master: DatasetStore) -> None:
-        shutil.copytree(master.root, folder / "datasets")
-        self.folder, self.store = folder, DatasetStore(folder / "datasets")
-        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
-        self.ledger = Ledger(self.url)
-        give_budget(
-            self.store,
-            self.ledger,
-            dataset=SENSITIVE,
-            budget=PrivacyBudget(epsilon=8.0, delta=1e-4, unit="trajectory"),
-        )
-
-    def run(self, *, resume: bool = False, key: int | None = None, **changes: Any) -> Any:
-        return program.run(
-            config(**changes),
-            LocalExecutor(),
-            out=self.folder / "run",
-            ledger_url=self.url,
-            store=self.store,
-            resume=resume,
-            insecure_key=key,
-        )
-
-
 @pytest.fixture
-def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Walks:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
+    return Walks(tmp_path, master).budget()
 
 
 def test_a_plan_counts_trajectories_whatever_their_fragments() -> None:
@@ -116,7 +85,7 @@ def test_too_few_trajectories_for_delta_are_refused() -> None:
         plan_run(config(privacy__delta=1e-2))
 
 
-def test_independent_transitions_are_refused_before_anything_is_charged(world: World) -> None:
+def test_independent_transitions_are_refused_before_anything_is_charged(world: Walks) -> None:
     rows = world.store.read_transitions(PUBLIC, unit="transition")
     world.store.write_transitions("test/rows-v0", rows, layout="transitions", **SPACES)
     with pytest.raises(ConfigError, match="rows-v0 holds independent transitions"):
@@ -127,7 +96,7 @@ def test_independent_transitions_are_refused_before_anything_is_charged(world: W
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_leaves_certified_trajectories(
-    world: World, method: str, monkeypatch: pytest.MonkeyPatch
+    world: Walks, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers: list[WorkerSpec] = []
     right = LocalUpdateWorker.__init__
@@ -167,7 +136,7 @@ def test_a_run_leaves_certified_trajectories(
     assert set(opened(info.metadata)[SEAM_KEY]) == {"inside", "at_seams", "of_a_step"}
 
 
-def test_reports_show_trajectories_and_keep_real_ones_private(world: World) -> None:
+def test_reports_show_trajectories_and_keep_real_ones_private(world: Walks) -> None:
     result = world.run()
     rebuild_report(result.directory.path, store=world.store)
     titles = {}
@@ -196,7 +165,7 @@ def test_reports_show_trajectories_and_keep_real_ones_private(world: World) -> N
     assert SENSITIVE not in html.replace("sensitive", "").split("Whole trajectories")[1]
 
 
-def test_a_resume_draws_what_is_missing_and_the_same(world: World) -> None:
+def test_a_resume_draws_what_is_missing_and_the_same(world: Walks) -> None:
     first = world.run(key=3)
     folder = first.directory.checkpoint / "synthetic"
     before = [path.read_bytes() for path in sorted(folder.iterdir())]

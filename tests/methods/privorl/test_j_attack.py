@@ -1,8 +1,7 @@
 """The membership attack on PrivORL-j: a member is a trajectory, its loss a mean over fragments."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fragments import load_fragments
 from distributed_privrl.data.shards import ShardRef
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.attacks import attacked_rows
-from distributed_privrl.experiments.audit import Audit, audit_run
-from distributed_privrl.experiments.demo import set_budget
-from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.audit import Audit
 from distributed_privrl.methods.privorl.attack import (
     DRAWS,
     NOISE_QUANTILES,
@@ -27,7 +21,9 @@ from distributed_privrl.methods.privorl.attack import (
     first_fragments,
 )
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
-from tests.methods.walks import (
+from tests.worlds.audited import MEMBERS, OTHERS, Audited
+from tests.worlds.overrides import parsed
+from tests.worlds.walks import (
     PUBLIC,
     SENSITIVE,
     SPACES,
@@ -37,16 +33,10 @@ from tests.methods.walks import (
     wanderings,
 )
 
-MEMBERS, OTHERS = "audit/members-v0", "audit/others-v0"
 EPISODES, LONGEST, ROUNDS = 16, 20, 250
-BOUNDS = """
-observation: {low: -1.8, high: 1.8}
-action: {low: -1, high: 1}
-reward: [-1.8, 1.8]
-"""
 
 
-def configuration(folder: Path, *, epsilon: float | None, output: str) -> PrivorlJConfig:
+def configuration(bounds: Path, *, epsilon: float | None, output: str) -> PrivorlJConfig:
     values: dict[str, Any] = {
         "method": "privorl_j",
         "data": {
@@ -54,7 +44,7 @@ def configuration(folder: Path, *, epsilon: float | None, output: str) -> Privor
             "unit": "trajectory",
             "units": EPISODES,
             "max_length": LONGEST,
-            "bounds": str(folder / "bounds.yaml"),
+            "bounds": str(bounds),
         },
         "privacy": {"epsilon": epsilon, "delta": 1e-3},
         "model": {"width": 32, "depth": 1, "heads": 2, "horizon": 8},
@@ -70,62 +60,27 @@ def configuration(folder: Path, *, epsilon: float | None, output: str) -> Privor
         "output": {"dataset": output, "size": 60},
         "runtime": {"workers": 1, "executor": "local"},
     }
-    parsed = parse_config(values, source="test")
-    assert isinstance(parsed, PrivorlJConfig)
-    return parsed
-
-
-@dataclass(frozen=True)
-class World:
-    """16 trajectories, 16 held out, a model without privacy and one with epsilon 1."""
-
-    folder: Path
-    store: DatasetStore
-
-    @property
-    def ledger(self) -> str:
-        return f"sqlite:///{self.folder / 'ledger.sqlite'}"
-
-    def train(self, name: str, epsilon: float | None) -> None:
-        chosen = configuration(self.folder, epsilon=epsilon, output=f"audit/{name}-v0")
-        set_budget(chosen, self.store, self.ledger)
-        program.run(
-            chosen,
-            LocalExecutor(),
-            out=self.folder / name,
-            ledger_url=self.ledger,
-            store=self.store,
-            insecure_key=1,  # a test key: what is found repeats
-        )
-
-    def audit(self, name: str) -> Audit:
-        return audit_run(
-            self.folder / name,
-            out=self.folder / f"{name}-audit",
-            held_out=OTHERS,
-            store=self.store,
-            ledger_url=self.ledger,
-            insecure_key=2,
-        )
+    return parsed(values, PrivorlJConfig)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("audit")
-    (folder / "bounds.yaml").write_text(BOUNDS)
-    made = World(folder, DatasetStore(folder / "datasets"))
+def world(tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """16 trajectories, 16 held out, a model without privacy and one with epsilon 1."""
+    made = Audited(tmp_path_factory.mktemp("audit"))
     for dataset, seed in ((MEMBERS, 1), (OTHERS, 2)):
         made.store.write_trajectories(dataset, wanderings(EPISODES, seed), **SPACES)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_: None)
-        made.train("open", None)
-        made.train("private", 1.0)
-        yield made
+    for name, epsilon in (("open", None), ("private", 1.0)):
+        chosen = configuration(made.bounds, epsilon=epsilon, output=f"audit/{name}-v0")
+        made.train(name, chosen, key=1)  # a test key: what is found repeats
+    return made
 
 
 @pytest.fixture(scope="module")
-def audits(world: World) -> dict[str, Audit]:
-    return {name: world.audit(name) for name in ("open", "private")}
+def audits(world: Audited) -> dict[str, Audit]:
+    return {
+        name: world.audit(name, world.folder / f"{name}-audit", insecure_key=2)
+        for name in ("open", "private")
+    }
 
 
 def test_the_attack_fires_on_a_model_that_memorises(audits: dict[str, Audit]) -> None:
@@ -148,7 +103,7 @@ def test_it_does_not_fire_on_a_private_one_trained_as_long(audits: dict[str, Aud
     assert 0.2 < attacked.figures.area.value < 0.8
 
 
-def test_the_canary_round_is_of_what_was_charged(world: World, audits: dict[str, Audit]) -> None:
+def test_the_canary_round_is_of_what_was_charged(world: Audited, audits: dict[str, Audit]) -> None:
     canary = audits["private"].canary
     assert not isinstance(canary, str)
     (stage,) = json.loads((world.folder / "private" / "certificate.json").read_text())["stages"]
@@ -160,7 +115,7 @@ def test_the_canary_round_is_of_what_was_charged(world: World, audits: dict[str,
     assert str(audits["open"].canary).startswith("not applicable")
 
 
-def test_what_was_found_stays_in_private(world: World, audits: dict[str, Audit]) -> None:
+def test_what_was_found_stays_in_private(world: Audited, audits: dict[str, Audit]) -> None:
     for name in audits:
         folder = world.folder / f"{name}-audit"
         assert {path.name for path in folder.iterdir()} <= {"canary.json", "private"}

@@ -10,20 +10,17 @@ import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
 from distributed_privrl.methods.privorl.update import DiffusionUpdate
 from distributed_privrl.privacy.events import PoissonGaussianEvent
-from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.server import PUBLIC_STATE
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.methods.privorl.test_curiosity import Watched
-from tests.methods.walks import SENSITIVE, config, config_values, synthesizer_of, walk_store
+from tests.worlds.walks import SENSITIVE, Walks, config, config_values, synthesizer_of, walk_store
+from tests.worlds.watching import Watched
 
 RATE, SAMPLES, CANDIDATES, CLIP = 0.25, 3, 8, 0.5
 METHODS = {
@@ -130,17 +127,15 @@ def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
 ) -> None:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
     seen = Watched(monkeypatch)
-    url, settings = f"sqlite:///{tmp_path / 'ledger.sqlite'}", config(**curious())
-    set_budget(settings, store, url)
-    result = program.run(
-        settings, LocalExecutor(), out=tmp_path / "run", ledger_url=url, store=store
-    )
+    settings = config(**curious())
+    world = Walks(tmp_path, store).afford(settings)
+    result = world.start(settings)
     q = (1 - RATE) * 20 / 200
     (stage,) = result.certificate.stages
     (event,) = stage.events
     assert (stage.unit, event.sampling_probability) == ("trajectory", q)
     assert [(spec.all_rows, spec.sampling_probability) for spec in seen.workers] == [(True, q)] * 2
-    (entry,) = Ledger(url).entries(SENSITIVE)
+    (entry,) = world.ledger.entries(SENSITIVE)
     assert [charged["sampling_probability"] for charged in entry.event["events"]] == [q]
     assert entry.drawn_rounds == entry.reserved_rounds == len(seen.rounds) == 4
     (server,) = seen.servers

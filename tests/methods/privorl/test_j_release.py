@@ -8,15 +8,14 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from distributed_privrl.collection.recipes import collect
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
-from tests.methods.walks import config_values, walk_store
-from tests.opened import opened
+from tests.worlds.opened import opened
+from tests.worlds.walks import config_values, walk_store
+from tests.worlds.world import World
 
 METHODS = ["privorl_j", "privorl_j_unet", "privorl_ar_j"]
 MODELS = {
@@ -34,9 +33,8 @@ def released(folder: Path, store: DatasetStore, method: str, **sections: Any) ->
     values["output"] = {"dataset": RELEASED, "size": 60}
     sampling = {"chunk_trajectories": 25} | ({} if method == "privorl_ar_j" else {"steps": 5})
     values["training"] = values["training"] | {"sampling": sampling}
-    settings, url = parse_config(values, source="test"), f"sqlite:///{folder / 'ledger.sqlite'}"
-    set_budget(settings, store, url)
-    program.run(settings, LocalExecutor(), out=folder / "run", ledger_url=url, store=store)
+    settings = parse_config(values, source="test")
+    World(folder).afford(settings).start(settings)
     return store.read_trajectories(RELEASED)
 
 

@@ -38,12 +38,12 @@ from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.stages.encoders import search_ranges
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.methods.tiny import PUBLIC, config, config_values, tiny_store
+from tests.worlds.mazes import PUBLIC, config, config_values, maze_store
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return tiny_store(tmp_path_factory.mktemp("datasets"))
+    return maze_store(tmp_path_factory.mktemp("datasets"))
 
 
 def pretrainer_spec(store: DatasetStore, folder: Path, **changes: Any) -> PretrainerSpec:

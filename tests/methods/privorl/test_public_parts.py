@@ -24,8 +24,9 @@ from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
-from tests.methods.finished import finished_run
-from tests.methods.walks import SENSITIVE, ar_config, config_values, walk_store, walks
+from tests.worlds.overrides import parsed
+from tests.worlds.walks import SENSITIVE, ar_config, config_values, walk_store, walks
+from tests.worlds.world import World
 
 MODEL = {"bins": 8, "hidden": [8], "column_frequencies": 1}
 PARTS_NAMES = ("next_observation", "terminal")
@@ -39,9 +40,7 @@ def settings_of(method: str, curiosity: float = 0.0) -> PrivorlArConfig | Privor
     del training["max_fragments_per_unit"]
     values = config_values(method=method, model=MODEL | PARTS, training=training)
     values["data"] = values["data"] | {"unit": "transition", "units": 2000, "max_length": None}
-    parsed = parse_config(values, source="test")
-    assert isinstance(parsed, PrivorlArConfig)
-    return parsed
+    return parsed(values, PrivorlArConfig)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,7 @@ def test_a_run_keeps_what_public_data_taught(
         monkeypatch.setattr(owner, "__init__", noted)
     store = walk_store(tmp_path / "datasets")
     settings = settings_of(method, curiosity)
-    result, context = finished_run(settings, store, tmp_path, monkeypatch)
+    result, context = World(tmp_path).finish(settings, monkeypatch)
     public, _ = load_checkpoint(
         context.folder / PRETRAINED, run_id=context.run_id, stage="pretraining"
     )
@@ -169,9 +168,9 @@ def test_a_run_keeps_what_public_data_taught(
 def test_pre_training_teaches_all_parts(
     synthesizer: StepSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = walk_store(tmp_path / "datasets")
+    walk_store(tmp_path / "datasets")
     settings = settings_of("privorl_ar_j")
-    _, context = finished_run(settings, store, tmp_path, monkeypatch)
+    _, context = World(tmp_path).finish(settings, monkeypatch)
     network = private_network(
         synthesizer, settings.seed, pretrained=context.folder / PRETRAINED, run_id=context.run_id
     )

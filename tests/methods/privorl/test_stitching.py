@@ -18,7 +18,7 @@ from distributed_privrl.methods.privorl.stitching import (
     stitched_steps,
 )
 from distributed_privrl.models.ddpm import DDPMSampler
-from tests.methods.walks import (
+from tests.worlds.walks import (
     PUBLIC,
     config,
     config_values,

@@ -11,8 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.metadata import SUPPORT_KEY
@@ -38,16 +36,16 @@ from distributed_privrl.methods.privorl.trajectory_config import NoisySupport, S
 from distributed_privrl.privacy import quantiles
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.run import recalled_world
 from tests.gates.leaks import logged
-from tests.holding import answered
-from tests.methods.finished import finished_run, ledger_of
-from tests.methods.walks import (
+from tests.worlds.holding import Asked, answered
+from tests.worlds.ledgers import NULL
+from tests.worlds.opened import opened
+from tests.worlds.walks import (
     PUBLIC,
     SENSITIVE,
     SPACES,
@@ -56,16 +54,18 @@ from tests.methods.walks import (
     walk_store,
     walks,
 )
-from tests.opened import opened
+from tests.worlds.world import World
 
-NULL, REPLACE_ONE = Relation.REPLACE_WITH_NULL, Relation.REPLACE_ONE
+REPLACE_ONE = Relation.REPLACE_ONE
 ASKED = NoisySupport(epsilon=2.0, columns=(0,), cells=10)
 GRID = SupportGrid(columns=(0, 2), low=(0.0, -1.0), high=(1.0, 1.0), cells=2)
 UNITS = UnitCount(value=200, source="declared")
 
 
-class Walks:
-    """A store with both sets, a ledger with its budget, and a model of their steps."""
+class Modelled(Asked):
+    """Both sets of walks, and a model of their steps."""
+
+    dataset = SENSITIVE
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Walks:
         unit: str = "trajectory",
         relation: Relation = NULL,
     ) -> None:
-        self.store, self.folder = DatasetStore(folder / "datasets"), folder
-        self.store.write_trajectories(PUBLIC, walks(200, 2), **SPACES)
         mine = walks(200, 1) if sensitive is None else sensitive
-        column = {} if unit == "trajectory" else {"unit_column": unit}
-        self.store.write_trajectories(SENSITIVE, mine, **SPACES, **column)
+        spaces = SPACES["observation_space"], SPACES["action_space"]
+        column = None if unit == "trajectory" else unit
+        super().__init__(folder, mine, spaces, column, layout="episodes")
+        self.store.write_trajectories(PUBLIC, walks(200, 2), **SPACES)
         settings = ar_config(
             data=config_values()["data"] | {"unit": unit},
             training=config_values()["training"] | {"sampling": {"max_length": 24}},
@@ -87,20 +87,7 @@ class Walks:
         made = fragment_synthesizer(settings, self.store, public_encoder(settings, self.store))
         assert isinstance(made, StepSynthesizer)
         self.synthesizer, self.data = made, settings.data
-        self.ledger = Ledger(ledger_of(folder))
-        limit = PrivacyBudget(epsilon=budget, delta=1e-4, unit=unit, relation=relation)
-        self.ledger.set_budget(dataset=SENSITIVE, fingerprint="f1", budget=limit)
-
-    def context(self) -> RunContext:
-        return RunContext(
-            run_id="run",
-            folder=self.folder,
-            executor=LocalExecutor(),
-            store=self.store,
-            ledger=self.ledger,
-            fingerprint="f1",
-            progress=silent,
-        )
+        self.budget(budget, relation, delta=1e-4)
 
     def release(self, asked: NoisySupport = ASKED, relation: Relation = NULL) -> SupportRelease:
         encoder = self.synthesizer.fragments.transitions
@@ -149,8 +136,8 @@ class Walks:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Walks:
-    return Walks(tmp_path)
+def world(tmp_path: Path) -> Modelled:
+    return Modelled(tmp_path)
 
 
 def test_a_row_lies_in_the_cell_of_its_columns_and_the_nearest_one_beyond_the_range() -> None:
@@ -168,11 +155,11 @@ def test_a_unit_weighs_one_whatever_it_holds(tmp_path: Path) -> None:
     rows_of_last = everyone.lengths[-1] + 1
     strange[-rows_of_last:] = [[np.nan, 1e30]]
     everyone = replace(everyone, observations=strange)
-    whole = Walks(tmp_path / "whole", everyone).totals()
+    whole = Modelled(tmp_path / "whole", everyone).totals()
     weights = []
     for unit in (0, 1, 2, 3, 199):
         rest = everyone.select([index for index in range(200) if index != unit])
-        moved = np.abs(whole - Walks(tmp_path / f"without-{unit}", rest).totals()).sum()
+        moved = np.abs(whole - Modelled(tmp_path / f"without-{unit}", rest).totals()).sum()
         weights.append(moved)
     assert max(weights) <= 1.0
     np.testing.assert_allclose(weights[:4], 1.0, atol=1e-4)
@@ -209,7 +196,7 @@ def test_of_cells_that_nobody_visits_about_one_counts_as_visited() -> None:
 
 
 def test_cells_of_many_units_are_found_and_charged_once(
-    world: Walks, monkeypatch: pytest.MonkeyPatch
+    world: Modelled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     support, stage = world.find()
     exact = world.totals()
@@ -230,7 +217,7 @@ def test_cells_of_many_units_are_found_and_charged_once(
 
 
 def test_a_crash_between_charge_and_answer_is_never_drawn_again(
-    world: Walks, monkeypatch: pytest.MonkeyPatch
+    world: Modelled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: Any) -> None:
         raise RuntimeError("killed")
@@ -241,14 +228,14 @@ def test_a_crash_between_charge_and_answer_is_never_drawn_again(
             world.find()
     with pytest.raises(UnsafeError, match="answer was lost"):
         world.find()
-    assert world.ledger.accounts()[0].spent_epsilon == 2.0
+    assert world.spent == 2.0
 
 
 def test_bad_values_leave_no_trace(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     bad = walks(200, 1)
     bad.observations[:9] = np.nan
     bad.observations[20:25] = 3e38
-    world = Walks(tmp_path, bad)
+    world = Modelled(tmp_path, bad)
     recwarn.clear()
     support, stage = world.find()
     assert support.visited
@@ -256,7 +243,7 @@ def test_bad_values_leave_no_trace(tmp_path: Path, recwarn: pytest.WarningsRecor
     assert not recwarn
 
 
-def test_chunks_change_nothing(world: Walks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_change_nothing(world: Modelled, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, read = world.totals(), DatasetStore.iter_transitions
     sizes: list[int] = []
 
@@ -274,7 +261,7 @@ def test_chunks_change_nothing(world: Walks, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_relation_without_private_rounds_is_refused_before_units_are_counted(
     tmp_path: Path,
 ) -> None:
-    world = Walks(tmp_path, relation=REPLACE_ONE)
+    world = Modelled(tmp_path, relation=REPLACE_ONE)
     settings = ar_config(
         data=config_values()["data"] | {"units": {"epsilon": 1.0}},
         privacy={"epsilon": 8.0, "delta": 1e-4, "relation": "replace_one"},
@@ -285,7 +272,7 @@ def test_a_relation_without_private_rounds_is_refused_before_units_are_counted(
 
 
 def test_a_noisy_count_of_too_few_units_is_all_that_is_spent(tmp_path: Path) -> None:
-    world = Walks(tmp_path)
+    world = Modelled(tmp_path)
     sampling = {"support": {"epsilon": 0.1, "columns": [0, 1]}}
     data = config_values()["data"] | {"units": {"epsilon": 1.0}}
     settings = ar_config(training=config_values()["training"] | {"sampling": sampling}, data=data)
@@ -298,7 +285,7 @@ def test_deltas_that_add_up_are_refused_before_the_support_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The account has delta to spare, and yet 1/units would be reached."""
-    world = Walks(tmp_path)
+    world = Modelled(tmp_path)
     account = {"dataset": SENSITIVE, "fingerprint": "f1"}
     budget = PrivacyBudget(epsilon=20.0, delta=9e-3, unit="trajectory", relation=NULL)
     world.ledger.set_budget(budget=budget, **account)
@@ -323,7 +310,7 @@ def test_deltas_that_add_up_are_refused_before_the_support_is_drawn(
     assert [entry.id for entry in world.ledger.entries()] == ["older"]
 
 
-def stored(world: Walks, relation: Relation, run_id: str) -> NDArray[np.float64]:
+def stored(world: Modelled, relation: Relation, run_id: str) -> NDArray[np.float64]:
     """What the ledger keeps of a release of 10 cells at epsilon 2, and all that is made of it."""
     kept: list[Any] = []
     context = replace(world.context(), run_id=run_id)
@@ -348,7 +335,7 @@ def stored(world: Walks, relation: Relation, run_id: str) -> NDArray[np.float64]
 def test_what_is_kept_has_the_noise_of_the_run_s_relation(
     relation: Relation, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = Walks(tmp_path, budget=1000.0, relation=relation)
+    world = Modelled(tmp_path, budget=1000.0, relation=relation)
     exact = world.steps()
     monkeypatch.setattr(module, "cell_totals", lambda *_: exact)  # sixty times the same rows
     shares = exact / UNIT_WEIGHT
@@ -363,7 +350,7 @@ def test_all_trajectories_of_a_unit_weigh_one_together(tmp_path: Path) -> None:
     everyone = replace(everyone, unit_ids=owners)
     rest = everyone.select(range(3, 60))
     whole, without = (
-        Walks(tmp_path / name, found, unit="patient_id").totals()
+        Modelled(tmp_path / name, found, unit="patient_id").totals()
         for name, found in (("whole", everyone), ("without", rest))
     )
     assert np.abs(whole - without).sum() == pytest.approx(1.0, abs=1e-4)
@@ -375,7 +362,7 @@ def test_a_unit_of_more_rows_than_it_has_weight_weighs_less_than_one(
 ) -> None:
     everyone = walks(30, 1)
     assert everyone.lengths.max() > 8 > everyone.lengths.min()
-    world = Walks(tmp_path, everyone)
+    world = Modelled(tmp_path, everyone)
     for owner in (module, quantiles):
         monkeypatch.setattr(owner, "UNIT_WEIGHT", 8)
     assert world.totals().sum() == sum(8 // n * n for n in everyone.lengths.tolist()) / 8
@@ -384,7 +371,7 @@ def test_a_unit_of_more_rows_than_it_has_weight_weighs_less_than_one(
 def test_a_budget_for_the_support_alone_is_refused_before_anything_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = Walks(tmp_path, budget=4.0)
+    world = Modelled(tmp_path, budget=4.0)
     monkeypatch.setattr(module, "cell_totals", None)
     sampling = {"support": {"epsilon": 2.0, "columns": [0], "cells": 6}}
     settings = ar_config(training=config_values()["training"] | {"sampling": sampling})
@@ -396,7 +383,7 @@ def test_a_budget_for_the_support_alone_is_refused_before_anything_is_drawn(
 def test_too_small_a_budget_is_refused_before_rows_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = Walks(tmp_path, budget=0.5)
+    world = Modelled(tmp_path, budget=0.5)
     monkeypatch.setattr(module, "cell_totals", None)
     with pytest.raises(BudgetError, match="left"):
         world.find()
@@ -413,7 +400,7 @@ def test_too_small_a_budget_is_refused_before_rows_are_read(
 def test_columns_that_are_none_and_too_few_units_are_refused_before_anything_is_charged(
     asked: NoisySupport, units: int, message: str, tmp_path: Path
 ) -> None:
-    world = Walks(tmp_path)
+    world = Modelled(tmp_path)
     values = config_values()
     sampling = {"support": asked.model_dump()}
     settings = ar_config(
@@ -462,7 +449,7 @@ def trajectories_of(steps: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     return np.split(steps, ends[:-1])
 
 
-def test_what_leaves_the_support_is_drawn_again(world: Walks) -> None:
+def test_what_leaves_the_support_is_drawn_again(world: Modelled) -> None:
     free = world.drawn(None)
     grid = world.release(NoisySupport(epsilon=2.0, columns=(0,), cells=4)).grid
     middle = Support(grid=grid, visited=(1, 2))
@@ -527,7 +514,7 @@ def test_a_run_pays_for_its_support_and_keeps_to_it(
         module, "cell_totals", lambda *asked: exact.append(cell_totals(*asked)) or exact[0]
     )
     with logged() as lines:
-        result, context = finished_run(settings, store, tmp_path, monkeypatch)
+        result, context = World(tmp_path).finish(settings, monkeypatch)
     assert lines == []
     assert holding(exact[0], tmp_path) == []
     np.save(tmp_path / "a.npy", exact[0])
@@ -593,7 +580,7 @@ def test_a_report_says_that_no_cell_of_a_support_counts() -> None:
     assert support_verdict(said | {"visited": 1}) == support_verdict(None) == ""
 
 
-def test_trajectories_that_stay_outside_are_counted(world: Walks, tmp_path: Path) -> None:
+def test_trajectories_that_stay_outside_are_counted(world: Modelled, tmp_path: Path) -> None:
     grid = world.release(NoisySupport(epsilon=2.0, columns=(0,), cells=4)).grid
     middle = Support(grid=grid, visited=(1, 2))
     steps = world.drawn(middle, attempts=0)

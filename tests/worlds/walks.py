@@ -1,7 +1,7 @@
 """Short walks to either side, of varying length: a world whose ends can be learned in seconds."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -10,7 +10,6 @@ from torch import nn
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.scaling import public_encoder
@@ -25,6 +24,8 @@ from distributed_privrl.methods.privorl.trajectory_config import (
     UNetConfig,
 )
 from distributed_privrl.updates.parameters import FlatParameters
+from tests.worlds.overrides import changed, parsed
+from tests.worlds.world import World
 
 SENSITIVE, PUBLIC = "test/walks-v0", "test/public-walks-v0"
 SPACES: dict[str, Any] = {
@@ -113,17 +114,12 @@ def config_values(**changes: Any) -> dict[str, Any]:
         "output": {"dataset": "test/private-walks-v0", "size": 20},
         "runtime": {"workers": 2, "executor": "local"},
     }
-    for path, value in changes.items():
-        section, _, key = path.partition("__")
-        values[section] = {**values[section], key: value} if key else value
-    return values
+    return changed(values, changes)
 
 
 def config(**changes: Any) -> TrajectoriesConfig:
     """Return the run's configuration."""
-    parsed = parse_config(config_values(**changes), source="test")
-    assert isinstance(parsed, PrivorlJConfig | PrivorlJUNetConfig)
-    return parsed
+    return parsed(config_values(**changes), PrivorlJConfig, PrivorlJUNetConfig)
 
 
 def ar_config(**changes: Any) -> PrivorlArJConfig:
@@ -131,9 +127,7 @@ def ar_config(**changes: Any) -> PrivorlArJConfig:
     training = config_values()["training"] | {"sampling": {"chunk_trajectories": 8}}
     model = {"bins": 8, "hidden": [8], "column_frequencies": 1, "horizon": 8}
     own = {"method": "privorl_ar_j", "model": model, "training": training}
-    parsed = parse_config(config_values(**(own | changes)), source="test")
-    assert isinstance(parsed, PrivorlArJConfig)
-    return parsed
+    return parsed(config_values(**(own | changes)), PrivorlArJConfig)
 
 
 def synthesizer_of(settings: TrajectoriesConfig, store: DatasetStore) -> FragmentSynthesizer:
@@ -166,3 +160,11 @@ def trained(
     trainer.advance(pretraining.steps)
     FlatParameters(trainer._network).load(trainer._optimiser.ema)
     return trainer._network
+
+
+class Walks(World):
+    """The walks, and runs of PrivORL-j on them, whose units are trajectories."""
+
+    dataset = SENSITIVE
+    allowed: ClassVar[dict[str, Any]] = {"epsilon": 8.0, "delta": 1e-4, "unit": "trajectory"}
+    config = staticmethod(config)

@@ -21,7 +21,7 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoin
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
-from tests.rounds.toy import ToyUpdate, initial_parameters
+from tests.worlds.toy import ToyUpdate, initial_parameters
 
 UNITS = 400
 RUN_ID = "run-toy"

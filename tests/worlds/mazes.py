@@ -5,14 +5,16 @@ from typing import Any
 
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlNConfig
+from tests.worlds.overrides import changed, parsed
+from tests.worlds.world import World
 
 PUBLIC = "test/medium-v0"
 SENSITIVE = "test/umaze-v0"
 
 
 def config_values(**changes: Any) -> dict[str, Any]:
+    """Return a run on the mazes; ``section__key=value`` changes it."""
     values: dict[str, Any] = {
         "method": "privorl_n",
         "data": {
@@ -33,23 +35,16 @@ def config_values(**changes: Any) -> dict[str, Any]:
         "output": {"dataset": "test/private-v0", "size": 150},
         "runtime": {"workers": 2, "executor": "local"},
     }
-    for path, value in changes.items():
-        section, _, key = path.partition("__")
-        if key:
-            values[section] = {**values[section], key: value}
-        else:
-            values[section] = value
-    return values
+    return changed(values, changes)
 
 
 def config(**changes: Any) -> PrivorlNConfig:
-    parsed = parse_config(config_values(**changes), source="test")
-    assert isinstance(parsed, PrivorlNConfig)
-    return parsed
+    """Return the run's configuration."""
+    return parsed(config_values(**changes), PrivorlNConfig)
 
 
 def ar_values(**changes: Any) -> dict[str, Any]:
-    """The same run with the autoregressive model."""
+    """Return the same run with the autoregressive model."""
     values = config_values()
     training = values["training"] | {"sampling": {"chunk_rows": 64}}
     model = {"bins": 8, "hidden": [8], "column_frequencies": 1}
@@ -59,14 +54,20 @@ def ar_values(**changes: Any) -> dict[str, Any]:
 
 
 def ar_config(**changes: Any) -> PrivorlArConfig:
-    parsed = parse_config(ar_values(**changes), source="test")
-    assert isinstance(parsed, PrivorlArConfig)
-    return parsed
+    """Return its configuration."""
+    return parsed(ar_values(**changes), PrivorlArConfig)
 
 
-def tiny_store(root: Path) -> DatasetStore:
+def maze_store(root: Path, sensitive: str = SENSITIVE, public: str = PUBLIC) -> DatasetStore:
     """Collect both mazes into a new store."""
     store = DatasetStore(root)
-    for recipe, dataset, seed in (("maze2d-umaze", SENSITIVE, 1), ("maze2d-medium", PUBLIC, 2)):
+    for recipe, dataset, seed in (("maze2d-umaze", sensitive, 1), ("maze2d-medium", public, 2)):
         collect(recipe, dataset=dataset, store=store, steps=3000, seed=seed, options={})
     return store
+
+
+class Mazes(World):
+    """The mazes, and runs of PrivORL-n on them."""
+
+    dataset = SENSITIVE
+    config = staticmethod(config)

@@ -1,20 +1,16 @@
 """A ward whose stays get a budget, and what one might try to get another."""
 
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.experiments.accounts import give_budget
-from distributed_privrl.experiments.run import run
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget, Relation
-from tests.methods.tiny import config
+from tests.worlds.ledgers import release
+from tests.worlds.mazes import config
+from tests.worlds.world import World
 
 STAYS, STEPS = 400, 5
 NAME = "ward/stays-v0"
@@ -34,14 +30,10 @@ def stays(seed: int = 1, count: int = STAYS, *, patients: int = 4) -> Trajectori
     )
 
 
-class Ward:
+class Ward(World):
     """Datasets of stays, and a ledger."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = DatasetStore(folder / "datasets")
-        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
-        self.ledger = Ledger(self.url)
+    allowed: ClassVar[dict[str, Any]] = {"epsilon": 5.0, "delta": 1e-5, "unit": "patient"}
 
     def write(self, name: str, rows: Trajectories, **settings: Any) -> None:
         spaces = {"observation_space": Box(-1, 1, (4,)), "action_space": Box(-1, 1, (2,))}
@@ -53,35 +45,17 @@ class Ward:
         folder.rename(self.folder / f"old-{len(list(self.folder.iterdir()))}")
         self.write(name, rows, **settings)
 
-    def budget(self, name: str, unit: str = "patient", **declared: Any) -> None:
-        budget = PrivacyBudget(epsilon=5.0, delta=1e-5, unit=unit)
-        give_budget(self.store, self.ledger, dataset=name, budget=budget, **declared)
-
     def charge(self, name: str, unit: str = "patient") -> None:
         """Spend some of a budget, as a run does."""
         account = next(one for one in self.ledger.accounts() if one.dataset == name)
-        self.ledger.release_once(
-            nonce=f"run-{name}/count",
-            dataset=name,
-            fingerprint=f"{account.fingerprint}:{account.partition}",
-            unit=unit,
-            relation=Relation.REPLACE_WITH_NULL,
-            epsilon=0.5,
-            delta=0.0,
-            event={},
-            draw=lambda: 1,
-        )
+        fingerprint = f"{account.fingerprint}:{account.partition}"
+        about = {"dataset": name, "fingerprint": fingerprint, "unit": unit, "event": {}}
+        release(self.ledger, f"run-{name}/count", lambda: 1, **about, epsilon=0.5)
 
-    def run(self, name: str, *, resume: bool = False, unit: str = "patient", **data: Any) -> None:
-        about = {"sensitive": name, "public": [], "unit": unit, "units": 400, **data}
-        run(
-            config(data=about),
-            LocalExecutor(),
-            out=self.folder / "run",
-            ledger_url=self.url,
-            store=self.store,
-            resume=resume,
-        )
+    def config(self, **data: Any) -> RunConfig:
+        """Return a run on a dataset of the ward; keywords are its ``data``."""
+        about = {"sensitive": NAME, "public": [], "unit": "patient", "units": 400}
+        return config(data={**about, **data})
 
 
 def grid(*, states: int, seed: int = 1, count: int = 500) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """A tiny crowd of experts that balance a pole by similar rules, and runs on what they recorded."""
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +17,12 @@ from distributed_privrl.agents.experts import (
     write_experts,
     write_log_probabilities,
 )
-from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.progress import silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.accounts import give_budget
-from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.privacy.units import Relation
+from tests.worlds.overrides import changed, parsed
+from tests.worlds.world import World
 
 DATASET, EXPERTS, TRAJECTORIES, LENGTH, P_MIN = "crowd/cartpole-v0", 40, 7, 12, 0.1
 BOUNDS = """
@@ -156,63 +150,24 @@ def config_values(**changes: Any) -> dict[str, Any]:
         "evaluation": {"episodes": 0},
         "runtime": {"workers": 2, "executor": "local"},
     }
-    for path, value in changes.items():
-        *sections, key = path.split("__")
-        target = values
-        for section in sections:
-            target[section] = {**target.get(section, {})}
-            target = target[section]
-        target[key] = value
-    return values
+    return changed(values, changes)
 
 
-def parsed(**changes: Any) -> ExpertConfig:
+def config(**changes: Any) -> ExpertConfig:
     """Return the configuration of `config_values`."""
-    config = parse_config(config_values(**changes), source="test")
-    assert isinstance(config, ExpertConfig)
-    return config
+    return parsed(config_values(**changes), ExpertConfig)
 
 
-class World:
+class Crowd(World):
     """A copy of the crowd's dataset, and a ledger with a budget by expert."""
 
+    dataset, key = DATASET, 7
+
     def __init__(self, folder: Path, master: DatasetStore, *, epsilon: float = 100.0) -> None:
-        shutil.copytree(master.root, folder / "datasets")
-        (folder / "bounds.yaml").write_text(BOUNDS)
-        self.folder, self.store = folder, DatasetStore(folder / "datasets")
-        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
-        self.ledger = Ledger(self.url)
-        give_budget(
-            self.store,
-            self.ledger,
-            dataset=DATASET,
-            budget=PrivacyBudget(
-                epsilon=epsilon, delta=0.024, unit=UNIT_COLUMN, relation=Relation.POLICY_LEVEL
-            ),
-        )
+        super().__init__(folder, master, BOUNDS)
+        relation = Relation.POLICY_LEVEL
+        self.budget(epsilon=epsilon, delta=0.024, unit=UNIT_COLUMN, relation=relation)
 
     def config(self, **changes: Any) -> ExpertConfig:
         """Return the run's configuration."""
-        return parsed(**{"data__bounds": str(self.folder / "bounds.yaml"), **changes})
-
-    def run(
-        self,
-        name: str = "run",
-        *,
-        resume: bool = False,
-        key: int | None = 7,
-        progress: Callable[..., None] = silent,
-        executor: Any = None,
-        **changes: Any,
-    ) -> Any:
-        """Run it; ``key`` seeds the noise, None draws it as a real run does."""
-        return program.run(
-            self.config(**changes),
-            executor or LocalExecutor(),
-            out=self.folder / name,
-            ledger_url=self.url,
-            store=self.store,
-            resume=resume,
-            insecure_key=key,
-            progress=progress,
-        )
+        return config(**{"data__bounds": str(self.bounds), **changes})
