@@ -1,4 +1,4 @@
-"""Who imports whom: no module reaches itself, and what is shown decides nothing."""
+"""Who imports whom: no module reaches itself or a test, and what is shown decides nothing."""
 
 import ast
 import graphlib
@@ -78,6 +78,37 @@ def test_a_cycle_is_found_wherever_it_hides(tmp_path: Path, back: str) -> None:
     (inner / "two.py").write_text(back)
     with pytest.raises(pytest.fail.Exception, match=r"import cycle: package\.inner"):
         check_acyclic(tmp_path / "package")
+
+
+def imports_of_tests(root: Path) -> list[str]:
+    """Return which modules of a folder import a module of tests."""
+    return [
+        f"{name} imports {one}"
+        for name, path in modules(root).items()
+        for one in imported(name, path)
+        if any(part.startswith("test_") for part in one.split("."))
+    ]
+
+
+def test_no_module_imports_tests() -> None:
+    """What tests share lies in modules of its own, such as those of `tests/worlds`."""
+    assert imports_of_tests(Path(__file__).parent) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.inner.test_one import name",
+        "from tests.inner import test_one as shared",
+        "def later():\n    import tests.inner.test_one",
+        "from .inner.test_one import name",
+    ],
+)
+def test_an_import_of_tests_is_found(tmp_path: Path, line: str) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "shared.py").write_text(f"{line}\n")
+    (found,) = imports_of_tests(tmp_path / "tests")
+    assert found.startswith("tests.shared imports tests.inner.test_one")
 
 
 def decisions_from_display(path: Path) -> list[str]:

@@ -14,7 +14,7 @@ from distributed_privrl.agents.own_experts import attach_experts, stack_policies
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, hash_unit
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 LEAST = 0.1
 NAMES = ("anna", "ben")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,20 +14,7 @@ import torch
 
 from benchmarks import accounting, dp_sgd, harness, processes, ray_round, sampling
 from benchmarks.harness import Alternative, Result
-
-
-def last_line(
-    module: ModuleType, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> dict[str, Any]:
-    name = module.__name__.rpartition(".")[2]
-    result = harness.main(name, module.run, ["--scale", "quick", *arguments])
-    lines = capsys.readouterr().out.splitlines()
-    header, rule, *rows = lines[: 2 + len(result.cells)]
-    assert len(rows) == len(result.cells)
-    assert len({line.count("|") for line in (header, rule, *rows)}) == 1
-    found: dict[str, Any] = json.loads(lines[-1])
-    assert found["benchmark"] == name
-    return found
+from tests.benchmarks.quick import last_line
 
 
 def test_dp_sgd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

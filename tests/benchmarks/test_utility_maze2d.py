@@ -28,7 +28,7 @@ from distributed_privrl.experiments.registry import (
     plan_run,
 )
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 N, J = MAZE_TABLES["privorl_n"], MAZE_TABLES["privorl_j"]
 AGENTS = {"iql": {"hidden": [8]}, "td3bc": {"hidden": [8]}}

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import processes, value_iteration
 from distributed_privrl.methods.value_iteration.projection import project_counts
-from tests.benchmarks.test_benchmarks import last_line
+from tests.benchmarks.quick import last_line
 
 
 def test_value_iteration(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import FOLDER_VARIABLE
 from tests.chaos.operations import Bench, BrokenError, cell
 from tests.chaos.scenarios import RUN, Scenario, check_run, prepare_run
-from tests.methods import tiny
+from tests.worlds import mazes
 
 KILLS_EACH = 5
 MOST_SECONDS = 900.0
@@ -32,7 +32,7 @@ TITLES = {"worker": "ray::LocalUpdateWorker", "server": "ray::ParameterServer"}
 SCENARIO = Scenario(
     name="ray",
     prepare=prepare_run(
-        tiny.ar_values(
+        mazes.ar_values(
             privacy__accountant="rdp",
             training__rounds=60,
             training__spare=30,

@@ -19,8 +19,8 @@ from distributed_privrl.experiments.registry import load_config
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import read_certificate
 from tests.chaos.points import in_child
-from tests.methods import crowd, tiny
-from tests.opened import opened
+from tests.worlds import crowd, mazes
+from tests.worlds.opened import opened
 
 ROWS, TRIP = 60, 6
 SCHEMA = """
@@ -92,10 +92,10 @@ def prepare_run(values: dict[str, Any]) -> Callable[[Path], None]:
     """Return what makes the world of a run on the tiny mazes."""
 
     def prepare(world: Path) -> None:
-        tiny.tiny_store(world / "datasets")
+        mazes.maze_store(world / "datasets")
         (world / "run.yaml").write_text(yaml.safe_dump(values))
         budget = ("--epsilon", "5", "--delta", "1e-5", "--unit", "transition")
-        _done(world, "ledger", "budget", tiny.SENSITIVE, *budget)
+        _done(world, "ledger", "budget", mazes.SENSITIVE, *budget)
 
     return prepare
 
@@ -232,7 +232,7 @@ RUN = ("run", "{world}/run.yaml", "--out", "{world}/run")
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         name="run, dataset",
-        prepare=prepare_run(tiny.ar_values(privacy__accountant="rdp")),
+        prepare=prepare_run(mazes.ar_values(privacy__accountant="rdp")),
         command=RUN,
         check=check_run,
         resumes=True,

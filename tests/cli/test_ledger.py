@@ -5,7 +5,7 @@ from typing import get_args, get_type_hints
 from distributed_privrl.cli import ledger
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.units import Relation
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 
 def test_show_has_the_budget_and_the_charge(finished):

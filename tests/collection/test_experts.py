@@ -19,7 +19,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, hash_unit
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 SMALL: dict[str, dict[str, Any]] = {
     "experts-cartpole": {"updates": 2, "least_updates": 1, "environments": 4},

@@ -9,7 +9,7 @@ from distributed_privrl.collection.gym_recipes import GYM_RECIPES, MixedOptions
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 
 def _returns(found: Trajectories) -> np.ndarray:

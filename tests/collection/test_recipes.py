@@ -13,7 +13,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.environments.mazes import MAZES
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from distributed_privrl.core.errors import ConfigError, MissingExtraError
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.registered_simulators import simulator_of
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 SMALL = {"hidden": [8], "environments": 4, "warmup": 20, "batch_size": 8, "capacity": 500}
 QUICK: Mapping[str, Any] = {"training_steps": 9, "snapshots": 3, "reference_episodes": 2}

@@ -11,7 +11,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.problems import tabular_problem
 from distributed_privrl.environments.tabular import optimal_policy, policy_value, uniform_policy
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 
 @pytest.fixture

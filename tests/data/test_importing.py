@@ -8,7 +8,7 @@ from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.schema import load_schema
 from distributed_privrl.data.trajectories import hash_unit
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 STAYS = """\
 columns:

@@ -11,7 +11,7 @@ from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.packing import pack_rows, unpack_rows
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from tests.data.conftest import DISCRETE_SPACES, SPACES, assert_same, random_walk, walk
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 LAYOUTS = ("episodes", "packed")
 

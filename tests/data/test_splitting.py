@@ -9,7 +9,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.splitting import split
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 SPACES = {
     "observation_space": Box(-np.inf, np.inf, (2,)),

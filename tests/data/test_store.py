@@ -26,7 +26,7 @@ from tests.data.conftest import (
     random_walk,
     walk,
 )
-from tests.opened import opened
+from tests.worlds.opened import opened
 
 
 def check_nothing_left(store):

@@ -27,7 +27,7 @@ from distributed_privrl.evaluation.report import (
 )
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.privacy.metrics import PublicValue
-from tests.answers import answer, released
+from tests.worlds.answers import answer, released
 
 CERTIFICATE: dict[str, Any] = {
     "schema": 1,

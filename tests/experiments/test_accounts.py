@@ -2,84 +2,19 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from gymnasium.spaces import Box
 
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.splitting import split
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.accounts import (
     check_public,
     check_sensitive,
     check_splittable,
-    give_budget,
 )
-from distributed_privrl.experiments.run import run
-from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
-from tests.methods.tiny import config
-
-ROWS = 40
-STAYS = "clinic/stays-v0"
-SIDES = ("clinic/stays-training-v0", "clinic/stays-held-out-v0")
-
-
-def write(store: DatasetStore, dataset: str, *, seed: int, **settings: Any) -> None:
-    source = np.random.default_rng(seed)
-    store.write_transitions(
-        dataset,
-        Transitions(
-            observations=source.uniform(-1, 1, (ROWS, 4)),
-            actions=source.uniform(-1, 1, (ROWS, 2)),
-            rewards=source.uniform(0, 1, ROWS),
-            next_observations=source.uniform(-1, 1, (ROWS, 4)),
-            terminated=np.zeros(ROWS, bool),
-            truncated=np.zeros(ROWS, bool),
-            unit_ids=np.arange(ROWS) // 2,
-        ),
-        layout="transitions",
-        observation_space=Box(-1, 1, (4,)),
-        action_space=Box(-1, 1, (2,)),
-        **settings,
-    )
-
-
-class Clinic:
-    """Stays, split in two, a public dataset, and a ledger."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = DatasetStore(folder / "datasets")
-        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
-        self.ledger = Ledger(self.url)
-        write(self.store, STAYS, seed=1)
-        write(self.store, "clinic/public-v0", seed=2, metadata={"declared_public": True})
-        split(self.store, STAYS, held_out_share=0.5, seed=0)
-
-    def budget(self, dataset: str, relation: Relation = Relation.REPLACE_WITH_NULL) -> None:
-        budget = PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition", relation=relation)
-        give_budget(self.store, self.ledger, dataset=dataset, budget=budget)
-
-    def run(self, sensitive: str, public: list[str], **changes: Any) -> None:
-        about = {
-            "sensitive": sensitive,
-            "public": public,
-            "unit": "transition",
-            "units": ROWS,
-        }
-        run(
-            config(data=about, **changes),
-            LocalExecutor(),
-            out=self.folder / "run",
-            ledger_url=self.url,
-            store=self.store,
-        )
+from tests.worlds.clinic import SIDES, STAYS, Clinic
 
 
 @pytest.fixture
@@ -91,7 +26,7 @@ def test_a_half_of_sensitive_data_is_no_public_dataset(clinic: Clinic) -> None:
     training, held_out = SIDES
     clinic.budget(training)
     with pytest.raises(UnsafeError, match=r"held-out-v0 cannot be public: it is a side of clinic"):
-        clinic.run(training, [held_out])
+        clinic.run(sensitive=training, public=[held_out])
     assert clinic.ledger.entries() == []
     assert not (clinic.folder / "run").exists()
 
@@ -99,18 +34,11 @@ def test_a_half_of_sensitive_data_is_no_public_dataset(clinic: Clinic) -> None:
 def test_rows_with_a_budget_are_no_public_dataset(clinic: Clinic) -> None:
     clinic.budget(SIDES[0])
     rows = clinic.store.read_transitions(SIDES[0], unit="transition")
-    clinic.store.write_transitions(
-        "clinic/copy-v0",
-        rows,
-        layout="transitions",
-        observation_space=Box(-1, 1, (4,)),
-        action_space=Box(-1, 1, (2,)),
-        metadata={"declared_public": True},
-    )
-    write(clinic.store, "clinic/others-v0", seed=5)
+    clinic.write("clinic/copy-v0", rows, metadata={"declared_public": True})
+    clinic.make("clinic/others-v0", seed=5)
     clinic.budget("clinic/others-v0")
     with pytest.raises(UnsafeError, match=r"copy-v0 cannot be public: .* clinic/stays-training-v0"):
-        clinic.run("clinic/others-v0", ["clinic/public-v0", "clinic/copy-v0"])
+        clinic.run(sensitive="clinic/others-v0", public=["clinic/public-v0", "clinic/copy-v0"])
     assert clinic.ledger.entries() == []
     check_public(clinic.store, clinic.ledger, ["clinic/public-v0"])
 
@@ -121,14 +49,8 @@ def test_a_copy_in_another_order_or_with_other_spaces_is_found(
 ) -> None:
     clinic.budget(SIDES[0])
     rows = clinic.store.read_transitions(SIDES[0], unit="transition")
-    clinic.store.write_transitions(
-        "clinic/turned-v0",
-        rows.select(slice(None, None, -1)),
-        layout="transitions",
-        observation_space=Box(-spaces, spaces, (4,)),
-        action_space=Box(-spaces, spaces, (2,)),
-        metadata={"declared_public": True},
-    )
+    turned = rows.select(slice(None, None, -1))
+    clinic.write("clinic/turned-v0", turned, spaces, metadata={"declared_public": True})
     with pytest.raises(UnsafeError, match=r"its id or its rows have a privacy budget as"):
         check_public(clinic.store, clinic.ledger, ["clinic/turned-v0"])
 
@@ -138,7 +60,7 @@ def test_rows_made_without_a_guarantee_are_no_public_dataset(clinic: Clinic, sta
     clinic.store.update_metadata("clinic/public-v0", {"privacy_certificate": {"status": status}})
     clinic.budget(SIDES[0])
     with pytest.raises(UnsafeError, match=f"public-v0 cannot be public: .* {status}"):
-        clinic.run(SIDES[0], ["clinic/public-v0"])
+        clinic.run(sensitive=SIDES[0], public=["clinic/public-v0"])
     assert clinic.ledger.entries() == []
 
 
@@ -177,13 +99,13 @@ def test_a_side_of_a_side_that_was_deleted_still_counts(clinic: Clinic) -> None:
 
 
 def test_the_whole_of_a_side_with_a_budget_is_not_public(clinic: Clinic) -> None:
-    write(clinic.store, "clinic/others-v0", seed=5)
+    clinic.make("clinic/others-v0", seed=5)
     clinic.budget("clinic/others-v0")
     clinic.budget(SIDES[0])
     with pytest.raises(
         UnsafeError, match=f"{STAYS} cannot be public: some of its rows .*{SIDES[0]}"
     ):
-        clinic.run("clinic/others-v0", [STAYS])
+        clinic.run(sensitive="clinic/others-v0", public=[STAYS])
     assert clinic.ledger.entries() == []
 
 
@@ -195,7 +117,7 @@ def test_a_run_refuses_what_has_two_accounts_already(clinic: Clinic) -> None:
             budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
         )
     with pytest.raises(UnsafeError, match="parts of the same data"):
-        clinic.run(SIDES[0], [])
+        clinic.run(sensitive=SIDES[0])
     assert clinic.ledger.entries() == []
 
 
@@ -208,14 +130,15 @@ def test_what_has_a_budget_is_not_split(clinic: Clinic) -> None:
 
 def test_sides_by_position_know_no_removal(clinic: Clinic) -> None:
     with pytest.raises(UnsafeError, match="split by position"):
-        clinic.budget(SIDES[0], Relation.ADD_OR_REMOVE)
+        clinic.budget(SIDES[0], relation=Relation.ADD_OR_REMOVE)
     clinic.budget(SIDES[0])
     with pytest.raises(UnsafeError, match="split by position"):
         clinic.run(
-            SIDES[0], [], privacy={"epsilon": 5.0, "delta": 1e-5, "relation": "add_or_remove"}
+            sensitive=SIDES[0],
+            privacy={"epsilon": 5.0, "delta": 1e-5, "relation": "add_or_remove"},
         )
     assert clinic.ledger.entries() == []
-    write(clinic.store, "clinic/named-v0", seed=7, unit_column="person")
+    clinic.make("clinic/named-v0", seed=7, unit_column="person")
     split(clinic.store, "clinic/named-v0", held_out_share=0.5, seed=0)
     check_sensitive(
         clinic.store,
@@ -229,5 +152,5 @@ def test_public_rows_are_not_sensitive(clinic: Clinic) -> None:
     with pytest.raises(UnsafeError, match="was declared public"):
         clinic.budget("clinic/public-v0")
     with pytest.raises(UnsafeError, match="was declared public"):
-        clinic.run("clinic/public-v0", [])
+        clinic.run(sensitive="clinic/public-v0")
     assert clinic.ledger.accounts() == []

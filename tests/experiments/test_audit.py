@@ -14,7 +14,6 @@ from gymnasium.spaces import Box
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, StorageError, VerificationError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.evaluation.canaries import CanaryRound
@@ -22,9 +21,8 @@ from distributed_privrl.evaluation.membership import Estimate, attack_figures
 from distributed_privrl.evaluation.method import Inspection
 from distributed_privrl.experiments import attacks
 from distributed_privrl.experiments import audit as audit_module
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.attacks import Attacked, attacked_rows
-from distributed_privrl.experiments.audit import Audit, audit_configuration, audit_run, read_audit
+from distributed_privrl.experiments.audit import Audit, audit_configuration, read_audit
 from distributed_privrl.experiments.audit_report import (
     ChargedRound,
     canary_facts,
@@ -32,7 +30,6 @@ from distributed_privrl.experiments.audit_report import (
     compared_section,
     membership_section,
 )
-from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.directory import FORMAT, RunDirectory
 from distributed_privrl.experiments.registry import (
     METHODS,
@@ -40,7 +37,6 @@ from distributed_privrl.experiments.registry import (
     method_named,
     parse_config,
 )
-from distributed_privrl.experiments.run import run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import (
     Certificate,
@@ -50,15 +46,11 @@ from distributed_privrl.privacy.certificate import (
     total_cross_check,
 )
 from distributed_privrl.privacy.metrics import PublicValue
+from tests.worlds.audited import BOUNDS, MEMBERS, OTHERS, Audited
+from tests.worlds.overrides import changed
 
 TUNED = Path(__file__).parents[2] / "tune_configs"
-MEMBERS, OTHERS = "audit/members-v0", "audit/others-v0"
 ROWS, ROUNDS = 60, 800
-BOUNDS = """
-observation: {low: -1.8, high: 1.8}
-action: {low: -1, high: 1}
-reward: [-1.8, 1.8]
-"""
 
 
 def rows(count: int, seed: int) -> Transitions:
@@ -108,61 +100,24 @@ def configuration(folder: Path, **changes: Any) -> RunConfig:
         "output": {"dataset": "audit/private-v0", "size": 300},
         "runtime": {"workers": 1, "executor": "local"},
     }
-    for path, value in changes.items():
-        section, _, key = path.partition("__")
-        values[section] = {**values[section], key: value}
-    return parse_config(values, source="test")
-
-
-@dataclass(frozen=True)
-class World:
-    """60 rows, a model without privacy and one with epsilon 1, trained equally long."""
-
-    folder: Path
-    store: DatasetStore
-
-    @property
-    def ledger(self) -> str:
-        return f"sqlite:///{self.folder / 'ledger.sqlite'}"
-
-    def train(self, name: str, config: RunConfig, *, key: int | None = None) -> Path:
-        out = self.folder / name
-        set_budget(config, self.store, self.ledger)
-        run(
-            config,
-            LocalExecutor(),
-            out=out,
-            ledger_url=self.ledger,
-            store=self.store,
-            insecure_key=key,
-        )
-        return out
-
-    def audit(self, name: str, out: Path, **settings: Any) -> Audit:
-        return audit_run(
-            self.folder / name,
-            out=out,
-            **{"held_out": OTHERS, "store": self.store, "ledger_url": self.ledger} | settings,
-        )
+    return parse_config(changed(values, changes), source="test")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """60 rows, a model without privacy and one with epsilon 1, trained equally long."""
     folder = tmp_path_factory.mktemp("audit")
-    (folder / "bounds.yaml").write_text(BOUNDS)
-    made = World(folder, DatasetStore(folder / "datasets"))
+    made = Audited(folder)
     write(made.store, MEMBERS, rows(ROWS, seed=1))
     write(made.store, OTHERS, rows(ROWS, seed=5))
     open_config = configuration(folder, privacy__epsilon=None, output__dataset="audit/open-v0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_: None)
-        made.train("open", open_config, key=1)  # a test key: what is found repeats
-        made.train("private", configuration(folder), key=1)
+    made.train("open", open_config, key=1)  # a test key: what is found repeats
+    made.train("private", configuration(folder), key=1)
     return made
 
 
 @pytest.fixture(scope="module")
-def audits(world: World) -> dict[str, Audit]:
+def audits(world: Audited) -> dict[str, Audit]:
     return {
         "open": world.audit("open", world.folder / "open-audit"),
         "private": world.audit("private", world.folder / "private-audit", insecure_key=2),
@@ -199,7 +154,7 @@ def test_neither_fires_on_a_private_one(audits: dict[str, Audit]) -> None:
     assert copied.near_copies < 0.05
 
 
-def test_the_verdict_says_what_it_rests_on(world: World, audits: dict[str, Audit]) -> None:
+def test_the_verdict_says_what_it_rests_on(world: Audited, audits: dict[str, Audit]) -> None:
     folder = world.folder / "open-audit"
     section = private_report(folder)["sections"][0]
     assert f"in {ROWS} and {ROWS} groups" in section["explanation"]
@@ -224,7 +179,7 @@ def test_both_were_trained_equally_long(audits: dict[str, Audit]) -> None:
         assert audit.membership.figures.members == audit.membership.figures.non_members == ROWS
 
 
-def test_the_canary_round_is_of_what_was_charged(world: World, audits: dict[str, Audit]) -> None:
+def test_the_canary_round_is_of_what_was_charged(world: Audited, audits: dict[str, Audit]) -> None:
     canary = audits["private"].canary
     assert not isinstance(canary, str)
     certificate = json.loads((world.folder / "private" / "certificate.json").read_text())
@@ -239,7 +194,7 @@ def test_the_canary_round_is_of_what_was_charged(world: World, audits: dict[str,
 
 
 def test_what_is_computed_from_real_rows_lies_in_private(
-    world: World, audits: dict[str, Audit]
+    world: Audited, audits: dict[str, Audit]
 ) -> None:
     for name in audits:
         folder = world.folder / f"{name}-audit"
@@ -260,7 +215,7 @@ def test_what_is_computed_from_real_rows_lies_in_private(
 
 
 def test_nothing_outside_private_depends_on_real_rows(
-    world: World, audits: dict[str, Audit], tmp_path: Path
+    world: Audited, audits: dict[str, Audit], tmp_path: Path
 ) -> None:
     """The same audit of the same run over other rows: what may leave is the same, byte by byte."""
     store = DatasetStore(tmp_path / "datasets")
@@ -304,7 +259,7 @@ def _spoilt(count: int, bad: slice) -> Transitions:
     ("side", "bad"), [(MEMBERS, slice(5, 6)), (OTHERS, slice(5, 6)), (OTHERS, slice(None))]
 )
 def test_improper_rows_neither_end_an_audit_nor_show(
-    world: World, audits: dict[str, Audit], tmp_path: Path, side: str, bad: slice
+    world: Audited, audits: dict[str, Audit], tmp_path: Path, side: str, bad: slice
 ) -> None:
     store = DatasetStore(tmp_path / "datasets")
     shutil.copytree(world.store.root, store.root)
@@ -328,7 +283,7 @@ def test_improper_rows_neither_end_an_audit_nor_show(
 
 
 def test_canaries_are_done_before_a_real_row_is_read(
-    world: World, audits: dict[str, Audit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Audited, audits: dict[str, Audit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def attacked_sides(*_: Any) -> Any:
         assert (tmp_path / "audit" / "canary.json").is_file()
@@ -340,20 +295,19 @@ def test_canaries_are_done_before_a_real_row_is_read(
 
 
 def test_an_audit_charges_nothing_and_leaves_the_run_alone(
-    world: World, audits: dict[str, Audit], tmp_path: Path
+    world: Audited, audits: dict[str, Audit], tmp_path: Path
 ) -> None:
-    from distributed_privrl.privacy.ledger import Ledger
 
     def state() -> Any:
         files = sorted(p for p in (world.folder / "private").rglob("*") if p.is_file())
-        return Ledger(world.ledger).entries(), [path.read_bytes() for path in files]
+        return world.ledger.entries(), [path.read_bytes() for path in files]
 
     before = state()
     world.audit("private", tmp_path / "audit")
     assert state() == before
 
 
-def test_two_runs_side_by_side(world: World, audits: dict[str, Audit], tmp_path: Path) -> None:
+def test_two_runs_side_by_side(world: Audited, audits: dict[str, Audit], tmp_path: Path) -> None:
     world.audit("open", tmp_path / "audit", against=world.folder / "private-audit")
     beside = private_report(tmp_path / "audit")["sections"][-1]
     values = {metric["name"]: metric["value"] for metric in beside["metrics"]}
@@ -362,7 +316,7 @@ def test_two_runs_side_by_side(world: World, audits: dict[str, Audit], tmp_path:
 
 
 def test_runs_of_different_length_are_not_compared_silently(
-    world: World, audits: dict[str, Audit]
+    world: Audited, audits: dict[str, Audit]
 ) -> None:
     mine = read_audit(world.folder / "open-audit")
     longer = {**mine, "membership": {**mine["membership"], "rounds": 2 * ROUNDS}}
@@ -386,7 +340,7 @@ def test_runs_of_different_length_are_not_compared_silently(
     ],
 )
 def test_wrong_requests_are_refused_before_anything_is_written(
-    world: World, tmp_path: Path, settings: dict[str, Any], message: str
+    world: Audited, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     if "audit/wide-v0" not in world.store.ids():
         members = world.store.read_transitions(MEMBERS, unit="transition")
@@ -408,7 +362,7 @@ def test_wrong_requests_are_refused_before_anything_is_written(
 
 
 def test_folders_that_do_not_fit_are_refused(
-    world: World, audits: dict[str, Audit], tmp_path: Path
+    world: Audited, audits: dict[str, Audit], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="holds no finished run"):
         world.audit("datasets", tmp_path / "audit")
@@ -701,14 +655,13 @@ def test_rows_beyond_the_cap_of_a_run_are_not_attacked(tmp_path: Path) -> None:
             assert counts.tolist() == [most or 10] * units
 
 
-def test_units_of_several_rows_are_scored_whole(world: World, tmp_path: Path) -> None:
+def test_units_of_several_rows_are_scored_whole(world: Audited, tmp_path: Path) -> None:
     """A run whose unit is a person: members are persons, not rows."""
-    store = DatasetStore(tmp_path / "datasets")
+    place = Audited(tmp_path)
     persons = np.arange(ROWS) // 3
     for dataset, seed, first in ((MEMBERS, 1, 0), (OTHERS, 2, 20), ("audit/same-v0", 3, 19)):
         held = replace(rows(ROWS, seed), unit_ids=persons + first)
-        write(store, dataset, held, unit_column="person")
-    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+        write(place.store, dataset, held, unit_column="person")
     config = configuration(
         tmp_path,
         data__unit="person",
@@ -718,10 +671,7 @@ def test_units_of_several_rows_are_scored_whole(world: World, tmp_path: Path) ->
         training__expected_batch_size=20,
         output__size=20,
     )
-    place = World(tmp_path, store)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_: None)
-        place.train("run", config)
+    place.train("run", config)
     found = place.audit("run", tmp_path / "audit").membership
     assert not isinstance(found, str | None)
     assert (found.figures.members, found.figures.non_members) == (20, 20)
@@ -734,21 +684,18 @@ PUBLIC = "audit/public-v0"
 
 
 @pytest.fixture(scope="module")
-def certified(tmp_path_factory: pytest.TempPathFactory) -> World:
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """A short run with real noise and a public dataset: its certificate is valid."""
     folder = tmp_path_factory.mktemp("certified")
-    (folder / "bounds.yaml").write_text(BOUNDS)
-    place = World(folder, DatasetStore(folder / "datasets"))
+    place = Audited(folder)
     for dataset, seed in ((MEMBERS, 1), (OTHERS, 5), (PUBLIC, 6)):
         write(place.store, dataset, rows(ROWS, seed))
     config = configuration(folder, data__public=[PUBLIC], training__rounds=3, output__size=20)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_: None)
-        place.train("run", config)
+    place.train("run", config)
     return place
 
 
-def test_rows_of_a_public_dataset_are_not_held_out(certified: World, tmp_path: Path) -> None:
+def test_rows_of_a_public_dataset_are_not_held_out(certified: Audited, tmp_path: Path) -> None:
     shared = certified.store.read_transitions(PUBLIC, unit="transition").select(slice(1))
     held = Transitions.concatenate([rows(30, 8), shared])
     write(certified.store, "audit/half-public-v0", held)
@@ -775,7 +722,7 @@ def _less_epsilon(values: dict[str, Any]) -> None:
     [(_less_epsilon, "the digest does not match"), (_more_noise, "the ledger reserved")],
 )
 def test_the_certificate_is_verified_first(
-    certified: World, tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+    certified: Audited, tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     run_folder = tmp_path / "run"
     shutil.copytree(certified.folder / "run", run_folder)
@@ -787,7 +734,7 @@ def test_the_certificate_is_verified_first(
     assert not (tmp_path / "audit").exists()
 
 
-def test_released_files_that_changed_are_not_audited(certified: World, tmp_path: Path) -> None:
+def test_released_files_that_changed_are_not_audited(certified: Audited, tmp_path: Path) -> None:
     store = DatasetStore(tmp_path / "datasets")
     shutil.copytree(certified.store.root, store.root)
     parquet = "data/transitions.parquet"
@@ -797,9 +744,9 @@ def test_released_files_that_changed_are_not_audited(certified: World, tmp_path:
 
 
 def test_a_valid_run_is_audited_with_and_without_its_ledger(
-    certified: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    certified: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, url in (("with", certified.ledger), ("without", None)):
+    for name, url in (("with", certified.url), ("without", None)):
         monkeypatch.setenv("PRIVRL_LEDGER", f"sqlite:///{tmp_path / 'none.sqlite'}")
         found = certified.audit("run", tmp_path / name, ledger_url=url).canary
         assert not isinstance(found, str)
@@ -808,17 +755,16 @@ def test_a_valid_run_is_audited_with_and_without_its_ledger(
         assert facts["noise_source"] == "float64_lattice"
 
 
-def test_bounds_found_with_noise_are_read_from_the_ledger(world: World, tmp_path: Path) -> None:
-    store = DatasetStore(tmp_path / "datasets")
+def test_bounds_found_with_noise_are_read_from_the_ledger(world: Audited, tmp_path: Path) -> None:
+    place = Audited(tmp_path, BOUNDS.replace("1.8", "9"))
     for dataset, seed in ((MEMBERS, 1), (OTHERS, 2)):
-        write(store, dataset, rows(600, seed))
-    (tmp_path / "bounds.yaml").write_text(BOUNDS.replace("1.8", "9"))
+        write(place.store, dataset, rows(600, seed))
     config = configuration(
         tmp_path,
         data__units={"epsilon": 2.0},
         data__bounds={
             "epsilon": 6.0,
-            "search": str(tmp_path / "bounds.yaml"),
+            "search": str(place.bounds),
             "parts": ["observation"],
         },
         privacy__epsilon=10.0,
@@ -826,10 +772,7 @@ def test_bounds_found_with_noise_are_read_from_the_ledger(world: World, tmp_path
         training__rounds=30,
         output__size=20,
     )
-    place = World(tmp_path, store)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_: None)
-        place.train("run", config)
+    place.train("run", config)
     found = place.audit("run", tmp_path / "audit").membership
     assert not isinstance(found, str | None)
     assert found.figures.members == 600

@@ -14,7 +14,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.clearance import cleared, proof_of, proven, release_of
 from distributed_privrl.privacy.certificate import LATER_KEYS, METADATA, digest_of
-from tests.experiments.certified import certify
+from tests.worlds.certified import certify
 
 NAME = "a/b-v0"
 

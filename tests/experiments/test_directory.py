@@ -10,7 +10,7 @@ import yaml
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import UNFINISHED, write_atomically
 from distributed_privrl.experiments.directory import RunDirectory
-from tests.methods.tiny import config
+from tests.worlds.mazes import config
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from distributed_privrl.experiments.evaluate import (
 )
 from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
-from tests.answers import answer
-from tests.experiments.certified import ENTRY, certify
+from tests.worlds.answers import answer
+from tests.worlds.certified import ENTRY, certify
 
 RELEASED = Sourced.released(answer("gym/released-v0", ENTRY))
 SMALL = {"seeds": 2, "steps": 20, "episodes": 2}

@@ -16,8 +16,8 @@ from distributed_privrl.experiments.kinship import with_declarations
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import GaussianEvent
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
-from tests.experiments.ward import NAME, STAYS, STEPS, Ward, cut_after, grid, stays
-from tests.methods.tiny import config
+from tests.worlds.mazes import config
+from tests.worlds.ward import NAME, STAYS, STEPS, Ward, cut_after, grid, stays
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def ward(tmp_path: Path) -> Ward:
 def test_the_same_rows_as_other_peoples_are_refused(ward: Ward, unit: str) -> None:
     """Four patients of 100 stays; then each stay its own patient's, or each step its own stay."""
     ward.write(NAME, stays())
-    ward.budget(NAME, unit)
+    ward.budget(NAME, unit=unit)
     ward.charge(NAME, unit)
     if unit == "patient":
         other = replace(stays(), unit_ids=np.arange(STAYS, dtype=np.uint64))
@@ -40,9 +40,9 @@ def test_the_same_rows_as_other_peoples_are_refused(ward: Ward, unit: str) -> No
         other = cut_after(cut, ends)
     ward.rewrite(NAME, other)
     with pytest.raises(UnsafeError, match=rf"as those of other units \({unit}\)"):
-        ward.run(NAME, unit=unit)
+        ward.run(unit=unit)
     with pytest.raises(UnsafeError, match="as those of other units"):
-        ward.budget(NAME, unit)
+        ward.budget(NAME, unit=unit)
     assert len(ward.ledger.entries()) == 1
     assert not (ward.folder / "run").exists()
 
@@ -63,10 +63,10 @@ def test_other_people_are_refused_on_resume(ward: Ward, monkeypatch: pytest.Monk
     ward.write(NAME, stays())
     ward.budget(NAME)
     with pytest.raises(StoppedError):
-        ward.run(NAME)
+        ward.run()
     ward.rewrite(NAME, replace(stays(), unit_ids=np.arange(STAYS, dtype=np.uint64)))
     with pytest.raises(UnsafeError, match="as those of other units"):
-        ward.run(NAME, resume=True)
+        ward.run(resume=True)
 
 
 def test_other_names_for_the_same_people_are_no_other_people(ward: Ward) -> None:
@@ -85,7 +85,7 @@ def test_units_may_be_mended_while_nothing_is_spent(ward: Ward) -> None:
     ward.budget(NAME)
     ward.rewrite(NAME, stays(patients=40))
     with pytest.raises(UnsafeError, match="as those of other units"):
-        ward.run(NAME)
+        ward.run()
     ward.budget(NAME)
     ward.charge(NAME)
 
@@ -145,7 +145,7 @@ def test_part_of_a_dataset_is_not_another_one(ward: Ward, part: str) -> None:
     with pytest.raises(UnsafeError, match=message):
         ward.budget("ward/part-v0")
     with pytest.raises(UnsafeError, match=message):
-        ward.run("ward/part-v0")
+        ward.run(sensitive="ward/part-v0")
     with pytest.raises(UnsafeError, match=f"cannot be public.*{NAME} ... --unrelated-to ward/part"):
         check_public(ward.store, ward.ledger, ["ward/part-v0"])
     assert [one.dataset for one in ward.ledger.accounts()] == [NAME]
@@ -265,7 +265,7 @@ def test_runs_of_other_versions_are_refused_in_one_line(ward: Ward, written: int
     path.write_text(json.dumps(facts if written is None else facts | {"format": written}))
     message = f"has format {written or 1}, this program knows 2"
     with pytest.raises(StorageError, match=message):
-        ward.run(NAME, resume=True)
+        ward.run(resume=True)
     with pytest.raises(StorageError, match=message):
         rebuild_report(directory.path, store=ward.store, ledger_url=ward.url)
     with pytest.raises(StorageError, match=message):

@@ -14,15 +14,13 @@ from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.discrete_cql import DiscreteCQL
 from distributed_privrl.agents.iql import IQL
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import configured
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.agents import failures, reasons
 from distributed_privrl.experiments.release_evaluation import stored_trials
-from distributed_privrl.experiments.run import RunResult, run
-from tests.experiments.test_run import World
-from tests.methods.tiny import config, tiny_store
+from distributed_privrl.experiments.run import RunResult
+from tests.worlds.mazes import Mazes, config, maze_store
 
 
 @dataclass(frozen=True)
@@ -51,31 +49,23 @@ class Idle:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return tiny_store(tmp_path_factory.mktemp("datasets"))
+    return maze_store(tmp_path_factory.mktemp("datasets"))
 
 
 @pytest.fixture
-def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Mazes:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
+    return Mazes(tmp_path, master)
 
 
-def evaluated(world: World, trainer: Idle, *, resume: bool = False, **changes: Any) -> RunResult:
+def evaluated(world: Mazes, trainer: Idle, *, resume: bool = False, **changes: Any) -> RunResult:
     evaluation: Mapping[str, Any] = {"trainers": ["idle"], "seeds": 2, "steps": 1, "episodes": 1}
     changes = {"runtime": {"workers": 1, "executor": "local"}, **changes}  # seeds in order
     given = {"evaluation": {**evaluation, **changes.pop("evaluation", {})}, **changes}
-    return run(
-        config(**given),
-        LocalExecutor(),
-        out=world.folder / "run",
-        ledger_url=world.url,
-        store=world.store,
-        resume=resume,
-        more_trainers={"idle": trainer},
-    )
+    return world.start(config(**given), resume=resume, more_trainers={"idle": trainer})
 
 
-def test_a_resume_trains_what_failed_and_nothing_else(world: World) -> None:
+def test_a_resume_trains_what_failed_and_nothing_else(world: Mazes) -> None:
     world.budget()
     trainer = Idle(fails=(1,))
     first = evaluated(world, trainer)
@@ -115,7 +105,7 @@ def test_a_resume_trains_what_failed_and_nothing_else(world: World) -> None:
     ],
 )
 def test_agents_that_cannot_be_trained_are_refused_before_anything_is_drawn(
-    world: World, trainer: Idle, changes: dict[str, Any], named: str
+    world: Mazes, trainer: Idle, changes: dict[str, Any], named: str
 ) -> None:
     world.budget()
     with pytest.raises(ConfigError, match=named):
@@ -124,7 +114,7 @@ def test_agents_that_cannot_be_trained_are_refused_before_anything_is_drawn(
     assert not (world.folder / "run").exists()
 
 
-def test_rows_that_may_not_leave_are_not_shared(world: World) -> None:
+def test_rows_that_may_not_leave_are_not_shared(world: Mazes) -> None:
     sharing = Idle(released_rows_only=True)
     with pytest.raises(UnsafeError, match=r"idle may not read.*name iql"):
         evaluated(world, sharing, privacy__epsilon=None)
@@ -133,7 +123,7 @@ def test_rows_that_may_not_leave_are_not_shared(world: World) -> None:
     assert not failures(evaluated(world, sharing).trials)  # a valid release may leave
 
 
-def test_returns_of_an_unprotected_run_are_private(world: World) -> None:
+def test_returns_of_an_unprotected_run_are_private(world: Mazes) -> None:
     result = evaluated(world, Idle(), privacy__epsilon=None)
     folder = result.directory.path
     assert {path.name for path in folder.iterdir()}.isdisjoint({"agents", "evaluation.json"})

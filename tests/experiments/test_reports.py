@@ -17,8 +17,8 @@ from distributed_privrl.experiments.reports import rebuild_report, write_reports
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
-from tests.experiments.certified import certify
-from tests.methods.walks import PUBLIC, SENSITIVE, SPACES, config, walks
+from tests.worlds.certified import certify
+from tests.worlds.walks import PUBLIC, SENSITIVE, SPACES, config, walks
 
 RELEASED = config().output.dataset
 

@@ -21,13 +21,11 @@ from distributed_privrl.core.errors import (
     UnsafeError,
     VerificationError,
 )
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.files import UNFINISHED
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.evaluate import (
     BEGUN_FILE,
@@ -37,50 +35,15 @@ from distributed_privrl.experiments.evaluate import (
 )
 from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
-from distributed_privrl.experiments.run import RunResult, run
 from distributed_privrl.methods.privorl.update import RowSynthesizer
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds import server as server_module
-from tests.methods.tiny import SENSITIVE, config, config_values, tiny_store
+from tests.worlds.mazes import SENSITIVE, Mazes, config, config_values, maze_store
 
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return tiny_store(tmp_path_factory.mktemp("datasets"))
-
-
-class World:
-    """A store, a ledger with a budget, and a place for runs."""
-
-    def __init__(self, folder: Path, master: DatasetStore) -> None:
-        shutil.copytree(master.root, folder / "datasets")
-        self.folder = folder
-        self.store = DatasetStore(folder / "datasets")
-        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
-        self.ledger = Ledger(self.url)
-
-    def budget(self, epsilon: float = 5.0, delta: float = 1e-5, unit: str = "transition") -> None:
-        give_budget(
-            self.store,
-            self.ledger,
-            dataset=SENSITIVE,
-            budget=PrivacyBudget(epsilon=epsilon, delta=delta, unit=unit),
-        )
-
-    def run(
-        self, name: str = "run", *, key: int | None = None, resume: bool = False, **changes: Any
-    ) -> RunResult:
-        return run(
-            config(**changes),
-            LocalExecutor(),
-            out=self.folder / name,
-            ledger_url=self.url,
-            store=self.store,
-            resume=resume,
-            insecure_key=key,
-        )
+    return maze_store(tmp_path_factory.mktemp("datasets"))
 
 
 @pytest.fixture
@@ -89,10 +52,10 @@ def world(
     master: DatasetStore,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
-) -> World:
+) -> Mazes:
     if "with_reports" not in request.fixturenames:  # plots cost more than all else together
         monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
+    return Mazes(tmp_path, master)
 
 
 def files_that_may_leave(directory: RunDirectory) -> set[str]:
@@ -109,7 +72,7 @@ def with_reports() -> None:
 
 
 @pytest.mark.usefixtures("with_reports")
-def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(world: World) -> None:
+def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(world: Mazes) -> None:
     world.budget()
     result = world.run()
     folder = result.directory.path
@@ -156,7 +119,7 @@ def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(wo
     assert (folder / "report.json").read_bytes() == before
 
 
-def test_a_changed_certificate_is_not_gone_on_with(world: World) -> None:
+def test_a_changed_certificate_is_not_gone_on_with(world: Mazes) -> None:
     world.budget()
     path = world.run().directory.certificate
     path.write_text(path.read_text().replace('"spare_rounds": 2', '"spare_rounds": 3'))
@@ -167,7 +130,7 @@ def test_a_changed_certificate_is_not_gone_on_with(world: World) -> None:
 
 
 def test_the_dataset_loads_in_plain_minari_with_its_certificate(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Mazes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.budget()
     result = world.run()
@@ -181,7 +144,7 @@ def test_the_dataset_loads_in_plain_minari_with_its_certificate(
     assert np.isfinite(rows.observations).all()
 
 
-def test_altered_certificates_and_outputs_are_refused(world: World) -> None:
+def test_altered_certificates_and_outputs_are_refused(world: Mazes) -> None:
     world.budget()
     result = world.run()
     path = world.folder / "altered.json"
@@ -200,7 +163,7 @@ def test_altered_certificates_and_outputs_are_refused(world: World) -> None:
         verify_certificate(result.directory.certificate, outputs_root=world.store.root)
 
 
-def test_a_seeded_noise_source_gives_an_invalid_certificate(world: World) -> None:
+def test_a_seeded_noise_source_gives_an_invalid_certificate(world: Mazes) -> None:
     world.budget()
     result = world.run(key=1)
     assert result.certificate.status == "invalid"
@@ -209,7 +172,7 @@ def test_a_seeded_noise_source_gives_an_invalid_certificate(world: World) -> Non
         verify_certificate(result.directory.certificate)
 
 
-def test_without_privacy_the_certificate_says_so_and_nothing_is_charged(world: World) -> None:
+def test_without_privacy_the_certificate_says_so_and_nothing_is_charged(world: Mazes) -> None:
     result = world.run(privacy__epsilon=None)
     assert result.certificate.status == "non_private"
     assert result.certificate.epsilon is None
@@ -218,7 +181,7 @@ def test_without_privacy_the_certificate_says_so_and_nothing_is_charged(world: W
         verify_certificate(result.directory.certificate)
 
 
-def test_more_privacy_is_more_noise(world: World) -> None:
+def test_more_privacy_is_more_noise(world: Mazes) -> None:
     world.budget(epsilon=20.0, delta=1e-4)
     multipliers = [
         world.run(
@@ -234,7 +197,7 @@ def test_more_privacy_is_more_noise(world: World) -> None:
     assert multipliers[0] > 1.5 * multipliers[1]
 
 
-def test_units_can_be_counted_with_noise_and_the_count_is_charged(world: World) -> None:
+def test_units_can_be_counted_with_noise_and_the_count_is_charged(world: Mazes) -> None:
     world.budget()
     result = world.run(data__units={"epsilon": 0.5})
     count, rounds = result.certificate.stages
@@ -266,7 +229,7 @@ def noisy_bounds(folder: Path, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("units", [3000, {"epsilon": 0.5}])
-def test_bounds_can_be_found_with_noise_and_are_charged(world: World, units: Any) -> None:
+def test_bounds_can_be_found_with_noise_and_are_charged(world: Mazes, units: Any) -> None:
     world.budget()
     changes = noisy_bounds(world.folder)
     changes["data"]["units"] = units
@@ -302,10 +265,10 @@ def test_bounds_can_be_found_with_noise_and_are_charged(world: World, units: Any
     ],
 )
 def test_bounds_that_cannot_be_paid_or_searched_leave_nothing(
-    world: World, changes: dict[str, Any], error: type[Exception], message: str
+    world: Mazes, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     changes = {**changes}
-    world.budget(changes.pop("budget", 5.0))
+    world.budget(epsilon=changes.pop("budget", 5.0))
     settings = noisy_bounds(world.folder, **changes.pop("bounds", {}))
     with pytest.raises(error, match=message):
         world.run(**settings, **changes)
@@ -313,7 +276,7 @@ def test_bounds_that_cannot_be_paid_or_searched_leave_nothing(
     assert world.ledger.entries() == []
 
 
-def test_a_budget_that_is_asked_for_lowers_no_limit(world: World) -> None:
+def test_a_budget_that_is_asked_for_lowers_no_limit(world: Mazes) -> None:
     """Before anything is found with noise, as when the rounds are charged."""
     world.budget(epsilon=4.0, delta=2.5e-4)
     for settings in (noisy_bounds(world.folder), {"privacy__epsilon": 5.0}):
@@ -321,7 +284,7 @@ def test_a_budget_that_is_asked_for_lowers_no_limit(world: World) -> None:
             world.run(**settings)
 
 
-def test_trajectories_as_units(world: World) -> None:
+def test_trajectories_as_units(world: Mazes) -> None:
     world.budget(epsilon=30.0, delta=1e-3, unit="trajectory")
     result = world.run(
         data__unit="trajectory",
@@ -340,7 +303,7 @@ def test_trajectories_as_units(world: World) -> None:
     )
 
 
-def test_poisoned_sensitive_rows_leave_no_trace(world: World) -> None:
+def test_poisoned_sensitive_rows_leave_no_trace(world: Mazes) -> None:
     rows = world.store.read_transitions(SENSITIVE, unit="transition")
     info = world.store.info(SENSITIVE)
     observations = rows.observations.copy()
@@ -363,7 +326,7 @@ def test_poisoned_sensitive_rows_leave_no_trace(world: World) -> None:
     assert np.isfinite(synthetic.observations).all()
 
 
-def test_no_budget_means_no_run_and_no_folder(world: World) -> None:
+def test_no_budget_means_no_run_and_no_folder(world: Mazes) -> None:
     with pytest.raises(BudgetError, match=f"privrl ledger budget {SENSITIVE} --epsilon"):
         world.run()
     assert not (world.folder / "run").exists()
@@ -374,7 +337,7 @@ def test_no_budget_means_no_run_and_no_folder(world: World) -> None:
     assert world.ledger.entries() == []
 
 
-def test_a_budget_pays_for_as_many_runs_as_fit(world: World) -> None:
+def test_a_budget_pays_for_as_many_runs_as_fit(world: Mazes) -> None:
     world.budget(epsilon=11.0, delta=1e-4)
     world.run("one")
     world.run("two", output__dataset="test/private-two-v0")
@@ -382,14 +345,14 @@ def test_a_budget_pays_for_as_many_runs_as_fit(world: World) -> None:
         world.run("three", output__dataset="test/private-three-v0", privacy__epsilon=5.0)
 
 
-def test_another_unit_than_the_accounts_is_refused(world: World) -> None:
+def test_another_unit_than_the_accounts_is_refused(world: Mazes) -> None:
     world.budget(unit="trajectory", delta=1e-5)
     with pytest.raises(UnsafeError):
         world.run()
     assert not (world.folder / "run").exists()
 
 
-def test_overlap_is_refused(world: World) -> None:
+def test_overlap_is_refused(world: Mazes) -> None:
     world.budget()
     info = world.store.info(SENSITIVE)
     rows = world.store.read_transitions(SENSITIVE, unit="transition").select(np.arange(3))
@@ -413,7 +376,7 @@ def test_overlap_is_refused(world: World) -> None:
     ],
 )
 def test_public_rows_of_other_spaces_are_refused_before_anything_is_charged(
-    world: World, spaces: tuple[Any, Any], message: str
+    world: Mazes, spaces: tuple[Any, Any], message: str
 ) -> None:
     world.budget()
     seen, done = (np.stack([space.sample(), space.sample()]) for space in spaces)
@@ -439,7 +402,7 @@ def test_public_rows_of_other_spaces_are_refused_before_anything_is_charged(
 
 
 def test_a_network_that_cannot_be_built_is_refused_before_anything_is_charged(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Mazes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build(*_: object) -> None:
         raise ConfigError("it cannot be built")
@@ -464,7 +427,7 @@ def test_a_network_that_cannot_be_built_is_refused_before_anything_is_charged(
     ],
 )
 def test_bad_configurations_are_one_line_and_leave_nothing(
-    world: World, changes: dict[str, Any], message: str
+    world: Mazes, changes: dict[str, Any], message: str
 ) -> None:
     world.budget()
     with pytest.raises(ConfigError, match=message) as caught:
@@ -491,7 +454,6 @@ def test_bad_configurations_are_one_line_and_leave_nothing(
 )
 def test_values_out_of_range_are_named(text: str, message: str) -> None:
     from distributed_privrl.core.config import parse_yaml
-    from tests.methods.tiny import config_values
 
     values = config_values()
     for key, value in parse_yaml(text, source="test").items():
@@ -501,7 +463,7 @@ def test_values_out_of_range_are_named(text: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_an_output_that_exists_is_refused(world: World) -> None:
+def test_an_output_that_exists_is_refused(world: Mazes) -> None:
     world.budget(epsilon=20.0, delta=1e-4)
     world.run()
     with pytest.raises(ConfigError, match="exists"):
@@ -517,7 +479,7 @@ class Killed(BaseException):
 
 
 def test_a_run_killed_in_its_rounds_resumes_and_pays_for_what_was_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Mazes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.budget()
     original = server_module.ParameterServer._run_round
@@ -548,7 +510,7 @@ def test_a_run_killed_in_its_rounds_resumes_and_pays_for_what_was_lost(
     )
 
 
-def test_a_finished_run_can_be_resumed_for_nothing(world: World) -> None:
+def test_a_finished_run_can_be_resumed_for_nothing(world: Mazes) -> None:
     world.budget()
     first = world.run()
     spent = world.ledger.accounts()[0].spent_epsilon
@@ -558,7 +520,7 @@ def test_a_finished_run_can_be_resumed_for_nothing(world: World) -> None:
     assert first.certificate.outputs == second.certificate.outputs
 
 
-def test_an_interrupt_writes_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_writes_a_checkpoint(world: Mazes, monkeypatch: pytest.MonkeyPatch) -> None:
     world.budget()
     original = server_module.ParameterServer.advance
     calls = []
@@ -578,7 +540,7 @@ def test_an_interrupt_writes_a_checkpoint(world: World, monkeypatch: pytest.Monk
 
 
 def test_a_full_disk_is_one_line_and_the_ledger_stays_true(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Mazes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.budget()
 
@@ -607,16 +569,11 @@ def test_a_full_disk_is_one_line_and_the_ledger_stays_true(
     )
 
 
-def test_nothing_of_a_private_round_is_logged(world: World) -> None:
+def test_nothing_of_a_private_round_is_logged(world: Mazes) -> None:
     world.budget()
     told: list[tuple[str, int, int, str]] = []
-    result = run(
-        config(),
-        LocalExecutor(),
-        out=world.folder / "run",
-        ledger_url=world.url,
-        store=world.store,
-        progress=lambda stage, done, total, note="": told.append((stage, done, total, note)),
+    result = world.run(
+        progress=lambda stage, done, total, note="": told.append((stage, done, total, note))
     )
     for stage, done, total, note in told:
         if stage == "private rounds":
@@ -639,11 +596,11 @@ def test_every_method_has_a_plan() -> None:
         assert make().summary
 
 
-def test_the_program_names_what_it_versions(world: World) -> None:
+def test_the_program_names_what_it_versions(world: Mazes) -> None:
     assert set(program._versions("apvi")) >= {"python", "torch", "dp-accounting"}
 
 
-def test_another_runs_checkpoint_is_not_taken_for_this_ones(world: World) -> None:
+def test_another_runs_checkpoint_is_not_taken_for_this_ones(world: Mazes) -> None:
     world.budget(epsilon=20.0, delta=1e-4)
     world.run("one")
     with pytest.raises(Killed):
@@ -660,7 +617,7 @@ def test_another_runs_checkpoint_is_not_taken_for_this_ones(world: World) -> Non
         world.run("two", resume=True, output__dataset="test/private-two-v0")
 
 
-def _killed_before_its_rounds(world: World) -> None:
+def _killed_before_its_rounds(world: Mazes) -> None:
     def dies(self: Any, rounds: int) -> None:
         raise Killed
 
@@ -669,7 +626,7 @@ def _killed_before_its_rounds(world: World) -> None:
         world.run("two", output__dataset="test/private-two-v0")
 
 
-def test_a_seeded_run_never_becomes_a_valid_one(world: World) -> None:
+def test_a_seeded_run_never_becomes_a_valid_one(world: Mazes) -> None:
     world.budget()
     world.run(key=1)
     with pytest.raises(UnsafeError, match="noise source"):
@@ -681,7 +638,7 @@ def test_a_seeded_run_never_becomes_a_valid_one(world: World) -> None:
         world.run(resume=True)
 
 
-def test_a_resume_does_not_certify_files_that_somebody_changed(world: World) -> None:
+def test_a_resume_does_not_certify_files_that_somebody_changed(world: Mazes) -> None:
     world.budget()
     result = world.run()
     hdf5 = next(p for p in world.store.files(result.released) if p.suffix == ".hdf5")
@@ -695,7 +652,7 @@ def test_a_resume_does_not_certify_files_that_somebody_changed(world: World) -> 
         assert world.run(resume=True).certificate == result.certificate
 
 
-def test_a_certificate_can_be_signed(world: World) -> None:
+def test_a_certificate_can_be_signed(world: Mazes) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -707,14 +664,7 @@ def test_a_certificate_can_be_signed(world: World) -> None:
     key = Ed25519PrivateKey.generate()
     pem = world.folder / "key.pem"
     pem.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    result = run(
-        config(),
-        LocalExecutor(),
-        out=world.folder / "run",
-        ledger_url=world.url,
-        store=world.store,
-        sign_key=pem,
-    )
+    result = world.start(config(), sign_key=pem)
     public = key.public_key().public_bytes_raw().hex()
     file, root = result.directory.certificate, world.store.root
     assert verify_certificate(file, public_key=public, outputs_root=root).signed_by == public
@@ -723,7 +673,7 @@ def test_a_certificate_can_be_signed(world: World) -> None:
 
 
 @pytest.mark.usefixtures("with_reports")
-def test_without_a_valid_certificate_everything_shown_is_private(world: World) -> None:
+def test_without_a_valid_certificate_everything_shown_is_private(world: Mazes) -> None:
     result = world.run(privacy__epsilon=None)
     public = json.loads((result.directory.path / "report.json").read_text())
     assert public["sections"] == []

@@ -10,7 +10,7 @@ import numpy as np
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments.accounts import check_public
-from tests.experiments.ward import NAME, STAYS, STEPS, Ward, grid, stays
+from tests.worlds.ward import NAME, STAYS, STEPS, Ward, grid, stays
 
 
 def gate_one_account(folder: Path) -> None:
@@ -37,7 +37,7 @@ def gate_one_account(folder: Path) -> None:
         lambda: check_public(ward.store, ward.ledger, ["ward/half-v0"]),
     )
     ward.rewrite(NAME, stays(patients=STAYS))
-    _refused("a run on the rows as other people's", lambda: ward.run(NAME))
+    _refused("a run on the rows as other people's", lambda: ward.run())
     _refused("a budget for the rows as other people's", lambda: ward.budget(NAME))
 
 

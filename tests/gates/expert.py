@@ -4,7 +4,7 @@ from pathlib import Path
 
 from distributed_privrl.data.store import DatasetStore
 from tests.gates.whole_runs import WholeRun, gate_whole_run
-from tests.methods.crowd import EXPERTS, World
+from tests.worlds.crowd import EXPERTS, Crowd
 
 
 def gate_certified_experts(folder: Path, master: DatasetStore) -> None:
@@ -12,7 +12,7 @@ def gate_certified_experts(folder: Path, master: DatasetStore) -> None:
 
     The filter reads each expert's first five trajectories, which rounds must leave out.
     """
-    world = World(folder, master)
+    world = Crowd(folder, master)
     asked = {"model__hidden": [32]}  # enough parameters to measure the noise by
     config = world.config(**asked)
     gate_whole_run(

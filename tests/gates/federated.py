@@ -29,7 +29,7 @@ from tests.gates import gates
 from tests.gates.bounds import assert_dispersion, assert_z
 from tests.gates.norms import TOLERANCE, assert_within, clipped_sum, stored_units
 from tests.gates.system import CLIP_NORM, GateRun, System, observe
-from tests.rounds.harness import RUN_ID
+from tests.worlds.toy_run import RUN_ID
 
 STRATEGIES: tuple[ClipStrategy, ...] = ("concatenated", "flat", "per_layer")
 UPDATE = DynamicsUpdate(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.methods.expert.test_filter import (
+from tests.worlds.filters import (
     LIKELY,
     POOL,
     Spy,

@@ -34,7 +34,7 @@ from tests.gates.system import (
     observe,
     observed,
 )
-from tests.rounds.harness import RUN_ID, UNITS
+from tests.worlds.toy_run import RUN_ID, UNITS
 
 NOBODY = 1e-12
 

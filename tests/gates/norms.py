@@ -22,7 +22,7 @@ from tests.gates.system import (
     System,
     observe,
 )
-from tests.rounds.toy import ToyNetwork
+from tests.worlds.toy import ToyNetwork
 
 PATHS = ("book_keeping", "opacus")
 TOLERANCE = 1e-6

@@ -9,7 +9,7 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.rounds.server import ServerSpec
 from distributed_privrl.rounds.worker import WorkerSpec
 from tests.gates.whole_runs import WholeRun, assert_built_as_certified, gate_whole_run
-from tests.methods.swings import BOUNDS, DATASET, World
+from tests.worlds.swings import BOUNDS, DATASET, Swings
 
 PILOT, PILOTS = "pilot", 25
 """Whose swings: each pilot's are two, far apart in the dataset."""
@@ -55,7 +55,7 @@ def assert_runs_as_certified(
 
 def gate_certified_run(folder: Path, master: DatasetStore) -> None:
     """A run that counts, searches bounds and trains, each charged, does what it certifies."""
-    world = World(folder, pilot_store(folder / "pilots", master), epsilon=300.0, unit=PILOT)
+    world = Swings(folder, pilot_store(folder / "pilots", master), epsilon=300.0, unit=PILOT)
     search = folder / "search.yaml"
     search.write_text(BOUNDS)
     asked = {**ASKED, "data__bounds": {"epsilon": 200.0, "search": str(search)}}

@@ -1,27 +1,23 @@
 """Gates on whole runs of PrivORL: transitions, and trajectories of many fragments."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.methods.privorl.config import PrivorlConfig
-from distributed_privrl.privacy.ledger import Ledger
 from tests.gates.whole_runs import WholeRun, gate_whole_run
-from tests.methods import tiny, walks
+from tests.worlds import mazes, walks
+from tests.worlds.world import World
 
 
 def gate_certified_transitions(folder: Path, store: DatasetStore) -> None:
     """A run of PrivORL-n over ``store`` does what it certifies."""
-    _gate(folder, store, tiny.config(), all_rows=False)
+    _gate(folder, store, mazes.config(), all_rows=False)
 
 
 def gate_certified_autoregressive(folder: Path, store: DatasetStore) -> None:
     """A run of PrivORL-AR over ``store`` does what it certifies."""
-    _gate(folder, store, tiny.ar_config(), all_rows=False)
+    _gate(folder, store, mazes.ar_config(), all_rows=False)
 
 
 def gate_certified_trajectories(folder: Path, store: DatasetStore) -> None:
@@ -55,20 +51,16 @@ def _gate(
     all_rows: bool,
     first: Sequence[str] = (),
 ) -> None:
-    url = f"sqlite:///{folder / 'ledger.sqlite'}"
-    own = DatasetStore(shutil.copytree(store.root, folder / "datasets"))
-    set_budget(config, own, url)
+    world = World(folder, store).afford(config)
     assert isinstance(config.data.units, int)
     gate_whole_run(
         WholeRun(
             config=config,
-            ledger=Ledger(url),
-            start=lambda: program.run(
-                config, LocalExecutor(), out=folder / "run", ledger_url=url, store=own
-            ),
+            ledger=world.ledger,
+            start=lambda: world.start(config),
             stages=[*first, "fine-tune"],
             units=config.data.units,
             rows=(all_rows, config.training.noise_multiplicity),
-            outputs=own.root,
+            outputs=world.store.root,
         )
     )

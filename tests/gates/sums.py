@@ -12,7 +12,7 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.sampling import UnitPlacement
 from distributed_privrl.rounds.worker import LocalUpdateWorker
 from tests.gates.system import CLIP_NORM, GateUpdate, System, observe
-from tests.rounds.rounding import built_to_round_badly
+from tests.updates.rounding import built_to_round_badly
 
 
 @dataclass(frozen=True)

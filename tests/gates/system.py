@@ -23,8 +23,8 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoin
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import ShardSource, StoredShard, WorkerSpec
 from distributed_privrl.updates.gradient import GradientLocalUpdate
-from tests.rounds.harness import RUN_ID, UNITS, ToyRun
-from tests.rounds.toy import ToyLoss, ToyNetwork
+from tests.worlds.toy import ToyLoss, ToyNetwork
+from tests.worlds.toy_run import RUN_ID, UNITS, ToyRun
 
 CLIP_NORM = 1.5
 

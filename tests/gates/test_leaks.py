@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,36 +10,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import VerificationError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import reports
-from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.experiments.registry import parse_config
-from distributed_privrl.experiments.run import run
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
 from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
-from distributed_privrl.privacy import noise
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.certificate import Certificate, build_certificate
-from distributed_privrl.privacy.ledger import Ledger, entry_secrets
-from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.privacy.sampling import SlotCoins
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.rounds.server import ParameterServer, ServerSpec
-from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from distributed_privrl.rounds.server import ServerSpec
+from distributed_privrl.rounds.worker import WorkerSpec
 from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
 from tests.gates.leaks import Secrets, logged, scan, scan_metadata
-from tests.methods.walks import SPACES, wanderings
-from tests.opened import opened
+from tests.worlds.mazes import maze_store
+from tests.worlds.opened import opened
+from tests.worlds.walks import SPACES, wanderings
+from tests.worlds.watching import watch
+from tests.worlds.world import World
 
 SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
 METADATA = {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY}
@@ -119,27 +114,11 @@ def figures_of(recorded: Trajectories) -> tuple[float, ...]:
     return (*map(float, parts), float(ends.mean()))
 
 
-def maze_store(root: Path) -> DatasetStore:
-    """Collect both mazes."""
-    store = DatasetStore(root)
-    for recipe, dataset, seed in (("maze2d-umaze", SENSITIVE, 1), ("maze2d-medium", PUBLIC, 2)):
-        collect(recipe, dataset=dataset, store=store, steps=3000, seed=seed, options={})
-    return store
-
-
-def wandering_store(root: Path) -> DatasetStore:
-    """Write both sets of trajectories."""
-    store = DatasetStore(root)
-    for dataset, seed in ((SENSITIVE, 1), (PUBLIC, 2)):
-        store.write_trajectories(dataset, wanderings(300, seed), **SPACES)
-    return store
-
-
-def watched_run(folder: Path, values: dict[str, Any], store: DatasetStore) -> Finished:
+def watched_run(folder: Path, values: dict[str, Any]) -> Finished:
     """Run ``values`` and note down what must not be found in the run's folder."""
     config = parse_config(values, source="the test's configuration")
-    url = f"sqlite:///{folder / 'ledger.sqlite'}"
-    set_budget(config, store, url)
+    world = World(folder).afford(config)
+    store = world.store
     secrets = Secrets(
         rows=rows_of(store, config, SENSITIVE),
         public=rows_of(store, config, PUBLIC),
@@ -148,20 +127,13 @@ def watched_run(folder: Path, values: dict[str, Any], store: DatasetStore) -> Fi
     seen: dict[str, list[Any]] = {"deviations": [], "workers": [], "servers": [], "said": []}
     with pytest.MonkeyPatch.context() as patch, logged() as lines:
         watch(patch, secrets, seen)
-        run(
-            config,
-            LocalExecutor(),
-            out=folder / "run",
-            ledger_url=url,
-            store=store,
-            progress=lambda *facts: seen["said"].append(" ".join(map(str, facts))),
-        )
+        world.start(config, progress=lambda *facts: seen["said"].append(" ".join(map(str, facts))))
     assert lines == [], "a run logs nothing: no scan would know what a line may say"
     return Finished(
         folder=folder / "run",
         config=config,
         store=store,
-        ledger_url=url,
+        ledger_url=world.url,
         secrets=secrets,
         deviations=seen["deviations"],
         workers=seen["workers"],
@@ -173,13 +145,17 @@ def watched_run(folder: Path, values: dict[str, Any], store: DatasetStore) -> Fi
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("leaks")
-    return watched_run(folder, CONFIG, maze_store(folder / "datasets"))
+    maze_store(folder / "datasets", SENSITIVE, PUBLIC)
+    return watched_run(folder, CONFIG)
 
 
 @pytest.fixture(scope="module")
 def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("leaks")
-    return watched_run(folder, TRAJECTORIES, wandering_store(folder / "datasets"))
+    store = DatasetStore(folder / "datasets")
+    for dataset, seed in ((SENSITIVE, 1), (PUBLIC, 2)):
+        store.write_trajectories(dataset, wanderings(300, seed), **SPACES)
+    return watched_run(folder, TRAJECTORIES)
 
 
 @pytest.fixture(params=["finished", "trajectories"])
@@ -187,36 +163,6 @@ def either(request: pytest.FixtureRequest) -> Finished:
     """Return the run of each method in turn."""
     found: Finished = request.getfixturevalue(request.param)
     return found
-
-
-def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]]) -> None:
-    """Note down keys, positions, partial sums, draws and denominators as they come into being."""
-
-    def spy(owner: type, name: str, note: Callable[..., Any]) -> None:
-        right = getattr(owner, name)
-
-        def spied(*arguments: Any, **keywords: Any) -> Any:
-            result = right(*arguments, **keywords)
-            note(result, *arguments)
-            return result
-
-        patch.setattr(owner, name, spied)
-
-    def urandom(count: int) -> bytes:
-        secrets.keys.append(np.random.default_rng().bytes(count))
-        return secrets.keys[-1]
-
-    for module in (noise, entry_secrets):
-        patch.setattr(module, "os", types.SimpleNamespace(urandom=urandom))
-    spy(SlotCoins, "draw", lambda result, *_: secrets.positions.append(result))
-    spy(LocalUpdateWorker, "clipped_sum", lambda result, *_: secrets.sums.append(result.copy()))
-    spy(
-        SecureNoise,
-        "_add_normals",
-        lambda _, *arguments: seen["deviations"].append(arguments[-2] * arguments[-1]),
-    )
-    spy(LocalUpdateWorker, "__init__", lambda _, worker, spec: seen["workers"].append(spec))
-    spy(ParameterServer, "__init__", lambda _, server, spec: seen["servers"].append(spec))
 
 
 def test_nothing_that_may_leave_holds_a_secret(either: Finished) -> None:

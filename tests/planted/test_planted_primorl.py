@@ -8,9 +8,9 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from tests.gates.primorl import gate_certified_run
-from tests.methods.swings import swing_store
 from tests.planted import primorl_bugs, run_bugs
 from tests.planted.round_bugs import Plant
+from tests.worlds.swings import swing_store
 
 CASES: dict[str, tuple[Plant, str]] = {
     "clip x 10": (run_bugs.workers_clip_at(10), "workers clip at 0.05"),

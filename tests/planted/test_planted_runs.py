@@ -19,14 +19,14 @@ from tests.gates.privorl import (
     gate_certified_transitions,
 )
 from tests.gates.whole_runs import watched
-from tests.methods import crowd, tiny, walks
 from tests.planted import fragment_bugs, round_bugs, run_bugs, unit_bugs
 from tests.planted.round_bugs import Plant
+from tests.worlds import crowd, mazes, walks
 
 Gate = Callable[[Path, DatasetStore], None]
 GATES: dict[str, tuple[Gate, Callable[[Path], DatasetStore]]] = {
-    "privorl_n": (gate_certified_transitions, tiny.tiny_store),
-    "privorl_ar": (gate_certified_autoregressive, tiny.tiny_store),
+    "privorl_n": (gate_certified_transitions, mazes.maze_store),
+    "privorl_ar": (gate_certified_autoregressive, mazes.maze_store),
     "privorl_j": (gate_certified_trajectories, walks.walk_store),
     "privorl_ar_j": (gate_certified_steps, walks.walk_store),
     "expert": (gate_certified_experts, crowd.crowd_store),

@@ -18,7 +18,7 @@ from distributed_privrl.stages.charging import (
     settle_charge,
 )
 from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
-from tests.holding import hold
+from tests.worlds.holding import hold
 
 NULL = Relation.REPLACE_WITH_NULL
 DATA = SimpleNamespace(sensitive="clinic/stays-v0", unit="transition", units=1000)

@@ -27,64 +27,20 @@ from distributed_privrl.core.errors import (
     StorageError,
     UnsafeError,
 )
-from distributed_privrl.privacy.ledger import Account, Ledger, LedgerEntry
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.ledger.schema import METADATA
 from distributed_privrl.privacy.ledger.storage import ledger_url
-from distributed_privrl.privacy.units import PrivacyBudget, Relation
-
-DATASET = "clinic/stays-v0"
-NULL = Relation.REPLACE_WITH_NULL
-SPECIFICATION = {"kind": "poisson_gaussian", "noise_multiplier": 1.5}
-
-
-def url_of(path: Path) -> str:
-    return f"sqlite:///{path / 'ledger.sqlite'}"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    ledger = Ledger(url_of(tmp_path))
-    set_budget(ledger)
-    return ledger
-
-
-def set_budget(ledger: Ledger, **changed: Any) -> Account:
-    values = {"epsilon": 10.0, "delta": 1e-5, "unit": "trajectory", "relation": NULL}
-    names = {"dataset": DATASET, "fingerprint": "f1"}
-    names |= {name: changed.pop(name) for name in names if name in changed}
-    return ledger.set_budget(**names, budget=PrivacyBudget(**(values | changed)))
-
-
-def open_run(ledger: Ledger, run_id: str = "run", **changed: Any) -> LedgerEntry:
-    values: dict[str, Any] = {
-        "dataset": DATASET,
-        "fingerprint": "f1",
-        "unit": "trajectory",
-        "relation": NULL,
-        "epsilon": 4.0,
-        "delta": 1e-6,
-        "max_rounds": 100,
-        "event": SPECIFICATION,
-    }
-    return ledger.open_run(run_id=run_id, **(values | changed))
-
-
-def release(ledger: Ledger, nonce: str, draw: Any, **changed: Any) -> tuple[Any, LedgerEntry]:
-    values: dict[str, Any] = {
-        "dataset": DATASET,
-        "fingerprint": "f1",
-        "unit": "trajectory",
-        "relation": NULL,
-        "epsilon": 1.0,
-        "delta": 0.0,
-        "event": {"kind": "laplace"},
-    }
-    return ledger.release_once(nonce=nonce, draw=draw, **(values | changed))
-
-
-def account(ledger: Ledger) -> Account:
-    return ledger.accounts()[0]
-
+from distributed_privrl.privacy.units import Relation
+from tests.worlds.ledgers import (
+    DATASET,
+    NULL,
+    SPECIFICATION,
+    account,
+    open_run,
+    release,
+    set_budget,
+    url_of,
+)
 
 # Budgets
 

@@ -12,40 +12,20 @@ from hypothesis import strategies as st
 from distributed_privrl.core.config import NoisyCount, PrivacyConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.ledger.records import Charge, Holding
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.stages.charging import count_units, held_budget
 from tests.gates import ledger as gates
 from tests.gates.ledger import DATA, PRIVACY, Store, context, whole_run
-from tests.privacy.test_ledger import DATASET, NULL, account, open_run, release, set_budget, url_of
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    ledger = Ledger(url_of(tmp_path))
-    set_budget(ledger)
-    return ledger
-
-
-def holding(run_id="run", **changed):
-    values = {"epsilon": 6.0, "delta": 1e-6, "units": None, "unit": "trajectory", "relation": NULL}
-    return Holding(run_id=run_id, dataset=DATASET, fingerprint="f1", **(values | changed))
-
-
-def charge(entry_id="run", **changed):
-    values = {
-        "kind": "rounds",
-        "unit": "trajectory",
-        "relation": NULL,
-        "epsilon": 4.0,
-        "delta": 1e-6,
-        "max_rounds": 100,
-        "event": {},
-        "units": None,
-        "hold": "run",
-    }
-    return Charge(entry_id=entry_id, dataset=DATASET, fingerprint="f1", **(values | changed))
-
+from tests.worlds.ledgers import (
+    NULL,
+    account,
+    charge,
+    holding,
+    open_run,
+    release,
+    set_budget,
+    url_of,
+)
 
 # Two runs at once
 

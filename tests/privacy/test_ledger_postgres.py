@@ -12,8 +12,7 @@ from distributed_privrl.core.errors import BudgetError, StorageError, UnsafeErro
 from distributed_privrl.privacy.ledger import Ledger, budgets, holds
 from distributed_privrl.privacy.ledger import storage as storage_module
 from tests.privacy import postgres
-from tests.privacy.test_ledger import account, open_run, release, set_budget
-from tests.privacy.test_ledger_holds import charge, holding
+from tests.worlds.ledgers import account, charge, holding, open_run, release, set_budget
 
 LEVELS = ("read committed", "repeatable read", "serializable")
 

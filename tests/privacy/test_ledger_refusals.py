@@ -7,7 +7,7 @@ import pytest
 
 from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError, UnsafeError
 from distributed_privrl.privacy.ledger import Ledger
-from tests.privacy.test_ledger import account, open_run, release, set_budget, url_of
+from tests.worlds.ledgers import account, open_run, release, set_budget, url_of
 
 
 @pytest.fixture

@@ -10,14 +10,7 @@ from sqlalchemy import text
 
 from distributed_privrl.core.errors import BudgetError, StorageError, UnsafeError
 from distributed_privrl.privacy.ledger import Ledger
-from tests.privacy.test_ledger import open_run, release, set_budget, url_of
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    ledger = Ledger(url_of(tmp_path))
-    set_budget(ledger)
-    return ledger
+from tests.worlds.ledgers import open_run, release, url_of
 
 
 def test_each_entry_keeps_one_secret_of_its_own_while_it_is_open(ledger, tmp_path):

@@ -22,7 +22,7 @@ from distributed_privrl.privacy.metrics import (
     settled_answer,
     stated_answer,
 )
-from tests.answers import answer, entry_of, released
+from tests.worlds.answers import answer, entry_of, released
 
 PACKAGE = Path(distributed_privrl.__file__).parent
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.rounds.server import PUBLIC_STATE, ParameterServer, PublicUpdate
 from distributed_privrl.updates.gradient import GradientLocalUpdate
-from tests.rounds.harness import RUN_ID, UNITS, ToyRun
-from tests.rounds.toy import ToyNetwork, ToyUpdate, initial_parameters
+from tests.worlds.toy import ToyNetwork, ToyUpdate, initial_parameters
+from tests.worlds.toy_run import RUN_ID, UNITS, ToyRun
 
 
 @dataclass

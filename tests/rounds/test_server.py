@@ -14,8 +14,8 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
-from tests.rounds.harness import RUN_ID, ToyRun
-from tests.rounds.toy import ToyUpdate, initial_parameters
+from tests.worlds.toy import ToyUpdate, initial_parameters
+from tests.worlds.toy_run import RUN_ID, ToyRun
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from distributed_privrl.rounds.worker import LocalUpdateWorker
 from distributed_privrl.runtime import executor as module
 from distributed_privrl.runtime.executor import RayExecutor
 from distributed_privrl.stages.training import run_rounds
-from tests.rounds.harness import RUN_ID, ToyRun
 from tests.runtime.probe import Probe
+from tests.worlds.toy_run import RUN_ID, ToyRun
 
 
 @pytest.mark.parametrize("kind", ["local", "ray"])

@@ -10,7 +10,7 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from tests.methods.crowd import World, crowd_store
+from tests.worlds.crowd import Crowd, crowd_store
 
 STABLE = "crowd/stable-v0"
 
@@ -29,7 +29,7 @@ def test_ray_releases_what_the_local_executor_does(
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
     found: list[Any] = []
     for name, executor in (("local", None), ("ray", ray_executor)):
-        world = World(tmp_path / name, master)
+        world = Crowd(tmp_path / name, master)
         result = world.run(executor=executor, output__dataset=STABLE)
         policy = Policy.load(Path(result.released))
         weights = [one.detach().numpy().ravel() for one in policy.network.parameters()]

@@ -14,7 +14,7 @@ from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.primorl.ensemble import load_ensemble
 from distributed_privrl.methods.primorl.method import TRAINED
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from tests.methods.swings import World, swing_store
+from tests.worlds.swings import Swings, swing_store
 
 SMALL: dict[str, Any] = {
     "training__policy": {
@@ -35,15 +35,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 def learned(folder: Path, master: DatasetStore, executor: Executor) -> dict[str, Any]:
     """Run on copies of everything with two workers; return what was learned and charged."""
-    world = World(folder, master)
-    result = program.run(
-        world.config(**SMALL),
-        executor,
-        out=folder / "run",
-        ledger_url=world.url,
-        store=world.store,
-        insecure_key=7,
-    )
+    world = Swings(folder, master)
+    result = world.run(executor=executor, **SMALL)
     run_id, released = result.directory.run_id, Path(result.released).parent
     trained = result.directory.checkpoint / TRAINED
     tensors, _ = load_checkpoint(trained, run_id=run_id, stage="rounds")

@@ -1,6 +1,5 @@
 """PrivORL-j on Ray: what is trained and drawn is what one process trains and draws."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,9 @@ from numpy.typing import NDArray
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.methods.privorl.release import TRAINED, read_chunks
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from tests.methods.walks import SENSITIVE, config, walk_store
+from tests.worlds.walks import SENSITIVE, Walks, walk_store
 
 Made = tuple[dict[str, Any], NDArray[np.float32], int]
 
@@ -28,29 +24,14 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 def made(folder: Path, master: DatasetStore, executor: Executor, workers: int) -> Made:
     """Run on copies of everything; return parameters, drawn steps and rounds that were charged."""
-    store = DatasetStore(folder / "datasets")
-    shutil.copytree(master.root, store.root)
-    url = f"sqlite:///{folder / 'ledger.sqlite'}"
-    give_budget(
-        store,
-        Ledger(url),
-        dataset=SENSITIVE,
-        budget=PrivacyBudget(epsilon=8.0, delta=1e-4, unit="trajectory"),
-    )
-    result = program.run(
-        config(runtime={"workers": workers, "executor": "local"}),
-        executor,
-        out=folder / "run",
-        ledger_url=url,
-        store=store,
-        insecure_key=3,
-    )
+    world = Walks(folder, master).budget()
+    result = world.run(executor=executor, key=3, runtime__workers=workers)
     checkpoint = result.directory.checkpoint
     tensors, _ = load_checkpoint(
         checkpoint / TRAINED, run_id=result.directory.run_id, stage="rounds"
     )
     steps = np.concatenate(list(read_chunks(checkpoint / "synthetic", 3)))
-    (entry,) = Ledger(url).entries(SENSITIVE)
+    (entry,) = world.ledger.entries(SENSITIVE)
     return {name: value.numpy() for name, value in tensors.items()}, steps, entry.drawn_rounds
 
 

@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 
-from distributed_privrl.core.executor import Executor, LocalExecutor
-from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.core.executor import Executor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.privacy.verification import verify_certificate
-from tests.methods import crowd, tiny
-from tests.methods.value_iteration import test_run as wards
 from tests.runtime.killing import killing, pids_of
+from tests.worlds import crowd, grid, mazes
 
 
 @pytest.fixture(autouse=True)
@@ -50,25 +46,18 @@ def check_against_ledger(
 def test_value_iteration_goes_on_when_its_server_or_a_worker_is_killed(
     tmp_path: Path, ray_executor: Executor
 ) -> None:
-    world = wards.World(tmp_path)
-    world.budget()
-    values = wards.values(training={"spare": 4}, runtime={"workers": 1})
+    world = grid.Grid(tmp_path).budget()
+    values = grid.values(training={"spare": 4}, runtime={"workers": 1})
     with killing("ReleaseServer.__init__", "ReleaseServer.advance", "CountWorker.counts"):
-        result = program.run(
-            parse_config(values, source="test"),
-            ray_executor,
-            out=tmp_path / "run",
-            ledger_url=world.url,
-            store=world.store,
-        )
-    lost = check_against_ledger(result, world.store, world.ledger, rounds={"": wards.HORIZON})
+        result = world.run(values, executor=ray_executor, key=None)
+    lost = check_against_ledger(result, world.store, world.ledger, rounds={"": grid.HORIZON})
     assert lost <= 1  # the step that was open; a worker's death costs nothing
 
 
 def test_filter_and_rounds_of_experts_go_on_when_their_servers_are_killed(
     tmp_path: Path, ray_executor: Executor
 ) -> None:
-    world = crowd.World(tmp_path, crowd.crowd_store(tmp_path / "master"))
+    world = crowd.Crowd(tmp_path, crowd.crowd_store(tmp_path / "master"))
     with killing("ReleaseServer.advance", "ParameterServer.__init__", "ParameterServer.advance"):
         result = world.run(
             executor=ray_executor,
@@ -88,40 +77,25 @@ def test_filter_and_rounds_of_experts_go_on_when_their_servers_are_killed(
 def test_an_interruption_stays_one_when_the_server_has_died(
     tmp_path: Path, ray_executor: Executor
 ) -> None:
-    world = wards.World(tmp_path)
-    world.budget()
+    world = grid.Grid(tmp_path).budget()
 
     def stop(stage: str, done: int, *_: Any) -> None:
         if done == 5 and (pids := pids_of("ReleaseServer")):
             os.kill(pids[0], signal.SIGKILL)
             raise KeyboardInterrupt
 
-    def run(executor: Executor, **options: Any) -> program.RunResult:
-        return program.run(
-            parse_config(wards.values(runtime={"workers": 1}), source="test"),
-            executor,
-            out=tmp_path / "run",
-            ledger_url=world.url,
-            store=world.store,
-            **options,
-        )
-
+    values = grid.values(runtime={"workers": 1})
     with pytest.raises(KeyboardInterrupt):
-        run(ray_executor, progress=stop)
-    result = run(LocalExecutor(), resume=True)
-    check_against_ledger(result, world.store, world.ledger, rounds={"": wards.HORIZON})
+        world.run(values, executor=ray_executor, key=None, progress=stop)
+    result = world.run(values, key=None, resume=True)
+    check_against_ledger(result, world.store, world.ledger, rounds={"": grid.HORIZON})
 
 
 @pytest.mark.slow
 def test_every_process_of_a_run_may_be_killed(tmp_path: Path, ray_executor: Executor) -> None:
-    store = tiny.tiny_store(tmp_path / "datasets")
-    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
-    ledger.set_budget(
-        dataset=tiny.SENSITIVE,
-        fingerprint=inspect(store, tiny.SENSITIVE).fingerprint,
-        budget=PrivacyBudget(epsilon=5.0, delta=1e-5, unit="transition"),
-    )
-    training = tiny.config_values()["training"]
+    mazes.maze_store(tmp_path / "datasets")
+    world = mazes.Mazes(tmp_path).budget()
+    training = mazes.config_values()["training"]
     killed = (
         "Pretrainer.__init__",
         "Pretrainer.advance",
@@ -135,11 +109,8 @@ def test_every_process_of_a_run_may_be_killed(tmp_path: Path, ray_executor: Exec
         "Sampler.advance",
     )
     with killing(*killed):
-        result = program.run(
-            tiny.config(training=training | {"rounds": 60, "block_rounds": 5, "spare": 20}),
-            ray_executor,
-            out=tmp_path / "run",
-            ledger_url=f"sqlite:///{tmp_path / 'ledger.sqlite'}",
-            store=store,
+        result = world.run(
+            executor=ray_executor,
+            training=training | {"rounds": 60, "block_rounds": 5, "spare": 20},
         )
-    assert check_against_ledger(result, store, ledger, rounds={"": 60}) <= 2 * 5
+    assert check_against_ledger(result, world.store, world.ledger, rounds={"": 60}) <= 2 * 5

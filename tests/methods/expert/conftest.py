@@ -6,7 +6,7 @@ import pytest
 
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from tests.methods.crowd import World, crowd_store
+from tests.worlds.crowd import Crowd, crowd_store
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +15,6 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 
 @pytest.fixture
-def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Crowd:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    return World(tmp_path, master)
+    return Crowd(tmp_path, master)

@@ -15,7 +15,7 @@ from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.pendulum import Pendulum
 from distributed_privrl.environments.simulators import Step
-from tests.methods.crowd import EXPERTS, LENGTH, P_MIN, TRAJECTORIES, write_crowd
+from tests.worlds.crowd import EXPERTS, LENGTH, P_MIN, TRAJECTORIES, write_crowd
 
 LEVELS = ((-2.0, 0.0, 2.0),)
 BOUNDS = """

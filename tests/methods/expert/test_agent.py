@@ -15,7 +15,7 @@ from distributed_privrl.methods.expert.config import AgentModelConfig, LocalExpe
 from distributed_privrl.methods.expert.update import AgentFacts, AgentUpdate, algorithm_of
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
-from tests.methods.crowd import BOUNDS, DATASET, crowd_store, parsed
+from tests.worlds.crowd import BOUNDS, DATASET, config, crowd_store
 
 AGENTS = ("discrete_cql", "discrete_bcq")
 
@@ -27,9 +27,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 def facts_of(store: DatasetStore, agent: str = "discrete_cql", **model: Any) -> AgentFacts:
     (store.root / "bounds.yaml").write_text(BOUNDS)
-    config = parsed(model__agent=agent, data__bounds=str(store.root / "bounds.yaml"))
-    asked = config.model.model_copy(update=model)
-    return AgentFacts.of(asked, config.data, store, seed=3)
+    settings = config(model__agent=agent, data__bounds=str(store.root / "bounds.yaml"))
+    asked = settings.model.model_copy(update=model)
+    return AgentFacts.of(asked, settings.data, store, seed=3)
 
 
 def units(facts: AgentFacts, store: DatasetStore, count: int, rows: int) -> UnitBatch:

@@ -15,8 +15,8 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert.hosting import ExpertHost, host_specs
 from distributed_privrl.methods.expert.prefix_stage import ALIKE_WITHIN_A_LEVEL
 from distributed_privrl.privacy.verification import verify_certificate
-from tests.methods.crowd import DATASET, EXPERTS, LENGTH, P_MIN, World, crowd_store
 from tests.methods.expert.swingers import BOUNDS, LEVELS, swingers, swingers_store
+from tests.worlds.crowd import DATASET, EXPERTS, LENGTH, P_MIN, Crowd, crowd_store
 
 STABLE = "crowd/stable-v0"
 PENDULUM: dict[str, Any] = {
@@ -26,8 +26,8 @@ PENDULUM: dict[str, Any] = {
 }
 
 
-def world_of(folder: Path, master: DatasetStore) -> World:
-    world = World(folder, master)
+def world_of(folder: Path, master: DatasetStore) -> Crowd:
+    world = Crowd(folder, master)
     (folder / "bounds.yaml").write_text(BOUNDS)
     return world
 
@@ -146,6 +146,6 @@ def test_levels_that_do_not_fit_are_refused_before_a_draw(
 
 
 def test_discrete_actions_have_no_levels(tmp_path: Path) -> None:
-    world = World(tmp_path, crowd_store(tmp_path / "master"))
+    world = Crowd(tmp_path, crowd_store(tmp_path / "master"))
     with pytest.raises(ConfigError, match="leave them out"):
         world.run(data__action_levels=[[0.0, 1.0]])

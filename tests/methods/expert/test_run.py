@@ -35,25 +35,20 @@ from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.worker import WorkerSpec
 from tests.gates import leaks
 from tests.gates.leaks import Secrets
-from tests.gates.test_leaks import watch
-from tests.methods.crowd import DATASET, EXPERTS, TRAJECTORIES, World, crowd_store, parsed
-from tests.methods.swings import files_outside_private
-from tests.opened import opened
+from tests.worlds.crowd import DATASET, EXPERTS, TRAJECTORIES, Crowd, config
+from tests.worlds.opened import opened
+from tests.worlds.swings import files_outside_private
+from tests.worlds.watching import watch
 
 STABLE = "crowd/stable-v0"
 POOL = 5
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return crowd_store(tmp_path_factory.mktemp("crowd"))
 
 
 @dataclass
 class Watched:
     """A finished run, and what was seen on the way."""
 
-    world: World
+    world: Crowd
     result: Any = None
     gaussian_draws: int = 0
     secrets: Secrets | None = None
@@ -85,9 +80,9 @@ def states(store: DatasetStore) -> np.ndarray:
 def finished(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """Run once with secure noise and reports."""
     with pytest.MonkeyPatch.context() as patch:
-        seen = Watched(World(tmp_path_factory.mktemp("finished"), master))
-        store, config = seen.world.store, seen.world.config()
-        facts = AgentFacts.of(config.model, config.data, store, seed=config.seed)
+        seen = Watched(Crowd(tmp_path_factory.mktemp("finished"), master))
+        store, settings = seen.world.store, seen.world.config()
+        facts = AgentFacts.of(settings.model, settings.data, store, seed=settings.seed)
         everything = tables(facts, store, DATASET)
         secrets = Secrets(rows=everything, public=())
         noted: dict[str, list[Any]] = defaultdict(list)
@@ -208,7 +203,7 @@ def test_what_the_prefixes_say_of_themselves_is_known(finished: Watched) -> None
 def test_returns_are_normalised_by_declared_or_registered_references(
     evaluation: dict[str, Any], environment: str | None, expected: Any
 ) -> None:
-    found = references_of(parsed(evaluation=evaluation, data__environment=environment))
+    found = references_of(config(evaluation=evaluation, data__environment=environment))
     assert (found and (found[0].low, found[0].high)) == expected
 
 
@@ -216,7 +211,7 @@ def test_references_must_be_apart() -> None:
     assert ReturnRange(low=10.0, high=50.0).share_of(30.0) == 0.5
     for high in (10.0, 9.0, float("nan")):
         with pytest.raises(ConfigError, match="reference_returns"):
-            parsed(evaluation__reference_returns={"low": 10.0, "high": high})
+            config(evaluation__reference_returns={"low": 10.0, "high": high})
 
 
 @pytest.mark.parametrize("best", [40.0, 31.5])
@@ -224,7 +219,7 @@ def test_what_the_experts_data_say_of_returns_is_in_no_report(
     best: float, tmp_path: Path, master: DatasetStore
 ) -> None:
     """The exact return of the best sensitive expert was shown, as what counts as 1."""
-    world = World(tmp_path, master)
+    world = Crowd(tmp_path, master)
     said = {"random": 20.0, "best": best, "steps": 40}
     world.store.update_metadata(DATASET, {"evaluation_returns": said, "reference_returns": said})
     world.run(key=None, evaluation={"episodes": 1, "max_steps": 40})
@@ -267,8 +262,8 @@ def test_the_two_parts_read_different_trajectories(finished: Watched) -> None:
     assert len(pool) == EXPERTS * POOL
     assert np.array_equal(pool.observations, whole.select(np.flatnonzero(first)).observations)
     later = whole.select(np.flatnonzero(~first)).transitions("expert")
-    config = finished.world.config()
-    facts = AgentFacts.of(config.model, config.data, finished.world.store, seed=0)
+    settings = finished.world.config()
+    facts = AgentFacts.of(settings.model, settings.data, finished.world.store, seed=0)
     wanted = facts.encoder.encode(later).rows
     for spec in finished.workers:  # each keeps the experts of its blocks
         shard = spec.source()

@@ -13,7 +13,7 @@ from distributed_privrl.cli.planning import _readable, plan_facts
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.noiseless_steps import StableTraining
 from distributed_privrl.methods.expert.prefix_stage import FILTER
@@ -23,17 +23,16 @@ from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.stages.round_plan import RoundPlan
-from tests.methods.crowd import (
+from tests.worlds.crowd import (
     DATASET,
     EXPERTS,
-    World,
-    config_values,
+    Crowd,
+    config,
     crowd,
-    parsed,
     recorded,
     write_crowd,
 )
-from tests.methods.swings import files_outside_private
+from tests.worlds.swings import files_outside_private
 
 STABLE = "crowd/stable-v0"
 DP_SGD = {
@@ -60,13 +59,13 @@ def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) ->
     """What a run with test noise and two workers releases, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "write_reports", lambda *_: None)
-        world = World(tmp_path_factory.mktemp("reference"), master)
+        world = Crowd(tmp_path_factory.mktemp("reference"), master)
         return learned(world.run(output__dataset=STABLE), world.store)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_any_number_of_workers_and_hosts_releases_the_same(
-    world: World, reference: dict[str, torch.Tensor], workers: int
+    world: Crowd, reference: dict[str, torch.Tensor], workers: int
 ) -> None:
     found = learned(
         world.run(output__dataset=STABLE, runtime={"workers": workers, "executor": "local"}),
@@ -78,7 +77,7 @@ def test_any_number_of_workers_and_hosts_releases_the_same(
 
 @pytest.mark.parametrize(("stage", "at"), [("stable prefixes", 2), ("private rounds", 3)])
 def test_a_resume_after_an_interruption_releases_the_same(
-    world: World, reference: dict[str, torch.Tensor], stage: str, at: int
+    world: Crowd, reference: dict[str, torch.Tensor], stage: str, at: int
 ) -> None:
     """Draws go on in their secret order, rounds with moments and target network as they were."""
 
@@ -99,7 +98,7 @@ def test_a_resume_after_an_interruption_releases_the_same(
 
 
 def test_a_finished_run_is_resumed_without_a_draw(
-    world: World, reference: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+    world: Crowd, reference: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run(output__dataset=STABLE)
 
@@ -155,7 +154,7 @@ def test_a_finished_run_is_resumed_without_a_draw(
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_charged(
-    world: World, changes: dict[str, Any], error: type[Exception], message: str
+    world: Crowd, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         world.run(**changes)
@@ -176,7 +175,7 @@ def test_a_dataset_that_lacks_what_the_filter_needs_is_refused(
 ) -> None:
     store, policies = DatasetStore(tmp_path / "master"), crowd()
     write_crowd(store, policies, *recorded(policies), **facts)
-    world = World(tmp_path, store)
+    world = Crowd(tmp_path, store)
     with pytest.raises(ConfigError, match=message):
         world.run()
     assert world.ledger.entries() == []
@@ -185,7 +184,7 @@ def test_a_dataset_that_lacks_what_the_filter_needs_is_refused(
 def test_a_budget_for_one_part_alone_is_refused_before_anything_is_drawn(
     tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poor = World(tmp_path, master, epsilon=19.0)
+    poor = Crowd(tmp_path, master, epsilon=19.0)
 
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("noise was drawn")
@@ -202,7 +201,7 @@ def test_the_public_schedule_changes_no_charge() -> None:
     """However many steps are noiseless, q, the noise and its count are those of K noisy ones."""
     events = []
     for steps in (0, 1, 50):
-        plan = ExpertMethod(parsed(training__stable_steps=steps)).plan.rounds
+        plan = ExpertMethod(config(training__stable_steps=steps)).plan.rounds
         assert plan is not None
         events.append(plan.events(plan.rounds))
         assert plan.sampling_probability == 20 / EXPERTS
@@ -212,7 +211,7 @@ def test_the_public_schedule_changes_no_charge() -> None:
 def test_sums_need_no_assumption_and_pay_for_float32_alone() -> None:
     """Changes by local training are rounded one by one; gradients are summed in float32 before."""
     for local, slack in (("gradient", SUM_SLACK), ("federated", 0.0)):
-        plan = ExpertMethod(parsed(training__local=local)).plan.rounds
+        plan = ExpertMethod(config(training__local=local)).plan.rounds
         assert plan is not None
         assert plan.mechanism is not None
         assert plan.mechanism.sum_slack == slack
@@ -221,11 +220,11 @@ def test_sums_need_no_assumption_and_pay_for_float32_alone() -> None:
 
 def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DatasetStore, "__init__", None)
-    config = parse_config(config_values(), source="test")
-    plan = plan_run(config)
+    settings = config()
+    plan = plan_run(settings)
     assert isinstance(plan, RoundPlan)
     assert plan.skip_trajectories == 5
-    facts = plan_facts(config, plan)
+    facts = plan_facts(settings, plan)
     assert facts["filter"]["epsilon"] == 15
     assert facts["filter"]["draws"] == 4
     assert facts["relation"] == "policy_level"
@@ -234,15 +233,15 @@ def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatc
     words = _readable(facts)
     assert words["filter"].startswith("4 + 1 spare draws for epsilon 15, delta 0.018: threshold ")
     assert words["output"] == "policy.safetensors, policy.pt"
-    alone = parse_config(config_values(filter__share=1.0), source="test")
+    alone = config(filter__share=1.0)
     shown = plan_run(alone)
     assert (shown.rounds, shown.max_rounds) == (4, 5)
     assert 0 < plan_facts(alone, shown)["epsilon_with_spare"] <= 20
-    free = plan_run(parse_config(config_values(privacy__epsilon=None), source="test"))
+    free = plan_run(config(privacy__epsilon=None))
     assert free.budget is None
 
 
-def test_noiseless_steps_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noiseless_steps_alone(world: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole budget for the filter: no private round, no Gaussian draw, one stage."""
 
     def started(*_: Any) -> None:
@@ -262,7 +261,7 @@ def test_noiseless_steps_alone(world: World, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_interrupted_training_on_prefixes_goes_on(tmp_path: Path, master: DatasetStore) -> None:
     found = []
     for interrupted in (False, True):
-        world = World(tmp_path / str(interrupted), master)
+        world = Crowd(tmp_path / str(interrupted), master)
         asked = {"filter__share": 1.0, "training__rounds": 60}
         if interrupted:
 
@@ -277,7 +276,7 @@ def test_an_interrupted_training_on_prefixes_goes_on(tmp_path: Path, master: Dat
 
 
 def test_dp_sgd_alone_reads_every_trajectory_and_hosts_nobody(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distributed_privrl.methods.expert.method.run_filter", None)
     shutil.rmtree(world.store.root / DATASET / "experts")
@@ -294,7 +293,7 @@ def test_dp_sgd_alone_reads_every_trajectory_and_hosts_nobody(
     [{"training__local": "federated"}, {"model__agent": "discrete_bcq"}, DP_SGD],
 )
 def test_variants_learn_something_else(
-    world: World, reference: dict[str, torch.Tensor], changes: dict[str, Any]
+    world: Crowd, reference: dict[str, torch.Tensor], changes: dict[str, Any]
 ) -> None:
     found = learned(world.run(**changes))
     assert torch.isfinite(found["policy"]).all()
@@ -302,7 +301,7 @@ def test_variants_learn_something_else(
 
 
 def test_without_privacy_everything_lies_in_private(tmp_path: Path, master: DatasetStore) -> None:
-    world = World(tmp_path, master)
+    world = Crowd(tmp_path, master)
     result = world.run(key=None, privacy__epsilon=None, evaluation={"episodes": 2, "max_steps": 20})
     folder = result.directory.path
     assert result.certificate.status == "non_private"
@@ -322,7 +321,7 @@ def test_without_privacy_everything_lies_in_private(tmp_path: Path, master: Data
 
 
 def test_steps_on_prefixes_follow_the_agents_own_rule(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One noiseless step a call, at the agent's rate, and the target moves after every step."""
     moves: list[int] = []

@@ -14,7 +14,7 @@ from distributed_privrl.methods.expert.hosting import StoredPool
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.prefix_stage import FILTER
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
-from tests.methods.crowd import DATASET, World, parsed
+from tests.worlds.crowd import DATASET, Crowd, config
 
 SMALL = {
     "privacy__delta": 0.008,
@@ -28,7 +28,7 @@ ALONE = {**SMALL, "filter__share": 1.0, "privacy__epsilon": 10.0}
 BASELINE = {**SMALL, "filter__share": 0.0, "privacy__epsilon": 5.0}
 
 
-def refused(world: World, message: str, **changes: Any) -> None:
+def refused(world: Crowd, message: str, **changes: Any) -> None:
     """Check that a run is refused, charges nothing and leaves no folder."""
     before = world.ledger.entries()
     with pytest.raises(UnsafeError, match=message):
@@ -37,7 +37,7 @@ def refused(world: World, message: str, **changes: Any) -> None:
     assert not (world.folder / "refused").exists()
 
 
-def test_no_second_run_reads_what_a_filter_draws_from(world: World) -> None:
+def test_no_second_run_reads_what_a_filter_draws_from(world: Crowd) -> None:
     """After filter and rounds no filter is possible; a baseline is, on what the rounds read."""
     first = world.run("first", **SMALL)
     refused(world, "no trajectory is left for another filter", **SMALL)
@@ -55,7 +55,7 @@ def test_pools_are_refused_before_a_budget_is_asked_for(
     tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
-    world = World(tmp_path, master, epsilon=20.0)
+    world = Crowd(tmp_path, master, epsilon=20.0)
     world.run("first", **SMALL)
     refused(world, "no trajectory is left for another filter", **SMALL)
 
@@ -64,15 +64,15 @@ def test_a_budget_that_is_short_is_asked_for_both_parts_at_once(
     tmp_path: Path, master: DatasetStore
 ) -> None:
     with pytest.raises(BudgetError, match=r"this needs 20 and 0\.008: ask for less"):
-        World(tmp_path, master, epsilon=19.0).run("first", **SMALL)
+        Crowd(tmp_path, master, epsilon=19.0).run("first", **SMALL)
 
 
-def test_no_filter_draws_from_what_rounds_have_read(world: World) -> None:
+def test_no_filter_draws_from_what_rounds_have_read(world: Crowd) -> None:
     world.run("baseline", **BASELINE)
     refused(world, "reads trajectories 0 and later", **ALONE)
 
 
-def test_filters_one_after_the_other_have_pools_of_their_own(world: World) -> None:
+def test_filters_one_after_the_other_have_pools_of_their_own(world: Crowd) -> None:
     world.run("first", **ALONE)
     refused(world, "filter.first_trajectory=3", **ALONE, filter__first_trajectory=2)
     world.run("second", **ALONE, filter__first_trajectory=3)
@@ -82,13 +82,13 @@ def test_filters_one_after_the_other_have_pools_of_their_own(world: World) -> No
     assert sorted(one["first_trajectory"] for one in derivations) == [0, 3]
 
 
-def test_both_parts_are_held_or_none(world: World) -> None:
+def test_both_parts_are_held_or_none(world: Crowd) -> None:
     """A filter that fits is not charged where the rounds after it would read another's pool."""
     world.run("later", **ALONE, filter__first_trajectory=4)
     refused(world, "draws from trajectories 4 to 6", **SMALL)
 
 
-def test_an_open_charge_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_charge_counts(world: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """What crashed before its first draw holds its trajectories, too."""
     with monkeypatch.context() as patch:
 
@@ -114,18 +114,18 @@ def test_a_filter_reads_its_own_trajectories_alone(master: DatasetStore) -> None
 
 
 def test_rounds_begin_after_the_filter_s_trajectories() -> None:
-    plan = ExpertMethod(parsed(filter__first_trajectory=1)).plan
+    plan = ExpertMethod(config(filter__first_trajectory=1)).plan
     assert plan.filter is not None
     assert plan.rounds is not None
     assert plan.filter.trajectories == (1, 6)
     assert plan.rounds.trajectories == (6, None)
     assert plan.rounds.skip_trajectories == 6
-    alone = ExpertMethod(parsed(filter__share=0.0, training__skip_trajectories=3)).plan
+    alone = ExpertMethod(config(filter__share=0.0, training__skip_trajectories=3)).plan
     assert alone.rounds is not None
     assert alone.rounds.skip_trajectories == 3
 
 
-def test_policies_put_in_place_of_others_are_refused(world: World) -> None:
+def test_policies_put_in_place_of_others_are_refused(world: Crowd) -> None:
     """The ledger knows those of the first filter: nobody else collected the data."""
 
     def interrupt(name: str, done: int, *_: Any) -> None:

@@ -18,8 +18,8 @@ from distributed_privrl.methods.expert.config import FilterConfig
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.prefix_stage import FILTER, plan_filter
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
-from tests.methods.crowd import DATASET, World, crowd, parsed, recorded, write_crowd
-from tests.methods.swings import files_outside_private
+from tests.worlds.crowd import DATASET, Crowd, config, crowd, recorded, write_crowd
+from tests.worlds.swings import files_outside_private
 
 
 def spoil(store: DatasetStore, policies: ExpertPolicies) -> None:
@@ -52,7 +52,7 @@ def test_experts_of_any_kind_change_nothing_that_is_shown(
             spoil(store, policies)
         else:
             write_crowd(store, policies, *recorded(policies))
-        world = World(folder, store)
+        world = Crowd(folder, store)
         told: list[Any] = []
         capfd.readouterr()
         with warnings.catch_warnings(record=True) as warned:
@@ -70,7 +70,7 @@ def test_experts_of_any_kind_change_nothing_that_is_shown(
 
 
 def test_a_private_report_that_fails_ends_no_run(
-    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    world: Crowd, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Any) -> None:
         warnings.warn("secret", stacklevel=1)
@@ -84,7 +84,7 @@ def test_a_private_report_that_fails_ends_no_run(
 
 @pytest.mark.parametrize("changed", ["fewer", "more", "twice"])
 def test_policies_that_are_not_one_for_each_unit_are_refused_before_a_charge(
-    world: World, changed: str
+    world: Crowd, changed: str
 ) -> None:
     (path,) = expert_files(world.store, DATASET)
     whole = ExpertPolicies.load(path)
@@ -104,7 +104,7 @@ def test_policies_that_are_not_one_for_each_unit_are_refused_before_a_charge(
 
 @pytest.mark.parametrize("share", [0.0, 0.75])
 def test_a_unit_that_the_dataset_does_not_know_is_refused_before_a_charge(
-    world: World, share: float
+    world: Crowd, share: float
 ) -> None:
     with pytest.raises(ConfigError, match="has no unit 'patient'"):
         world.run(data__unit="patient", filter__share=share)
@@ -123,9 +123,9 @@ def test_the_filter_keeps_its_budget(epsilon: float, draws: int) -> None:
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_each_accountant_of_the_rounds_settles_what_the_filter_drew(
-    world: World, accountant: str
+    world: Crowd, accountant: str
 ) -> None:
-    filter_plan = ExpertMethod(parsed(privacy__accountant=accountant)).plan.filter
+    filter_plan = ExpertMethod(config(privacy__accountant=accountant)).plan.filter
     assert filter_plan is not None
     assert filter_plan.budget is not None
     most = filter_plan.epsilon(filter_plan.max_rounds, certified=True)

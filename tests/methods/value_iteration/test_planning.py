@@ -1,13 +1,12 @@
 """A plan's noise is a field: what is shown of it decides nothing."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.plan import (
@@ -20,26 +19,10 @@ from distributed_privrl.methods.value_iteration.step_noise import StepNoise
 from distributed_privrl.privacy.events import GaussianEvent, ParallelEvent
 from distributed_privrl.privacy.exact_releases import EXACT_CELLS
 from distributed_privrl.privacy.units import UnitCount
+from tests.worlds.grid import config
 
 SIZES = {"states": 16, "actions": 4}
 COUNT = UnitCount(value=400, source="declared")
-
-
-def config(method: str, **changes: Any) -> Any:
-    values: dict[str, Any] = {
-        "method": method,
-        "data": {
-            "sensitive": "a-v0",
-            "unit": "trajectory",
-            "units": 400,
-            "environment": "privrl/Gridworld-v0",
-        },
-        "privacy": {"epsilon": 5.0, "delta": 1e-4},
-        "model": {"horizon": 20, **({"features": "one_hot"} if method == "vapvi" else {})},
-    }
-    for name, section in changes.items():
-        values[name] = {**values.get(name, {}), **section}
-    return parse_config(values, source="test")
 
 
 def multiplier(found: ApviConfig | VapviConfig, plan: StatisticsPlan) -> float | None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.environments import tabular_problem
-from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
@@ -15,23 +15,10 @@ from distributed_privrl.methods.value_iteration.settings import linear_settings,
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.study import learn, simulate
 from distributed_privrl.methods.value_iteration.tabular import TabularProgram
+from tests.worlds.grid import GRID, HORIZON, UNITS, config
 
 CHANCE = math.erfc(2 / math.sqrt(2)) / 2
 """Of noise above two standard deviations: 1 in 44."""
-
-GRID, UNITS, HORIZON = "privrl/Gridworld-v0", 400, 20
-
-
-def config(method: str, model: dict[str, Any], **changes: Any) -> Any:
-    values = {
-        "method": method,
-        "data": {"sensitive": "a-v0", "unit": "trajectory", "units": UNITS, "environment": GRID},
-        "privacy": {"epsilon": 5.0, "delta": 1e-4},
-        "model": {"horizon": HORIZON, **model},
-    }
-    for name, section in changes.items():
-        values[name] = {**values.get(name, {}), **section}
-    return parse_config(values, source="test")
 
 
 def program(found: ApviConfig | VapviConfig) -> tuple[Any, Any, Any]:
@@ -47,15 +34,15 @@ def program(found: ApviConfig | VapviConfig) -> tuple[Any, Any, Any]:
 
 
 CASES = {
-    "counts": config("apvi", {}),
-    "pooled": config("apvi", {"pooled": True}),
-    "first visits": config("apvi", {"pooled": True, "visits": "first", "reward": "known"}),
-    "laplace": config("apvi", {}, privacy={"delta": 0.0}, training={"mechanism": "laplace"}),
-    "capped": config("apvi", {"pooled": True}, data={"max_length": 7}),
-    "halves": config("vapvi", {"features": "one_hot"}),
-    "unsplit": config("vapvi", {"features": "one_hot", "split": False}),
-    "one matrix": config("vapvi", {"features": "one_hot", "split": False, "reuse_gram": True}),
-    "pevi": config("vapvi", {"features": "one_hot", "regression": "pevi"}),
+    "counts": config("apvi"),
+    "pooled": config("apvi", model={"pooled": True}),
+    "first visits": config("apvi", model={"pooled": True, "visits": "first", "reward": "known"}),
+    "laplace": config("apvi", privacy={"delta": 0.0}, training={"mechanism": "laplace"}),
+    "capped": config("apvi", model={"pooled": True}, data={"max_length": 7}),
+    "halves": config("vapvi"),
+    "unsplit": config("vapvi", model={"split": False}),
+    "one matrix": config("vapvi", model={"split": False, "reuse_gram": True}),
+    "pevi": config("vapvi", model={"regression": "pevi"}),
 }
 
 
@@ -89,10 +76,10 @@ def test_the_visits_are_an_upper_bound_spread_over_pairs(name: str, most: float)
 
 def test_what_is_not_known_before_the_data_are_opened_is_not_said() -> None:
     model = {"reward_range": [0, 1]}
-    facts = plan_run(config("apvi", model, data={"environment": None})).facts()
+    facts = plan_run(config("apvi", model=model, data={"environment": None})).facts()
     assert facts["mean_visits"] is None
     assert facts["resolution"].endswith(f"there are {UNITS} at most")
-    facts = plan_run(config("apvi", {}, privacy={"epsilon": None})).facts()
+    facts = plan_run(config("apvi", privacy={"epsilon": None})).facts()
     assert "count_noise" not in facts
 
 

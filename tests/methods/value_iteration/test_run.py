@@ -12,16 +12,12 @@ from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.collection.sampling import sample_trajectories
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
-from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.environments import tabular_problem
-from distributed_privrl.environments.tabular import TabularMdp, optimal_policy
-from distributed_privrl.experiments.accounts import give_budget
+from distributed_privrl.environments.tabular import optimal_policy
 from distributed_privrl.experiments.registry import parse_config, plan_run
-from distributed_privrl.experiments.run import RunResult, run
 from distributed_privrl.methods.value_iteration.config import ApviConfig
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.linear import statistics_spec
@@ -40,93 +36,16 @@ from distributed_privrl.privacy.exact_releases import (
     DiscreteGaussianRelease,
     FixedPointLaplaceRelease,
 )
-from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.privacy.units import Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.round_server import RoundServer
 from tests.methods.value_iteration.linear_data import value_sums
-
-GRID, HORIZON, UNITS = "privrl/Gridworld-v0", 20, 400
-DATASET = "ward/stays-v0"
-
-
-def problem() -> TabularMdp:
-    found = tabular_problem(GRID)
-    assert found is not None
-    return found
-
-
-class World:
-    """A dataset of the gridworld, a ledger, and a place for runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = DatasetStore(folder / "datasets")
-        mdp = problem()
-        self.store.write_trajectories(
-            DATASET,
-            sample_trajectories(mdp, trajectories=UNITS, streams=Streams(3)),
-            observation_space=Discrete(mdp.states),
-            action_space=Discrete(mdp.actions),
-            environment=GRID,
-            layout="packed",
-        )
-        self.url = f"sqlite:///{folder / 'ledger.sqlite'}"
-        self.ledger = Ledger(self.url)
-
-    def budget(
-        self,
-        epsilon: float = 50.0,
-        delta: float = 1e-3,
-        relation: Relation = Relation.REPLACE_ONE,
-    ) -> None:
-        give_budget(
-            self.store,
-            self.ledger,
-            dataset=DATASET,
-            budget=PrivacyBudget(
-                epsilon=epsilon, delta=delta, unit="trajectory", relation=relation
-            ),
-        )
-
-    def run(
-        self, values: Mapping[str, Any], name: str = "run", *, resume: bool = False, key: int = 7
-    ) -> RunResult:
-        return run(
-            parse_config(values, source="test"),
-            LocalExecutor(),
-            out=self.folder / name,
-            ledger_url=self.url,
-            store=self.store,
-            resume=resume,
-            insecure_key=key or None,
-        )
+from tests.worlds.grid import DATASET, GRID, HORIZON, UNITS, Grid, problem, values
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-def values(method: str = "apvi", **changes: Any) -> dict[str, Any]:
-    sections: dict[str, dict[str, Any]] = {
-        "data": {
-            "sensitive": DATASET,
-            "unit": "trajectory",
-            "units": UNITS,
-            "environment": GRID,
-        },
-        "privacy": {"epsilon": 5.0, "delta": 1e-4},
-        "model": {"horizon": HORIZON},
-        "training": {},
-        "runtime": {"workers": 2, "executor": "local"},
-        "evaluation": {},
-    }
-    if method == "vapvi":
-        sections["model"]["features"] = "one_hot"
-    for name, section in changes.items():
-        sections[name] = {**sections[name], **section}
-    return {"method": method, **sections}
+def world(tmp_path: Path) -> Grid:
+    return Grid(tmp_path)
 
 
 CASES = {
@@ -148,7 +67,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", ["counts a step", "laplace", "halves", "pevi", "as published"])
-def test_a_policy_is_released_with_a_certificate_that_verifies(world: World, case: str) -> None:
+def test_a_policy_is_released_with_a_certificate_that_verifies(world: Grid, case: str) -> None:
     config = CASES[case]
     world.budget()
     result = world.run(config, key=0)
@@ -226,7 +145,7 @@ def charged(event: Any) -> float:
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_charged_step_draws_what_it_states(
-    world: World, case: str, monkeypatch: pytest.MonkeyPatch
+    world: Grid, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise multipliers of all draws of a unit's branch compose to the charged one, each step."""
     draws: list[tuple[float, int]] = []
@@ -270,7 +189,7 @@ def test_each_charged_step_draws_what_it_states(
         assert round(variance_steps) == (0 if known else count - 1)
 
 
-def test_without_privacy_the_policy_is_that_of_the_exact_algorithm(world: World) -> None:
+def test_without_privacy_the_policy_is_that_of_the_exact_algorithm(world: Grid) -> None:
     config = values(privacy={"epsilon": None}, model={"reward": "known"})
     config["training"] = {"pessimism": {"preset": "none"}}
     result = world.run(config, key=0)
@@ -297,7 +216,7 @@ def test_without_privacy_the_policy_is_that_of_the_exact_algorithm(world: World)
 
 
 @pytest.mark.parametrize("method", ["apvi", "vapvi"])
-def test_workers_do_not_change_the_policy(world: World, method: str) -> None:
+def test_workers_do_not_change_the_policy(world: Grid, method: str) -> None:
     world.budget()
     found = []
     for workers in (1, 2, 4):
@@ -309,7 +228,7 @@ def test_workers_do_not_change_the_policy(world: World, method: str) -> None:
         assert np.array_equal(found[0].values, other.values)
 
 
-def crash(world: World, config: Mapping[str, Any], *, after_step: int) -> None:
+def crash(world: Grid, config: Mapping[str, Any], *, after_step: int) -> None:
     """Run until the noise of a step is drawn, and end without a word: no checkpoint is written."""
     right = TabularProgram.step
 
@@ -325,7 +244,7 @@ def crash(world: World, config: Mapping[str, Any], *, after_step: int) -> None:
             world.run(config)
 
 
-def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(world: World) -> None:
+def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(world: Grid) -> None:
     world.budget()
     crash(world, values(), after_step=7)
     result = world.run(values(), resume=True)
@@ -339,7 +258,7 @@ def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(world: World
     assert again.certificate == result.certificate
 
 
-def test_more_crashes_than_spare_steps_end_the_run_in_words(world: World) -> None:
+def test_more_crashes_than_spare_steps_end_the_run_in_words(world: Grid) -> None:
     world.budget()
     config = values(training={"spare": 0})
     crash(world, config, after_step=3)
@@ -417,7 +336,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_refused_before_anything_is_charged(world: World, case: str) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_charged(world: Grid, case: str) -> None:
     config, error, message = WRONG[case]
     world.budget()
     with pytest.raises(error, match=message):
@@ -426,7 +345,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(world: World, c
     assert not (world.folder / "run").exists()
 
 
-def test_no_budget_and_another_relation_are_refused(world: World) -> None:
+def test_no_budget_and_another_relation_are_refused(world: Grid) -> None:
     with pytest.raises(BudgetError, match="--relation replace_one"):
         world.run(values())
     world.budget()
@@ -438,7 +357,7 @@ def test_no_budget_and_another_relation_are_refused(world: World) -> None:
     ("method", "relation"),
     [("apvi", "replace_with_null"), ("apvi", "add_or_remove"), ("vapvi", "replace_with_null")],
 )
-def test_the_other_relations_run_to_a_certificate(world: World, method: str, relation: str) -> None:
+def test_the_other_relations_run_to_a_certificate(world: Grid, method: str, relation: str) -> None:
     world.budget(relation=Relation(relation))
     result = world.run(values(method, privacy={"relation": relation}), key=0)
     checked = verify_certificate(result.directory.certificate, ledger=world.ledger)
@@ -475,7 +394,7 @@ def test_removing_a_trajectory_moves_stored_sums_by_what_is_charged(tmp_path: Pa
     assert targets <= vector_sensitivity(Relation.ADD_OR_REMOVE, bound=2.0) + 1e-9
 
 
-def test_counted_units_are_paid_from_the_same_epsilon(world: World) -> None:
+def test_counted_units_are_paid_from_the_same_epsilon(world: Grid) -> None:
     world.budget()
     result = world.run(values(data={"units": {"epsilon": 0.5}}))
     count, statistics = result.certificate.stages
@@ -485,7 +404,7 @@ def test_counted_units_are_paid_from_the_same_epsilon(world: World) -> None:
     assert result.certificate.epsilon <= 5.0
 
 
-def test_continuous_spaces_are_refused(world: World, tmp_path: Path) -> None:
+def test_continuous_spaces_are_refused(world: Grid, tmp_path: Path) -> None:
     part = Trajectories(
         observations=np.zeros((3, 2), np.float32),
         actions=np.zeros(2, np.int64),
@@ -503,7 +422,7 @@ def test_continuous_spaces_are_refused(world: World, tmp_path: Path) -> None:
         sizes(config.data, world.store)
 
 
-def test_public_facts_come_from_a_file(world: World) -> None:
+def test_public_facts_come_from_a_file(world: Grid) -> None:
     mdp = problem()
     path = world.folder / "facts.npz"
     np.savez(
@@ -524,7 +443,7 @@ def test_public_facts_come_from_a_file(world: World) -> None:
 
 
 @pytest.mark.parametrize("method", ["apvi", "vapvi"])
-def test_the_report_shows_the_price_of_privacy_by_simulation(world: World, method: str) -> None:
+def test_the_report_shows_the_price_of_privacy_by_simulation(world: Grid, method: str) -> None:
     world.budget()
     model = {"pooled": True} if method == "apvi" else {}
     evaluation = {"study_units": [50, 500], "study_epsilons": [1.0], "seeds": 2}

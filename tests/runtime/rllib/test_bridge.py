@@ -25,7 +25,6 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.runtime.rllib import bridge as module
 from distributed_privrl.runtime.rllib.bridge import COLUMNS, Bridge, export_for_rllib
-from tests.experiments.certified import certify
 from tests.runtime.rllib.rows import (
     BOX_ACTIONS,
     DISCRETE_ACTIONS,
@@ -33,6 +32,7 @@ from tests.runtime.rllib.rows import (
     bridge,
     transitions,
 )
+from tests.worlds.certified import certify
 
 
 def _stored(store: DatasetStore, metadata: dict[str, object]) -> None:

@@ -1,0 +1,20 @@
+"""A few swings of a pendulum, and a world of its own for each test."""
+
+from pathlib import Path
+
+import pytest
+
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as program
+from tests.worlds.swings import Swings, swing_store
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return swing_store(tmp_path_factory.mktemp("swings"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Swings:
+    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    return Swings(tmp_path, master)

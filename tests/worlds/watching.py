@@ -1,0 +1,68 @@
+"""What a run's workers and server were given and gave, noted down as it happens."""
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from distributed_privrl.methods.privorl.curiosity import NovelUpdate
+from distributed_privrl.privacy import noise
+from distributed_privrl.privacy.ledger import entry_secrets
+from distributed_privrl.privacy.noise import SecureNoise
+from distributed_privrl.privacy.sampling import SlotCoins
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+from tests.gates.leaks import Secrets
+
+
+def spy(patch: pytest.MonkeyPatch, owner: type, name: str, note: Callable[..., Any]) -> None:
+    """Tell ``note`` what a method gave, and what it was given."""
+    right = getattr(owner, name)
+
+    def spied(*arguments: Any, **keywords: Any) -> Any:
+        given = [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
+        result = right(*arguments, **keywords)
+        note(result, *given)
+        return result
+
+    patch.setattr(owner, name, spied)
+
+
+def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]]) -> None:
+    """Note down keys, positions, partial sums, draws and denominators as they come into being."""
+
+    def urandom(count: int) -> bytes:
+        secrets.keys.append(np.random.default_rng().bytes(count))
+        return secrets.keys[-1]
+
+    for module in (noise, entry_secrets):
+        patch.setattr(module, "os", types.SimpleNamespace(urandom=urandom))
+
+    def spread(_: Any, *given: Any) -> None:
+        seen["deviations"].append(given[-2] * given[-1])
+
+    spy(patch, SlotCoins, "draw", lambda result, *_: secrets.positions.append(result))
+    spy(patch, SecureNoise, "_add_normals", spread)
+    worker, server = LocalUpdateWorker, ParameterServer
+    spy(patch, worker, "clipped_sum", lambda result, *_: secrets.sums.append(result.copy()))
+    spy(patch, worker, "__init__", lambda _, __, spec: seen["workers"].append(spec))
+    spy(patch, server, "__init__", lambda _, __, spec: seen["servers"].append(spec))
+
+
+class Watched:
+    """What a run's workers, server and public update were given and gave."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.workers: list[WorkerSpec] = []
+        self.servers: list[ServerSpec] = []
+        self.rounds: list[tuple[NDArray[Any], int, NDArray[Any]]] = []
+        worker, server = LocalUpdateWorker, ParameterServer
+        spy(patch, worker, "__init__", lambda _, __, spec: self.workers.append(spec))
+        spy(patch, server, "__init__", lambda _, __, spec: self.servers.append(spec))
+        spy(patch, NovelUpdate, "vector_sum", self._note_round)
+
+    def _note_round(self, result: NDArray[Any], _: Any, vector: NDArray[Any], index: int) -> None:
+        self.rounds.append((vector, index, result.copy()))
