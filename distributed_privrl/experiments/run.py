@@ -36,6 +36,7 @@ from distributed_privrl.privacy.certificate import (
 from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, stated_answer
+from distributed_privrl.privacy.reservations import check_charged
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 from distributed_privrl.stages.context import MethodResult, RunContext
 
@@ -112,6 +113,7 @@ def run(
         publisher = publisher_of(config, store, directory)
         publisher.check_free()
         check_inputs(config, store, ledger)
+        _check_known(config, directory, ledger)
         context = RunContext(
             run_id=directory.run_id,
             folder=_working_folder(config, directory),
@@ -141,8 +143,7 @@ def run(
         progress("writing reports", 1, 1)
         directory.clear()  # of workers that died while the run went on
     except (ConfigError, BudgetError, UnsafeError):
-        charged = any(e.id.startswith(directory.run_id) for e in ledger.entries())
-        if fresh and not charged and not directory.certificate.exists():
+        if fresh and not _charged(directory, ledger) and not directory.certificate.exists():
             directory.discard()  # refused before anything was charged or made
         raise
     finally:
@@ -153,6 +154,24 @@ def run(
         released=publisher.name,
         trials=trials,
     )
+
+
+def _charged(directory: RunDirectory, ledger: Ledger) -> bool:
+    return any(entry.id.startswith(directory.run_id) for entry in ledger.entries())
+
+
+def _check_known(config: RunConfig, directory: RunDirectory, ledger: Ledger) -> None:
+    """Check that the ledger knows a private run that has written something: it was charged then.
+
+    Raises:
+        ConfigError: it does not; charged anew, what lies in the folder would be paid for twice.
+    """
+    written = set(directory.checkpoint.iterdir()) - {directory.facts_path}
+    if config.privacy.epsilon is not None and written and not _charged(directory, ledger):
+        raise ConfigError(
+            f"the ledger does not know {directory.run_id}, which was charged before: give --ledger"
+            " URL of the ledger that it was charged to"
+        )
 
 
 def _working_folder(config: RunConfig, directory: RunDirectory) -> Path:
@@ -220,9 +239,7 @@ def _release(
             )
     else:
         publisher.write(result)
-        certificate = _certified(config, context, result, publisher)
-        if sign_key is not None:
-            certificate = sign_certificate(certificate, sign_key)
+        certificate = _certified(config, context, result, publisher, sign_key)
         write_atomically(directory.certificate, certificate.to_json())
     _state(context, certificate)
     publisher.attach(certificate)
@@ -261,9 +278,7 @@ def _release_beside(
                 _state(context, known, output=one.dataset)
                 continue
         publisher.write(own)
-        certificate = _certified(config, context, own, publisher)
-        if sign_key is not None:
-            certificate = sign_certificate(certificate, sign_key)
+        certificate = _certified(config, context, own, publisher, sign_key)
         publisher.attach(certificate)
         if certificate.status == "valid":  # of test noise: written anew by each resume
             _state(context, certificate, output=one.dataset)
@@ -276,8 +291,17 @@ def _state(context: RunContext, certificate: Certificate, *, output: str | None 
 
 
 def _certified(
-    config: RunConfig, context: RunContext, result: MethodResult, publisher: Publisher
+    config: RunConfig,
+    context: RunContext,
+    result: MethodResult,
+    publisher: Publisher,
+    sign_key: Path | None,
 ) -> Certificate:
+    """Return the certificate of a release that was written, with what the ledger reserved for it.
+
+    Raises:
+        VerificationError: the method states other events than the ledger reserved.
+    """
     certificate = build_certificate(
         method=config.method,
         stages=with_declarations(
@@ -289,7 +313,9 @@ def _certified(
         outputs=(),
         versions=_versions(config.method),
     )
-    return with_outputs(certificate, publisher.outputs())
+    check_charged(certificate, context.ledger, publisher.name)
+    certificate = with_outputs(certificate, publisher.outputs())
+    return certificate if sign_key is None else sign_certificate(certificate, sign_key)
 
 
 def _versions(method: str) -> dict[str, str]:

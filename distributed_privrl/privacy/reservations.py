@@ -44,25 +44,9 @@ def check_reservations(
     Raises:
         VerificationError: they differ, or the ledger knows another certificate.
     """
-    reserved: Counter[EventKey] = Counter()
     charged: dict[str, float] = defaultdict(float)
-    if len(set(certificate.ledger_entries)) != len(certificate.ledger_entries):
-        raise VerificationError(f"{path}: names a ledger entry twice")
-    for entry_id in certificate.ledger_entries:
-        entry = ledger.reserved(entry_id)
-        if entry is None:
-            raise VerificationError(f"{path}: the ledger has no entry {entry_id!r}")
-        _check_account(entry, costs, entry_id, path)
-        for event, count in _reserved_events(entry):
-            reserved[_event_key(entry, event)] += count
+    for entry in check_charged(certificate, ledger, path):
         charged[entry.dataset] += entry.epsilon
-    stated: Counter[EventKey] = Counter()
-    for stage in certificate.stages:
-        for stage_event in stage.events:
-            event, count = _without_count(stage_event.model_dump(mode="json"))
-            stated[_event_key(stage, event)] += count
-    if +stated != +reserved:
-        raise VerificationError(f"{path}: {_difference(stated, reserved)}")
     for (dataset, *_), cost in costs.items():
         if cost.epsilon > charged[dataset] * (1 + TOLERANCE):
             raise VerificationError(
@@ -70,6 +54,40 @@ def check_reservations(
                 f" {charged[dataset]:.6g}"
             )
     _check_certified(certificate, ledger, path)
+
+
+def check_charged(
+    certificate: Certificate, ledger: ReservationLedger, source: Path | str
+) -> list[LedgerEntry]:
+    """Compare the stages' events and deltas with those that the entries reserved; return these.
+
+    Args:
+        certificate: that states them.
+        ledger: has the entries.
+        source: of the certificate, for messages.
+
+    Raises:
+        VerificationError: they differ, or an entry is missing or of another account.
+    """
+    if len(set(certificate.ledger_entries)) != len(certificate.ledger_entries):
+        raise VerificationError(f"{source}: names a ledger entry twice")
+    entries, reserved = [], Counter[EventKey]()
+    for entry_id in certificate.ledger_entries:
+        entry = ledger.reserved(entry_id)
+        if entry is None:
+            raise VerificationError(f"{source}: the ledger has no entry {entry_id!r}")
+        _check_account(entry, certificate, source)
+        for event, count in _reserved_events(entry):
+            reserved[_event_key(entry, event)] += count
+        entries.append(entry)
+    stated: Counter[EventKey] = Counter()
+    for stage in certificate.stages:
+        for stage_event in stage.events:
+            event, count = _without_count(stage_event.model_dump(mode="json"))
+            stated[_event_key(stage, event)] += count
+    if +stated != +reserved:
+        raise VerificationError(f"{source}: {_difference(stated, reserved)}")
+    return entries
 
 
 def _check_certified(certificate: Certificate, ledger: ReservationLedger, path: Path) -> None:
@@ -89,13 +107,12 @@ def _event_key(about: Stage | LedgerEntry, event: str) -> EventKey:
     return about.dataset, about.unit, about.relation, f"{about.delta:.12g}", event
 
 
-def _check_account(
-    entry: LedgerEntry, costs: Mapping[AccountKey, Cost], entry_id: str, path: Path
-) -> None:
-    if (entry.dataset, entry.unit, entry.relation) in costs:
+def _check_account(entry: LedgerEntry, certificate: Certificate, source: Path | str) -> None:
+    account = (entry.dataset, entry.unit, entry.relation)
+    if any((one.dataset, one.unit, one.relation) == account for one in certificate.stages):
         return
     raise VerificationError(
-        f"{path}: no stage is about the account of ledger entry {entry_id!r}"
+        f"{source}: no stage is about the account of ledger entry {entry.id!r}"
         f" ({entry.dataset}, {entry.unit}, {entry.relation.value})"
     )
 

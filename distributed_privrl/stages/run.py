@@ -6,7 +6,7 @@ ledger's or a gate's; a method declares what they are called with (`stages.metho
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import ConfigError, UnsafeError
@@ -24,7 +24,7 @@ from distributed_privrl.stages.charging import (
 from distributed_privrl.stages.context import CertifiedDataset, MethodResult, RunContext
 from distributed_privrl.stages.first_releases import FirstRelease, first_stage, release_first
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
-from distributed_privrl.stages.planning import check_declared
+from distributed_privrl.stages.planning import check_declared, check_names, check_sum
 
 WorldT = TypeVar("WorldT")
 
@@ -33,9 +33,14 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     """Run a method and return what it releases, and what that cost.
 
     Raises:
-        ConfigError: configuration and datasets do not fit together; nothing has been drawn.
-        BudgetError: the ledger refuses; nothing has been drawn.
-        UnsafeError: no guarantee covers what is asked for, or the method left a stage undone.
+        ConfigError: configuration and datasets do not fit together, or the count or another first
+            release leaves too little to go on with.
+        BudgetError: the ledger refuses.
+        UnsafeError: no guarantee covers what is asked for, or the method did not do what it
+            declared.
+
+    A run that is refused before its first draw has paid nothing. One that is refused later keeps
+    its hold for a resume; ``privrl ledger settle RUN`` gives up what it has not drawn.
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; events: a count's, each first
     release's, each stage's, in this order, and no others. All of epsilon and delta is held in one
@@ -47,6 +52,9 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     config, data = method.config, method.config.data
     # 1. Whatever can be refused is refused before anything is held or drawn.
     check_declared(method)
+    private = config.privacy.epsilon is not None
+    if not private:
+        _check_certified(context, (), private=False)
     world = method.check(context)
     counted = isinstance(data.units, NoisyCount)
     stages = () if counted else _stages(method, world, declared_units(data))
@@ -65,7 +73,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         entries = [f"{context.run_id}/{stage.name}" for stage in certified]
         # 4. The stages' charges are opened, all or none, and the hold is closed.
         world = method.ready(world, stages)
-        if config.privacy.epsilon is not None:
+        if private:
             open_charges(context, _charges(method, context, stages, policies))
     # 5. Public work, then stage after stage, each settled before the next begins.
     method.before(world, context)
@@ -79,13 +87,15 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
             entries.append(own.run_id)
             spare_rounds += left
     # 6. All that was charged is certified; then post-processing.
-    _check_certified(context, entries, private=config.privacy.epsilon is not None)
-    released = method.finish(world, context, certified)
-    _check_beside(released.beside, certified, entries)
+    paid = tuple(zip(certified, entries, strict=True))
+    _check_certified(context, entries, private=private)
+    released = method.finish(world, context, tuple(certified))
+    _check_certified(context, entries, private=private)
+    _check_beside(released.beside, paid)
     return MethodResult(
-        stages=tuple(certified),
+        stages=tuple(stage for stage, _ in paid),
         spare_rounds=spare_rounds,
-        ledger_entries=tuple(entries),
+        ledger_entries=tuple(entry for _, entry in paid),
         release=released.release,
         beside=released.beside,
     )
@@ -107,7 +117,7 @@ def recalled_world(method: DeclaredMethod[WorldT], context: RunContext) -> World
             )
     units, _ = count_units(method.config.data, context, relation=method.relation)
     for first in method.first_releases():
-        world, _ = _release(first, method, world, units, context)
+        world, _ = _release(first, method, world, units, context, again=True)
     return world
 
 
@@ -117,14 +127,22 @@ def _release(
     world: WorldT,
     units: UnitCount,
     context: RunContext,
+    *,
+    again: bool = False,
 ) -> tuple[WorldT, Stage]:
     """Return the world that knows the answer, and the certificate's stage: of what was charged."""
     data, relation = method.config.data, method.relation
     question = first.ask(world, units, context)
+    if again:
+        question = replace(question, draw=_refuse_to_draw)
     world = release_first(
         first.name, question, data, context, relation=relation, epsilon=first.epsilon
     )
     return world, first_stage(first.name, data, question.event, relation=relation, units=units)
+
+
+def _refuse_to_draw() -> NoReturn:
+    raise UnsafeError("a finished run is recalled from the ledger, and draws nothing")
 
 
 def _stages(
@@ -133,18 +151,22 @@ def _stages(
     """Return the stages, each with an entry of its own, and with a budget if the run is private.
 
     Raises:
+        ConfigError: they cost more than the run may.
         UnsafeError: a stage would draw under nothing that was charged, or under another's charge.
     """
-    stages, private = tuple(method.stages(world, units)), method.config.privacy.epsilon is not None
+    stages, privacy = tuple(method.stages(world, units)), method.config.privacy
+    private = privacy.epsilon is not None
     for stage in stages:
         if (stage.plan.budget is not None) != private:
             raise UnsafeError(
                 f"stage {stage.name} has {'no' if private else 'a'} budget, and privacy.epsilon is"
                 f" {'a number' if private else 'null'}: plan all stages with privacy, or none"
             )
-    names = [*method.charged_before, *(stage.entry for stage in stages)]
-    if len(set(names)) < len(names):
-        raise UnsafeError(f"stages share an entry of the ledger ({names}): name each differently")
+    check_names(method, [stage.entry for stage in stages])
+    if privacy.epsilon is not None:
+        budgets = [one.plan.budget for one in stages if one.plan.budget is not None]
+        check_sum("epsilon", privacy.epsilon, [method.spent, *(one.epsilon for one in budgets)])
+        check_sum("delta", privacy.delta, [one.delta for one in budgets])
     return stages
 
 
@@ -165,17 +187,17 @@ def _check_certified(context: RunContext, entries: Sequence[str], *, private: bo
         )
 
 
-def _check_beside(
-    datasets: Sequence[CertifiedDataset], certified: Sequence[Stage], entries: Sequence[str]
-) -> None:
-    """Check that datasets beside the release state what was charged, and no less than a stage.
+def _check_beside(datasets: Sequence[CertifiedDataset], paid: Sequence[tuple[Stage, str]]) -> None:
+    """Check that each dataset beside the release states stages that were charged, with their entry.
 
     Raises:
-        UnsafeError: one states nothing, or what was not charged.
+        UnsafeError: one states nothing, or what was not charged; or anything, without privacy.
     """
     for one in datasets:
-        paid = set(one.ledger_entries) <= set(entries) and all(s in certified for s in one.stages)
-        if certified and not (paid and one.stages):
+        pairs = len(one.stages) == len(one.ledger_entries) and bool(one.stages) == bool(paid)
+        if not pairs or any(
+            pair not in paid for pair in zip(one.stages, one.ledger_entries, strict=True)
+        ):
             raise UnsafeError(f"{one.dataset} states other stages than those that were charged")
 
 

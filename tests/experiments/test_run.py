@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import minari
@@ -33,12 +35,13 @@ from distributed_privrl.experiments.evaluate import (
     Surroundings,
     evaluate_datasets,
 )
-from distributed_privrl.experiments.registry import METHODS, load_config, parse_config
+from distributed_privrl.experiments.registry import METHODS, load_config, method_named, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.methods.privorl.update import RowSynthesizer
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds import server as server_module
-from tests.worlds.mazes import SENSITIVE, Mazes, config, config_values, maze_store
+from distributed_privrl.stages.context import MethodResult
+from tests.worlds.mazes import PUBLIC, SENSITIVE, Mazes, config, config_values, maze_store
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +251,49 @@ def test_bounds_can_be_found_with_noise_and_are_charged(world: Mazes, units: Any
     assert spent == pytest.approx(result.certificate.epsilon)
     assert world.run(resume=True, **changes).certificate.stages == result.certificate.stages
     assert world.ledger.accounts()[0].spent_epsilon == spent
+
+
+def test_no_pretraining_is_kept_that_follows_from_noisy_bounds(world: Mazes) -> None:
+    """Another run that found it there would release them without its own charge."""
+    world.budget(epsilon=10.0, delta=2e-5)
+    kept, found = world.folder / "kept", noisy_bounds(world.folder)
+    settings = {"training": config_values()["training"], "runtime__pretrained": str(kept)}
+    found["data"]["public"] = [PUBLIC]
+    world.run("found", **found | settings)
+    assert not list(kept.glob("*"))
+    world.run("public", **settings, output__dataset="test/other-v0")
+    assert list(kept.glob("*.safetensors"))
+
+
+def test_a_resume_with_another_ledger_pays_for_nothing(world: Mazes) -> None:
+    world.budget()
+    world.run()
+    other = Mazes(world.folder / "other")
+    other.store, other.folder = world.store, world.folder
+    other.budget()
+    with pytest.raises(ConfigError, match=r"the ledger does not know run-.*: give --ledger"):
+        other.run(resume=True)
+    assert other.ledger.entries() == []
+    assert (world.folder / "run" / "certificate.json").exists()
+
+
+def test_a_certificate_states_what_the_ledger_reserved(
+    world: Mazes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a method of another package says that it charged."""
+
+    def cheaper(*_: Any) -> MethodResult:
+        result = honest(*_)
+        (stage,) = result.stages
+        return replace(result, stages=(stage.model_copy(update={"events": stage.events[:0]}),))
+
+    world.budget()
+    method = method_named("privorl_n")
+    honest = method.run
+    monkeypatch.setattr(program, "method_named", lambda _: SimpleNamespace(run=cheaper))
+    with pytest.raises(VerificationError, match="the ledger reserved"):
+        world.run()
+    assert not (world.folder / "run" / "certificate.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import GaussianEvent, PureDpEvent
 from distributed_privrl.privacy.ledger import Ledger
@@ -208,14 +208,18 @@ def gate_resumed_at_every_step(folder: Path) -> None:
 
         with pytest.raises(SystemExit):
             run.run_method(TwoStages(around, config, die), around)
-        if step == "bounds":
-            continue  # charged, and its answer lost: a resume must not draw another one
         drawn.clear()
 
         def note(at: str, _: Diary, drawn: list[str] = drawn) -> None:
             drawn.append(at)
 
-        result = run.run_method(TwoStages(around, config, note), around)
+        again = TwoStages(around, config, note)
+        if step == "bounds":  # charged, and its answer lost: no other one is drawn
+            with pytest.raises(UnsafeError, match="answer was lost"):
+                run.run_method(again, around)
+            assert drawn == ["check"], "bounds were drawn again after their answer was lost"
+            continue
+        result = run.run_method(again, around)
         assert "bounds" not in drawn, f"bounds were drawn again after a death at {step}"
         _certifies_all(around.ledger, result)
         most = around.ledger.accounts()[0].spent_epsilon

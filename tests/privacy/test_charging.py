@@ -66,7 +66,7 @@ def plan(context):
     plan = Plan(
         units=UnitCount(value=1000, source="declared"),
         sampling_probability=0.1,
-        config=RoundsConfig(rounds=30, spare=10, expected_batch_size=100),
+        config=RoundsConfig(rounds=10, spare=30, expected_batch_size=100),
         budget=PrivacyBudget(epsilon=40.0, delta=1e-6, unit="transition"),
         mechanism=PrivateRound(
             clip_norm=1.0, noise_multiplier=2.0, sampling_probability=0.1, relation=NULL

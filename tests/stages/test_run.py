@@ -1,18 +1,24 @@
 """The engine: one order of spending, whatever a method declares."""
 
-from dataclasses import replace
+import contextlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distributed_privrl.core.errors import BudgetError, UnsafeError
+from distributed_privrl.core.config import PrivacyConfig
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.privacy.events import GaussianEvent
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages import training
-from distributed_privrl.stages.context import CertifiedDataset, SyntheticTrajectories
+from distributed_privrl.stages.context import (
+    CertifiedDataset,
+    MethodResult,
+    SyntheticTrajectories,
+)
 from distributed_privrl.stages.method import Released, StagePlan
-from distributed_privrl.stages.run import run_method
+from distributed_privrl.stages.run import recalled_world, run_method
 from tests.gates import engine
 from tests.gates.engine import TwoStages, world
 
@@ -69,6 +75,29 @@ class Cheap(TwoStages):
         return [replace(one, epsilon=0.4) for one in super().first_releases()]
 
 
+def charge_more(context: Any, relation: Any = engine.NULL) -> None:
+    """Charge what no stage declares."""
+    context.ledger.open_run(
+        run_id="run/more",
+        dataset=engine.DATASET,
+        fingerprint="f1",
+        unit="trajectory",
+        relation=relation,
+        epsilon=0.1,
+        delta=0.0,
+        max_rounds=1,
+        event={"kind": "test"},
+    )
+
+
+class Late(TwoStages):
+    """A method that charges something of its own when all its stages are settled."""
+
+    def finish(self, world: Any, context: Any, certified: Any) -> Released:
+        charge_more(context)
+        return super().finish(world, context, certified)
+
+
 class Early(TwoStages):
     """A method that stops a stage when it has seen enough."""
 
@@ -86,23 +115,12 @@ class Idle(TwoStages):
         return world
 
 
-class Beside(TwoStages):
+class Charging(TwoStages):
     """A method that charges something of its own beside its stages."""
 
     def work(self, stage: StagePlan, world: Any, context: Any) -> Any:
         if stage.entry:
-            budget = stage.plan.budget
-            context.ledger.open_run(
-                run_id="run/more",
-                dataset=engine.DATASET,
-                fingerprint="f1",
-                unit="trajectory",
-                relation=budget.relation,
-                epsilon=0.1,
-                delta=0.0,
-                max_rounds=1,
-                event={"kind": "test"},
-            )
+            charge_more(context)
         return super().work(stage, world, context)
 
 
@@ -113,6 +131,14 @@ class Louder(TwoStages):
         louder = (GaussianEvent(noise_multiplier=1.0),)
         training._check_charged(self.config, context, stage.plan)
         training._check_charged(self.config, context, replace(stage.plan, step_events=louder))
+        return world
+
+
+class Quieter(TwoStages):
+    """A method whose plan says nothing of half of what was charged."""
+
+    def work(self, stage: StagePlan, world: Any, context: Any) -> Any:
+        training._check_charged(self.config, context, replace(stage.plan, trajectories=(0, None)))
         return world
 
 
@@ -131,8 +157,10 @@ class Unprotected(TwoStages):
         (Cheap, "bounds would release epsilon 0.5 and be charged 0.4"),
         (Early, "stopped after 1 of 3 rounds"),
         (Idle, "stopped after 0 of 3 rounds"),
-        (Beside, "run/more: charged, and of no stage"),
+        (Charging, "run/more: charged, and of no stage"),
+        (Late, "run/more: charged, and of no stage"),
         (Louder, "other events than it was charged for"),
+        (Quieter, "other events than it was charged for"),
         (Unprotected, "do not go together"),
     ],
 )
@@ -148,24 +176,155 @@ def test_what_a_method_does_is_what_it_declared(
     assert spent >= whole, "what was drawn is freed"
 
 
-@pytest.mark.parametrize("stages", [(), "other"], ids=["none", "others"])
-def test_datasets_beside_the_release_state_what_was_charged(tmp_path: Path, stages: Any) -> None:
-    class More(TwoStages):
+@dataclass(frozen=True)
+class Named(TwoStages):
+    """A method with first releases of given names.
+
+    Args:
+        names: of what is released first.
+    """
+
+    names: tuple[str, ...] = ()
+
+    def first_releases(self) -> Any:
+        (bounds,) = super().first_releases()
+        return [replace(bounds, name=name) for name in self.names]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("bounds", "bounds"), "share an entry"),
+        (("count",), "share an entry"),
+        (("filter",), "share an entry"),
+        (("",), "without a slash"),
+        (("a/b",), "without a slash"),
+    ],
+)
+def test_each_release_has_an_entry_of_its_own(
+    tmp_path: Path, names: tuple[str, ...], message: str
+) -> None:
+    around, config = world(tmp_path, units=100)
+    method = Named(around, config, names=names)
+    with pytest.raises(UnsafeError, match=message):
+        run_method(method, around)
+    assert not around.ledger.entries()
+    assert around.ledger.accounts()[0].spent_epsilon == 0.0
+
+
+@pytest.mark.parametrize("units", [100, engine.COUNTED], ids=["declared", "counted"])
+@pytest.mark.parametrize(
+    ("privacy", "message"),
+    [({"epsilon": 4.4}, "costs epsilon"), ({"delta": 7.9e-7}, "costs delta")],
+    ids=["epsilon", "delta"],
+)
+def test_what_a_method_declares_stays_within_its_run_s_budget(
+    tmp_path: Path, units: Any, privacy: dict[str, float], message: str
+) -> None:
+    around, config = world(tmp_path, units=units)
+    asked = PrivacyConfig(**{"epsilon": 6.0, "delta": 1e-6, **privacy})
+    config.privacy = asked
+    with pytest.raises(ConfigError, match=message):
+        run_method(TwoStages(around, config), around)
+    assert all(entry.kind != "rounds" for entry in around.ledger.entries())
+
+
+@dataclass(frozen=True)
+class Beside(TwoStages):
+    """A method that releases a dataset beside its policy.
+
+    Args:
+        state: gives the stages and entries that the dataset states, of those that are certified.
+    """
+
+    state: Any = None
+
+    def finish(self, world: Any, context: Any, certified: Any) -> Released:
+        stages, entries = self.state(certified)
+        beside = CertifiedDataset(
+            dataset="b-v0",
+            trajectories=SyntheticTrajectories(chunks=tuple, facts=dict),
+            stages=stages,
+            ledger_entries=entries,
+        )
+        return replace(super().finish(world, context, certified), beside=(beside,))
+
+
+def released_beside(folder: Path, state: Any, **options: Any) -> MethodResult:
+    """Return the result of a run with a dataset beside."""
+    around, config = world(folder, **options)
+    kind = WithoutBounds if config.privacy.epsilon is None else Beside
+    return run_method(kind(around, config, state=state), around)
+
+
+class WithoutBounds(Beside):
+    """The same without first releases."""
+
+    def first_releases(self) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda paid: ((), ()),
+        lambda paid: ((paid[0],), ()),
+        lambda paid: ((paid[0].model_copy(update={"delta": 1e-9}),), ("run/count",)),
+        lambda paid: ((paid[0],), ("run/bounds",)),
+        lambda paid: ((paid[0], paid[1]), ("run/bounds", "run/count")),
+        lambda paid: ((paid[0],), ("run/other",)),
+    ],
+    ids=["nothing", "no entry", "less", "of another", "swapped", "unknown"],
+)
+def test_datasets_beside_the_release_state_what_was_charged(tmp_path: Path, state: Any) -> None:
+    with pytest.raises(UnsafeError, match="b-v0 states other stages"):
+        released_beside(tmp_path, state)
+
+
+def test_a_dataset_beside_states_its_stages_with_their_entries(tmp_path: Path) -> None:
+    result = released_beside(tmp_path, lambda paid: (paid[:2], ("run/count", "run/bounds")))
+    (beside,) = result.beside
+    assert beside.stages == result.stages[:2]
+
+
+def test_a_dataset_beside_a_run_without_privacy_states_nothing(tmp_path: Path) -> None:
+    (tmp_path / "no").mkdir()
+    result = released_beside(tmp_path / "no", lambda _: ((), ()), units=100, epsilon=None)
+    assert [one.stages for one in result.beside] == [()]
+    (tmp_path / "yes").mkdir()
+    stage = result_stage(tmp_path / "yes")
+    (tmp_path / "more").mkdir()
+    with pytest.raises(UnsafeError, match="b-v0 states other stages"):
+        released_beside(
+            tmp_path / "more", lambda _: ((stage,), ("run/count",)), units=100, epsilon=None
+        )
+
+
+def result_stage(folder: Path) -> Any:
+    """Return a stage that a private run certified."""
+    around, config = world(folder)
+    return run_method(TwoStages(around, config), around).stages[0]
+
+
+def test_what_a_method_does_to_its_stages_changes_no_certificate(tmp_path: Path) -> None:
+    class Forgetful(TwoStages):
         def finish(self, world: Any, context: Any, certified: Any) -> Released:
-            weaker = certified[0].model_copy(update={"delta": 1e-9})
-            stated = () if stages == () else (weaker,)
-            beside = CertifiedDataset(
-                dataset="b-v0",
-                trajectories=SyntheticTrajectories(chunks=tuple, facts=dict),
-                stages=stated,
-                ledger_entries=("run/count",),
-            )
-            released = super().finish(world, context, certified)
-            return replace(released, beside=(beside,))
+            with contextlib.suppress(AttributeError):
+                certified.clear()
+            return super().finish(world, context, certified)
 
     around, config = world(tmp_path)
-    with pytest.raises(UnsafeError, match="b-v0 states other stages"):
-        run_method(More(around, config), around)
+    result = run_method(Forgetful(around, config), around)
+    assert [one.name for one in result.stages] == ["count", "bounds", "filter", "rounds"]
+
+
+def test_a_finished_run_is_recalled_without_a_draw(tmp_path: Path) -> None:
+    around, config = world(tmp_path)
+    run_method(TwoStages(around, config), around)
+    seen: list[str] = []
+    method = TwoStages(around, config, lambda step, _: seen.append(step))
+    assert recalled_world(method, around) == ("checked", "bounds 7")
+    assert seen == ["check"]
 
 
 def test_a_run_that_charges_nothing_is_not_private(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ from distributed_privrl.core.progress import silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ServerSpec
 from distributed_privrl.rounds.worker import StoredShard, WorkerSpec
+from distributed_privrl.stages.charging import charges_of, held_budget, open_charges
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig, make_plan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
@@ -124,6 +125,11 @@ def started(store: DatasetStore, folder: Path, config: RunConfig, plan: RoundPla
         checkpoint=folder / "rounds.safetensors",
         copies=4,
     )
+    if plan.budget is not None:
+        budget = PrivacyBudget(epsilon=9.0, delta=2e-3, unit="trajectory")
+        context.ledger.set_budget(dataset=DATASET, fingerprint=context.fingerprint, budget=budget)
+        with held_budget(config.data, config.privacy, context):
+            open_charges(context, charges_of(config.data, context, [(context, plan)]))
     train_in_rounds(spec, config, context, plan)
     return executor
 

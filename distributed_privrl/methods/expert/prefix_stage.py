@@ -34,9 +34,16 @@ class FilterPlan(ReleasePlan):
 
     Args:
         mechanism: thresholds and noise, calibrated to the plan's budget.
+
+    Raises:
+        UnsafeError: the events are not the filter's.
     """
 
     mechanism: StablePrefixes
+
+    def __post_init__(self) -> None:
+        if self.step_events != self.mechanism.draw_events():
+            raise UnsafeError("step_events must charge what the filter draws")
 
 
 def filter_mechanism(

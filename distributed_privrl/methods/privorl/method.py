@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, get_args
 
+from distributed_privrl.core.config import NoisyBounds
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.data.bounds import Bounds
@@ -223,7 +224,8 @@ def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
     """Algorithm 1, lines 2 to 12; algorithm 2, lines 3 to 18."""
     settings = config.training.pretraining
     coding, kept = coding_digest(parts.rows.encoder, parts.synthesizer), None
-    if config.runtime.pretrained is not None:
+    own = isinstance(config.data.bounds, NoisyBounds)  # what follows from them is this run's
+    if config.runtime.pretrained is not None and not own:
         key = pretraining_key(
             public={name: inspect(context.store, name).fingerprint for name in config.data.public},
             coding=coding,

@@ -11,7 +11,7 @@ import torch
 
 from distributed_privrl.agents.experts import ExpertPolicies, expert_files, experts_folder
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert import report
 from distributed_privrl.methods.expert.config import FilterConfig
@@ -119,6 +119,8 @@ def test_the_filter_keeps_its_budget(epsilon: float, draws: int) -> None:
     units = UnitCount(value=3000, source="declared")
     plan = plan_filter(FilterConfig(draws=draws), budget, units)
     assert 0.95 * epsilon < plan.epsilon(plan.max_rounds, certified=True) <= epsilon
+    with pytest.raises(UnsafeError, match="must charge what the filter draws"):
+        replace(plan, step_events=plan.step_events[:1])
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
