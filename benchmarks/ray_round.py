@@ -35,6 +35,7 @@ from distributed_privrl.methods.privorl.update import (
 )
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
@@ -240,8 +241,9 @@ def open_ledger(folder: Path, mechanism: PrivateRound) -> Ledger:
     budget = PrivacyBudget(epsilon=2.0, delta=1e-6, unit="transition")
     fingerprint = "0" * 64
     ledger.set_budget(dataset=DATASET, fingerprint=fingerprint, budget=budget)
-    ledger.open_run(
-        run_id=RUN_ID,
+    charge = Charge(
+        entry_id=RUN_ID,
+        kind="rounds",
         dataset=DATASET,
         fingerprint=fingerprint,
         unit=budget.unit,
@@ -251,6 +253,7 @@ def open_ledger(folder: Path, mechanism: PrivateRound) -> Ledger:
         max_rounds=ENDLESS,
         event=mechanism.event(ENDLESS).model_dump(),
     )
+    ledger.open_together([charge])
     return ledger
 
 

@@ -27,11 +27,15 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import END_BITS, FragmentEncoder
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.methods.privorl.config import DenoiserConfig, SamplingConfig
+from distributed_privrl.methods.privorl.config import (
+    DenoiserConfig,
+    SamplingConfig,
+    StitchingConfig,
+    TransformerConfig,
+)
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.release import native_precision
 from distributed_privrl.methods.privorl.stitching import stitched_steps
-from distributed_privrl.methods.privorl.trajectory_config import StitchingConfig, TransformerConfig
 from distributed_privrl.methods.privorl.update import DiffusionRowLoss, build_denoiser
 from distributed_privrl.models.ddpm import DDPMSampler
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser

@@ -9,18 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Result
+from benchmarks.ratios import ratio_interval
 from benchmarks.utility_cells import Scale, Table
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import Maze
 from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.evaluation.intervals import (
-    FEWEST_RESAMPLED,
-    Interval,
-    mean_interval,
-    ratio_interval,
-)
+from distributed_privrl.evaluation.intervals import FEWEST_RESAMPLED, Interval, mean_interval
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments.comparison import score_trajectories
 from distributed_privrl.experiments.reports import sampled_rows

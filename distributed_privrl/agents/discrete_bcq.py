@@ -28,13 +28,7 @@ from distributed_privrl.models.layers import mlp
 class DiscreteBCQConfig(DiscreteValueConfig):
     """Hyper-parameters; the defaults are the authors' for small observations.
 
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-        discount: of future rewards.
-        polyak: step of the target network towards its network; 1 copies it.
-        target_interval: the target network moves every so many steps.
+    Args: those of `DiscreteValueConfig`, and
         threshold: actions must be more than this times as likely as the likeliest; 0 is Q-learning.
         logit_penalty: weight of the behaviour network's mean squared logit.
 

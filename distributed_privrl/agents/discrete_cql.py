@@ -25,13 +25,7 @@ from distributed_privrl.core.errors import ConfigError
 class DiscreteCQLConfig(DiscreteValueConfig):
     """Hyper-parameters.
 
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-        discount: of future rewards.
-        polyak: step of the target network towards its network; 1 copies it.
-        target_interval: the target network moves every so many steps.
+    Args: those of `DiscreteValueConfig`, and
         alpha: weight of the conservative term; the paper has 4 where data are scarce.
 
     Raises:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import safetensors
@@ -20,14 +20,6 @@ from distributed_privrl.core.files import storage_errors, write_atomically
 Activation = Literal["tanh", "relu"]
 
 _ROLE = "expert_policies"
-
-
-class ExpertPolicy(Protocol):
-    """Any torch module or function with this method can be hosted as an expert."""
-
-    def log_probabilities(self, observations: Tensor) -> Tensor:
-        """Return the log-probability of each action, ``(L, O)`` to ``(L, A)``."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

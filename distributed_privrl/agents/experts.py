@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.expert_policies import ExpertPolicies, ExpertPolicy
+from distributed_privrl.agents.expert_policies import ExpertPolicies
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.sensitive import Purpose
@@ -28,7 +28,6 @@ __all__ = [
     "UNIT_COLUMN",
     "ExpertFacts",
     "ExpertPolicies",
-    "ExpertPolicy",
     "expert_files",
     "experts_folder",
     "policies_digest",

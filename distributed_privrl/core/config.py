@@ -189,7 +189,7 @@ class RuntimeConfig(StrictModel):
     pretrained: Path | None = Field(
         default=None,
         description="folder where finished pre-trainings are kept and found again by runs with the"
-        " same public data, model, settings and seed",
+        " same public data, model, settings and seed; not where `data.bounds` are found with noise",
     )
     checkpoint_steps: PositiveInt = Field(
         default=2000,

@@ -31,6 +31,7 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.sampling import SECRET_BYTES, RoundSecret
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
@@ -292,17 +293,18 @@ class _Round:
         cost = epsilon((event,), delta=delta, relation=relation, accountant="pld", certified=False)
         budget = PrivacyBudget(epsilon=cost, delta=delta, unit=TRANSITION, relation=relation)
         ledger.set_budget(dataset=_DATASET, fingerprint=_FINGERPRINT, budget=budget)
-        ledger.open_run(
-            run_id=_RUN,
+        charge = Charge(
+            entry_id=_RUN,
+            kind="rounds",
             dataset=_DATASET,
             fingerprint=_FINGERPRINT,
             unit=budget.unit,
             relation=budget.relation,
             epsilon=budget.epsilon,
             delta=budget.delta,
-            max_rounds=1,
             event=charged_rounds([event]),
         )
+        ledger.open_together([charge])
         return ledger
 
     def _server_spec(self, workers: WorkerGroup, ledger: Ledger) -> ServerSpec:

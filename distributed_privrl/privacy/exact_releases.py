@@ -241,16 +241,7 @@ class FixedPointLaplaceRelease(_FixedPointRelease):
     def release(
         self, steps: NDArray[np.int64], source: NoiseSource, *, tag: int = 0
     ) -> NDArray[np.float64]:
-        """Return the sum with fresh noise, in the values' own unit.
-
-        Args:
-            steps: ``(N,)``, the sum over units of `to_steps`.
-            source: draws the noise.
-            tag: what the draw is for; matters to sources for tests alone.
-
-        Returns:
-            ``(N,)``
-        """
+        """Return the sum with fresh noise; see `DiscreteGaussianRelease.release`."""
         total = self._checked(steps)
         scale = math.nextafter(self._scale_steps, math.inf)
         if self.exact:

@@ -11,6 +11,7 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.accounting import epsilon as epsilon_of
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import Event
+from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.stages.context import RunContext
 
@@ -95,8 +96,9 @@ def release_first(
     if cost > epsilon * (1 + _ROUNDING):
         raise UnsafeError(f"{name} would release epsilon {cost:g} and be charged {epsilon:g}")
     asked = hashlib.sha256(json.dumps(question.facts, sort_keys=True).encode()).hexdigest()[:24]
-    stored, entry = context.ledger.release_once(
-        nonce=f"{context.run_id}/{name}",
+    charge = Charge(
+        entry_id=f"{context.run_id}/{name}",
+        kind="release",
         dataset=data.sensitive,
         fingerprint=context.fingerprint,
         unit=data.unit,
@@ -104,8 +106,10 @@ def release_first(
         epsilon=epsilon,
         delta=0.0,
         event=question.event.model_dump(),
-        draw=lambda: {"query": asked, "answer": question.draw()},
         hold=context.run_id,
+    )
+    stored, entry = context.ledger.release_once(
+        charge, draw=lambda: {"query": asked, "answer": question.draw()}
     )
     if not isinstance(stored, dict) or stored.get("query") != asked:
         raise UnsafeError(

@@ -14,6 +14,7 @@ from benchmarks.sepsis_levers import OutcomeCounts, clusters
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.sepsis import DEATH, OVER, SURVIVAL
 from distributed_privrl.methods.value_iteration.study import Simulated
+from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 
 ACTIONS = 2
 
@@ -77,7 +78,7 @@ def test_outcomes_are_released_with_the_noise_that_is_stated() -> None:
     asked = []
 
     class Spy:
-        def add_gaussian(self, values: Any, *, standard_deviation: float, **_: Any) -> Any:
+        def add_discrete_gaussian(self, values: Any, *, standard_deviation: float, **_: Any) -> Any:
             asked.append((len(values), standard_deviation))
             return values.copy()
 
@@ -86,7 +87,10 @@ def test_outcomes_are_released_with_the_noise_that_is_stated() -> None:
     counts.policy(3.0, Spy())  # type: ignore[arg-type]
     ((length, deviation),) = asked
     assert length == 2 * 8 * 25, "every cell is released, visited or not"
-    assert 3 * 4.0 <= deviation < 3 * 4.0 * 1.001
+    release = DiscreteGaussianRelease(
+        sensitivity=counts.sensitivity, noise_multiplier=3.0, dimension=length
+    )
+    assert 3 * 4.0 <= deviation * release.lattice < 3 * 4.0 * 1.001
 
 
 def test_clusters_are_public_and_leave_the_ends_by_themselves() -> None:

@@ -27,7 +27,7 @@ from distributed_privrl.experiments.registry import (
     parse_config,
     plan_run,
 )
-from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
+from distributed_privrl.methods.privorl.config import PrivorlArJConfig
 from tests.worlds.opened import opened
 
 N, J = MAZE_TABLES["privorl_n"], MAZE_TABLES["privorl_j"]

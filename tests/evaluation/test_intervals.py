@@ -3,44 +3,38 @@
 import numpy as np
 import pytest
 
+from benchmarks.ratios import ratio_interval
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.evaluation.intervals import (
-    bootstrap_interval,
-    mean_interval,
-    ratio_interval,
-)
+from distributed_privrl.evaluation.intervals import mean_interval
 
 
-def test_bootstrap_interval_has_the_normal_width() -> None:
+def test_means_of_many_values_have_the_normal_width() -> None:
     values = np.random.default_rng(1).normal(5, 2, size=400)
-    low, high = bootstrap_interval(values, generator=np.random.default_rng(2), resamples=4000)
+    interval = mean_interval(values)
+    assert interval is not None
+    assert interval.method == "percentile bootstrap, n=400"
     half = 1.96 * values.std() / 20
-    assert low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert high == pytest.approx(values.mean() + half, abs=0.1 * half)
-    narrow = bootstrap_interval(values, generator=np.random.default_rng(2), confidence=0.5)
-    assert narrow[1] - narrow[0] == pytest.approx((high - low) * 0.674 / 1.96, rel=0.1)
+    assert interval.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert interval.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+    assert mean_interval(values) == interval, "the same figures have one interval"
 
 
-def test_bootstrap_interval_of_one_value_is_that_value() -> None:
-    assert bootstrap_interval([3.0], generator=np.random.default_rng(0)) == (3.0, 3.0)
-    with pytest.raises(ConfigError, match="values"):
-        bootstrap_interval([], generator=np.random.default_rng(0))
+def test_one_value_has_no_interval_and_none_is_refused() -> None:
+    assert mean_interval([3.0]) is None
+    for nothing in ([], [[1.0, 2.0]]):
+        with pytest.raises(ConfigError, match="values"):
+            mean_interval(nothing)
 
 
-def test_a_bootstrap_of_three_is_their_range_and_covers_too_rarely() -> None:
-    generator = np.random.default_rng(0)
-    samples = generator.normal(size=(400, 3))
-    covered = {"bootstrap": 0, "t": 0}
-    for sample in samples:
-        low, high = bootstrap_interval(sample, generator=generator, resamples=5000)
-        covered["bootstrap"] += low <= 0 <= high
-        assert (low, high) == pytest.approx((sample.min(), sample.max()))
+@pytest.mark.parametrize("count", [3, 9, 10, 30])
+def test_intervals_of_means_cover_them_however_few(count: int) -> None:
+    covered = 0
+    for sample in np.random.default_rng(0).normal(size=(300, count)):
         interval = mean_interval(sample)
         assert interval is not None
-        assert interval.method == "t, n=3"
-        covered["t"] += interval.low <= 0 <= interval.high
-    assert covered["bootstrap"] < 0.82 * len(samples)
-    assert covered["t"] > 0.92 * len(samples)
+        assert interval.method.startswith("t," if count < 10 else "percentile")
+        covered += interval.low <= 0 <= interval.high
+    assert covered > (0.92 if count < 10 else 0.87) * 300
 
 
 def test_intervals_of_ratios_cover_them_whatever_the_variances() -> None:

@@ -18,6 +18,7 @@ from distributed_privrl.stages.charging import (
     open_charges,
 )
 from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
+from tests.worlds.ledgers import release
 
 DATASET = "clinic/stays-v0"
 NULL = Relation.REPLACE_WITH_NULL
@@ -105,18 +106,7 @@ def gate_no_more_than_was_held(folder: Path) -> None:
     with held_budget(DATA, PRIVACY, context(str(ledger._url), "run", Store())):
         for part in range(8):
             try:
-                ledger.release_once(
-                    nonce=f"run/{part}",
-                    dataset=DATASET,
-                    fingerprint="f1",
-                    unit="trajectory",
-                    relation=NULL,
-                    epsilon=0.9,
-                    delta=0.0,
-                    event={},
-                    draw=lambda: 1,
-                    hold="run",
-                )
+                release(ledger, f"run/{part}", lambda: 1, epsilon=0.9, hold="run")
             except UnsafeError:
                 break
     charged = sum(entry.epsilon for entry in ledger.entries())

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, permutations, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from distributed_privrl.privacy.quantiles import (
     ColumnGrid,
     QuantileRelease,
     bounds_between,
-    row_weights,
 )
 from distributed_privrl.privacy.units import Relation
+from distributed_privrl.stages import bounding
 from tests.gates.bounds import ALPHA
 from tests.gates.system import System
 
@@ -78,9 +79,10 @@ def noisy_bounds(
     chooser: Any,
 ) -> NDArray[np.float64]:
     """Return bounds (B, 2) of the columns of a table (N, B), found as `bounds_question` does."""
-    _, owner, rows = np.unique(unit_ids, return_inverse=True, return_counts=True)
+    table: Any = SimpleNamespace(unit_ids=unit_ids)
+    weigh = bounding.weights_of_rows("patient", lambda: iter([table]))
     cells = CellWeights(grid)
-    cells.add(values, row_weights(rows[owner]))
+    cells.add(values, weigh(unit_ids))
     return bounds_between(grid, release.release(cells, chooser))
 
 

@@ -31,6 +31,7 @@ from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
 from tests.gates.bounds import assert_dispersion
 from tests.gates.system import System
 from tests.methods.value_iteration.tabular_data import MemoryShard, trajectories_of
+from tests.worlds.ledgers import open_run
 
 HORIZON, STATES, ACTIONS, Z = 3, 4, 2, 2.0
 LAYOUT = CountLayout(states=STATES, actions=ACTIONS, horizon=HORIZON, estimate_reward=True)
@@ -62,8 +63,9 @@ def run(system: System, name: str, units: list[tuple[Any, ...]], *, workers: int
         epsilon=50.0, delta=1e-3, unit="trajectory", relation=Relation.REPLACE_ONE
     )
     ledger.set_budget(**ACCOUNT, budget=budget)
-    ledger.open_run(
-        run_id="run",
+    open_run(
+        ledger,
+        "run",
         **ACCOUNT,
         unit="trajectory",
         relation=Relation.REPLACE_ONE,

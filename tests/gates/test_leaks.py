@@ -20,9 +20,9 @@ from distributed_privrl.experiments import reports
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.methods.privorl.config import PrivorlJConfig
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
-from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.certificate import Certificate, build_certificate
 from distributed_privrl.privacy.ledger import Ledger

@@ -12,6 +12,7 @@ from distributed_privrl.privacy import quantiles
 from distributed_privrl.privacy.choosing import SecureChooser
 from distributed_privrl.privacy.quantiles import QuantileRelease
 from distributed_privrl.privacy.units import Relation
+from distributed_privrl.stages import bounding
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -39,7 +40,7 @@ def constants_of_another_relation(patch: pytest.MonkeyPatch) -> None:
 def rows_are_units(patch: pytest.MonkeyPatch) -> None:
     """Every row has a unit's weight."""
     patch.setattr(
-        quantiles, "row_weights", lambda rows: np.full(len(rows), quantiles.UNIT_WEIGHT, np.int64)
+        bounding, "row_weights", lambda rows: np.full(len(rows), quantiles.UNIT_WEIGHT, np.int64)
     )
 
 

@@ -12,10 +12,10 @@ from distributed_privrl.methods.value_iteration import counts, statistics
 from distributed_privrl.methods.value_iteration.counts import CountWorker
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.integer_sums import Lattice
-from distributed_privrl.methods.value_iteration.linear_sensitivity import symmetric_to_vector
 from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.releases import ReleaseServer
+from tests.worlds.matrices import symmetric_to_vector
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -33,7 +33,6 @@ from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.privacy.units import Relation
 from tests.worlds.ledgers import (
     DATASET,
-    NULL,
     SPECIFICATION,
     account,
     open_run,
@@ -48,14 +47,10 @@ from tests.worlds.ledgers import (
 def test_no_budget_is_refused_with_the_line_that_sets_one(tmp_path) -> None:
     ledger = Ledger(url_of(tmp_path))
     with pytest.raises(BudgetError) as refused:
-        ledger.account_for(dataset=DATASET, fingerprint="f1", unit="trajectory", relation=NULL)
-    line = f"privrl ledger budget {DATASET} --epsilon E --delta D --unit trajectory"
-    assert f"`{line}`" in str(refused.value)
-    assert refused.value.exit_code == 3
-    with pytest.raises(BudgetError) as refused:
         open_run(ledger, epsilon=2.5)
     line = f"privrl ledger budget {DATASET} --epsilon 2.5 --delta 1e-06 --unit trajectory"
     assert f"`{line}`" in str(refused.value)
+    assert refused.value.exit_code == 3
     assert ledger.accounts() == []
     assert ledger.entries() == []
 
@@ -143,9 +138,6 @@ def test_a_run_that_the_account_does_not_cover_is_refused(ledger, changed, messa
     with pytest.raises(UnsafeError, match=message) as refused:
         open_run(ledger, **changed)
     assert refused.value.exit_code == 4
-    named = {"dataset": DATASET, "fingerprint": "f1", "unit": "trajectory", "relation": NULL}
-    with pytest.raises(UnsafeError, match=message):
-        ledger.account_for(**(named | changed))
     assert ledger.entries() == []
 
 
@@ -192,16 +184,15 @@ def test_a_run_is_reserved_drawn_committed_and_settled(ledger) -> None:
     assert (opened.status, opened.kind, opened.event) == ("open", "rounds", SPECIFICATION)
     block = ledger.reserve_rounds("run", rounds=60, nonce="a")
     assert (block.first_round, block.rounds, block.repeated) == (0, 60, False)
-    ledger.record_drawn("a", drawn=10)
     ledger.commit_rounds("a", drawn=10)
     ledger.commit_rounds("a", drawn=60)
     ledger.commit_rounds("a", drawn=60)
     assert ledger.reserve_rounds("run", rounds=30, nonce="b").first_round == 60
-    ledger.record_drawn("b", drawn=20)
+    ledger.commit_rounds("b", drawn=20)
     entry = ledger.reserved("run")
     assert entry is not None
     counts = (entry.committed_rounds, entry.drawn_rounds, entry.reserved_rounds, entry.max_rounds)
-    assert counts == (60, 80, 90, 100)
+    assert counts == (80, 80, 90, 100)
     ledger.settle("run", reserved_rounds=90, epsilon=3.5, delta=9e-7)
     ledger.settle("run", reserved_rounds=90, epsilon=3.5, delta=9e-7)
     entry = ledger.reserved("run")
@@ -213,7 +204,7 @@ def test_a_run_is_reserved_drawn_committed_and_settled(ledger) -> None:
     with pytest.raises(UnsafeError, match="is settled"):
         ledger.reserve_rounds("run", rounds=1, nonce="c")
     with pytest.raises(UnsafeError, match="closed"):
-        ledger.record_drawn("b", drawn=21)
+        ledger.commit_rounds("b", drawn=21)
 
 
 def test_settling_never_raises_a_charge(ledger) -> None:
@@ -252,14 +243,12 @@ def test_a_repeated_nonce_reserves_once(ledger) -> None:
 def test_what_was_drawn_is_never_taken_back_nor_beyond_the_block(ledger) -> None:
     open_run(ledger)
     ledger.reserve_rounds("run", rounds=50, nonce="a")
-    ledger.record_drawn("a", drawn=20)
+    ledger.commit_rounds("a", drawn=20)
     for drawn in (19, 51, -1):
-        with pytest.raises(UnsafeError, match="must lie between"):
-            ledger.record_drawn("a", drawn=drawn)
         with pytest.raises(UnsafeError, match="must lie between"):
             ledger.commit_rounds("a", drawn=drawn)
     for unknown in (
-        lambda: ledger.record_drawn("?", drawn=1),
+        lambda: ledger.commit_rounds("?", drawn=1),
         lambda: ledger.reserve_rounds("?", rounds=1, nonce="b"),
         lambda: ledger.settle("?", reserved_rounds=0, epsilon=0, delta=0),
         lambda: ledger.abandon_uncommitted("?"),
@@ -366,15 +355,17 @@ def test_a_block_nonce_is_no_release_nonce(ledger) -> None:
 _KILLED = """
 import os, signal, sys
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation
 ledger = Ledger(sys.argv[1])
 common = dict(dataset="clinic/stays-v0", fingerprint="f1", unit="trajectory",
-              relation=Relation.REPLACE_WITH_NULL, event={})
+              relation=Relation.REPLACE_WITH_NULL, event={}, entry_id="killed")
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "release":
-    ledger.release_once(nonce="killed", epsilon=1.0, delta=0.0, draw=die, **common)
-ledger.open_run(run_id="killed", epsilon=4.0, delta=1e-6, max_rounds=100, **common)
+    ledger.release_once(Charge(kind="release", epsilon=1.0, delta=0.0, **common), draw=die)
+run = Charge(kind="rounds", epsilon=4.0, delta=1e-6, max_rounds=100, **common)
+ledger.open_together([run])
 ledger.reserve_rounds("killed", rounds=40, nonce="a")
 ledger.commit_rounds("a", drawn=15)
 die()
@@ -398,6 +389,7 @@ _SPEND = """
 import contextlib, sys
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation
 ledger, worker = Ledger(sys.argv[1]), sys.argv[2]
 common = dict(dataset="clinic/stays-v0", fingerprint="f1", unit="trajectory",
@@ -405,15 +397,15 @@ common = dict(dataset="clinic/stays-v0", fingerprint="f1", unit="trajectory",
 runs = rounds = 0
 for attempt in range(6):
     with contextlib.suppress(BudgetError):
-        cost = dict(epsilon=0.5, delta=1e-7, max_rounds=1)
-        ledger.open_run(run_id=f"{worker}-{attempt}", **cost, **common)
+        cost = dict(epsilon=0.5, delta=1e-7, kind="rounds")
+        ledger.open_together([Charge(entry_id=f"{worker}-{attempt}", **cost, **common)])
         runs += 1
     with contextlib.suppress(BudgetError):
         ledger.reserve_rounds("shared", rounds=7, nonce=f"{worker}/{attempt}")
         rounds += 7
     with contextlib.suppress(BudgetError, UnsafeError):
-        cost = dict(epsilon=0.25, delta=0.0)
-        ledger.release_once(nonce=f"same-{attempt}", draw=lambda: 1, **cost, **common)
+        cost = dict(epsilon=0.25, delta=0.0, kind="release")
+        ledger.release_once(Charge(entry_id=f"same-{attempt}", **cost, **common), draw=lambda: 1)
 print(runs, rounds)
 """
 
@@ -465,18 +457,16 @@ class RoundCounts(RuleBasedStateMachine):
             assert taken + rounds <= 100 or known is not None
             self.blocks.setdefault(nonce, [rounds, 0, 0, 1])
 
-    @rule(name=st.integers(0, 5), drawn=st.integers(0, 61), commit=st.booleans())
-    def record(self, name: int, drawn: int, commit: bool) -> None:
+    @rule(name=st.integers(0, 5), drawn=st.integers(0, 61))
+    def commit(self, name: int, drawn: int) -> None:
         block = self.blocks.get(str(name))
-        method = self.ledger.commit_rounds if commit else self.ledger.record_drawn
         try:
-            method(str(name), drawn=drawn)
+            self.ledger.commit_rounds(str(name), drawn=drawn)
         except UnsafeError:
             assert block is None or not block[3] or not block[1] <= drawn <= block[0]
         else:
             assert block is not None
-            block[1] = drawn
-            block[2] = drawn if commit else block[2]
+            block[1] = block[2] = drawn
 
     @rule()
     def crash(self) -> None:
@@ -662,6 +652,4 @@ def test_entries_and_accounts_are_plain_values(ledger) -> None:
     assert json.loads(json.dumps(entry.event)) == SPECIFICATION
     assert isinstance(entry.relation, Relation)
     assert ledger.entries(DATASET) == ledger.entries() == [entry]
-    named = {"dataset": DATASET, "fingerprint": "f1", "unit": "trajectory", "relation": NULL}
-    assert ledger.account_for(**named) == account(ledger)
     ledger.close()

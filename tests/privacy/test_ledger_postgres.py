@@ -54,8 +54,9 @@ common |= {"relation": Relation.REPLACE_WITH_NULL, "units": None}
 
 def run(ledger, name):
     ledger.open_hold(Holding(run_id=name, epsilon=0.12, delta=1e-9, **common))
-    count = {"nonce": f"{name}/count", "epsilon": 0.02, "delta": 0.0, "event": {}}
-    ledger.release_once(draw=lambda: 1, hold=name, **count, **common)
+    cost = {"epsilon": 0.02, "delta": 0.0, "event": {}, "hold": name}
+    count = Charge(entry_id=f"{name}/count", kind="release", **cost, **common)
+    ledger.release_once(count, draw=lambda: 1)
     rounds = {"epsilon": 0.1, "delta": 1e-9, "max_rounds": 9, "event": {}, "hold": name}
     last = Charge(entry_id=name, kind="rounds", **rounds, **common)
     ledger.open_together([last], closes=name)

@@ -26,6 +26,7 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.privacy.stages import COUNT, INSECURE, ROUNDS, certificate, stage
+from tests.worlds.ledgers import open_run, release
 
 
 @pytest.fixture(scope="module")
@@ -319,20 +320,9 @@ def reserved(tmp_path):
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     budget = PrivacyBudget(epsilon=3.0, delta=1e-5, unit="trajectory")
     about = {"dataset": "clinic/stays-v0", "fingerprint": "f" * 64}
-    account = {**about, "unit": "trajectory", "relation": budget.relation}
     ledger.set_budget(**about, budget=budget)
-    ledger.release_once(
-        nonce="run-1/count",
-        **account,
-        epsilon=0.05,
-        delta=0.0,
-        event=COUNT.model_dump(),
-        draw=lambda: 7,
-    )
-    planned = one_round()
-    ledger.open_run(
-        run_id="run-1", **account, epsilon=1.0, delta=1e-6, max_rounds=600, event=planned
-    )
+    release(ledger, "run-1/count", lambda: 7, **about, epsilon=0.05, event=COUNT.model_dump())
+    open_run(ledger, "run-1", **about, epsilon=1.0, max_rounds=600, event=one_round())
     ledger.reserve_rounds("run-1", rounds=500, nonce="block")
     yield ledger, certificate(outputs=(Output(id="set-v0", sha256="1" * 64),))
     ledger.close()

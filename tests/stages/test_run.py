@@ -21,6 +21,7 @@ from distributed_privrl.stages.method import Released, StagePlan
 from distributed_privrl.stages.run import recalled_world, run_method
 from tests.gates import engine
 from tests.gates.engine import TwoStages, world
+from tests.worlds.ledgers import open_run
 
 
 @pytest.mark.parametrize(
@@ -75,19 +76,9 @@ class Cheap(TwoStages):
         return [replace(one, epsilon=0.4) for one in super().first_releases()]
 
 
-def charge_more(context: Any, relation: Any = engine.NULL) -> None:
+def charge_more(context: Any) -> None:
     """Charge what no stage declares."""
-    context.ledger.open_run(
-        run_id="run/more",
-        dataset=engine.DATASET,
-        fingerprint="f1",
-        unit="trajectory",
-        relation=relation,
-        epsilon=0.1,
-        delta=0.0,
-        max_rounds=1,
-        event={"kind": "test"},
-    )
+    open_run(context.ledger, "run/more", epsilon=0.1, delta=0.0)
 
 
 class Late(TwoStages):

@@ -19,7 +19,7 @@ from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_pref
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.rounds.releases import ReleaseServer, ReleaseServerSpec
 from tests.methods.expert.toy import Episode, Table, host_of, trajectories
-from tests.worlds.ledgers import url_of
+from tests.worlds.ledgers import open_run, url_of
 
 EXPERTS, POOL = 300, 4
 SAME = Table(((0.9, 0.1), (0.1, 0.9)))
@@ -122,8 +122,9 @@ def filter_ledger(folder: Path, made: StablePrefixes) -> Ledger:
     ledger = Ledger(url_of(folder))
     budget = PrivacyBudget(epsilon=30.0, delta=1e-4, unit="expert", relation=Relation.POLICY_LEVEL)
     ledger.set_budget(dataset="toy/experts-v0", fingerprint="f", budget=budget)
-    ledger.open_run(
-        run_id="run-toy/filter",
+    open_run(
+        ledger,
+        "run-toy/filter",
         dataset="toy/experts-v0",
         fingerprint="f",
         unit="expert",

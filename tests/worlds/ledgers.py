@@ -26,12 +26,14 @@ def set_budget(ledger: Ledger, **changed: Any) -> Account:
 
 def open_run(ledger: Ledger, run_id: str = "run", **changed: Any) -> LedgerEntry:
     values = {"epsilon": 4.0, "delta": 1e-6, "max_rounds": 100, "event": SPECIFICATION}
-    return ledger.open_run(run_id=run_id, **(ACCOUNT | UNIT | values | changed))
+    asked = Charge(entry_id=run_id, kind="rounds", **(ACCOUNT | UNIT | values | changed))
+    return ledger.open_together([asked])[0]
 
 
 def release(ledger: Ledger, nonce: str, draw: Any, **changed: Any) -> tuple[Any, LedgerEntry]:
     values = {"epsilon": 1.0, "delta": 0.0, "event": {"kind": "laplace"}}
-    return ledger.release_once(nonce=nonce, draw=draw, **(ACCOUNT | UNIT | values | changed))
+    asked = Charge(entry_id=nonce, kind="release", **(ACCOUNT | UNIT | values | changed))
+    return ledger.release_once(asked, draw=draw)
 
 
 def holding(run_id: str = "run", **changed: Any) -> Holding:

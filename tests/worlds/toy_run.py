@@ -21,6 +21,7 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoin
 from distributed_privrl.rounds.optimiser import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
+from tests.worlds.ledgers import open_run
 from tests.worlds.toy import ToyUpdate, initial_parameters
 
 UNITS = 400
@@ -104,8 +105,9 @@ class ToyRun:
             fingerprint="f" * 64,
             budget=PrivacyBudget(epsilon=50.0, delta=1e-4, unit="transition"),
         )
-        ledger.open_run(
-            run_id=RUN_ID,
+        open_run(
+            ledger,
+            RUN_ID,
             dataset="toy/units-v0",
             fingerprint="f" * 64,
             unit="transition",

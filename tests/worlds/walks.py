@@ -10,12 +10,7 @@ from torch import nn
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
-from distributed_privrl.methods.privorl.scaling import public_encoder
-from distributed_privrl.methods.privorl.step_model import StepSynthesizer
-from distributed_privrl.methods.privorl.trajectories import FragmentRows
-from distributed_privrl.methods.privorl.trajectory_config import (
+from distributed_privrl.methods.privorl.config import (
     PrivorlArJConfig,
     PrivorlJConfig,
     PrivorlJUNetConfig,
@@ -23,6 +18,11 @@ from distributed_privrl.methods.privorl.trajectory_config import (
     TransformerConfig,
     UNetConfig,
 )
+from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
+from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+from distributed_privrl.methods.privorl.trajectories import FragmentRows
 from distributed_privrl.updates.parameters import FlatParameters
 from tests.worlds.overrides import changed, parsed
 from tests.worlds.world import World

@@ -166,13 +166,7 @@ class SvtFilter:
         noise: NoiseSource | None,
         reserved: int | None = None,
     ) -> None:
-        """Draw a trajectory and add its stable prefix to what is released.
-
-        Args:
-            index: 0 for the first.
-            workers: `ExpertHost` group, in the order of the experts.
-            noise: draws the noise of threshold and queries.
-            reserved: number of the draw among all that the ledger reserved: who is drawn.
+        """Draw a trajectory and add its stable prefix to what is released; see `Program.step`.
 
         Raises:
             ConfigError: steps out of order.

@@ -16,11 +16,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distributed_privrl.agents.experts import (
-    ExpertPolicies,
-    ExpertPolicy,
-    expert_files,
-)
+from distributed_privrl.agents.experts import ExpertPolicies, expert_files
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.store import DatasetStore
@@ -47,23 +43,6 @@ class HostedPolicies(Protocol):
     def log_probabilities(self, expert: int, observations: Tensor) -> Tensor:
         """Return one policy's log-probability of each action, ``(L, O)`` to ``(L, A)``."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SinglePolicies:
-    """Policies that are objects of their own: torch modules, or anything that can be called.
-
-    Args:
-        policies: E of them.
-        unit_ids: (E,) uint64.
-    """
-
-    policies: Sequence[ExpertPolicy]
-    unit_ids: NDArray[np.uint64]
-
-    def log_probabilities(self, expert: int, observations: Tensor) -> Tensor:
-        """Return one policy's log-probabilities; see `HostedPolicies`."""
-        return self.policies[expert].log_probabilities(observations)
 
 
 PolicySource: TypeAlias = Callable[[], Sequence[HostedPolicies]]

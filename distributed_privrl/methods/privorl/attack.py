@@ -19,13 +19,12 @@ from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.packing import ends_of, join_rows
 from distributed_privrl.data.shards import group_by_unit
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.config import PrivorlNConfig
+from distributed_privrl.methods.privorl.config import PrivorlNConfig, TrajectoriesConfig
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod, World
 from distributed_privrl.methods.privorl.pretraining import coding_digest
 from distributed_privrl.methods.privorl.release import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
-from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
 from distributed_privrl.methods.privorl.update import Synthesizer, private_network
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext

@@ -4,13 +4,14 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.evaluation.method import Inspection, Method
 from distributed_privrl.methods.privorl.attack import open_attack
 from distributed_privrl.methods.privorl.autoregressive import AutoregressiveMethod
-from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlNConfig
-from distributed_privrl.methods.privorl.trajectories import TrajectoriesMethod
-from distributed_privrl.methods.privorl.trajectory_config import (
+from distributed_privrl.methods.privorl.config import (
+    PrivorlArConfig,
     PrivorlArJConfig,
     PrivorlJConfig,
     PrivorlJUNetConfig,
+    PrivorlNConfig,
 )
+from distributed_privrl.methods.privorl.trajectories import TrajectoriesMethod
 from distributed_privrl.methods.privorl.transitions import TransitionsMethod
 
 

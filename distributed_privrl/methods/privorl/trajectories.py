@@ -20,7 +20,14 @@ from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
 from distributed_privrl.methods.privorl.binning import public_bins
-from distributed_privrl.methods.privorl.config import END
+from distributed_privrl.methods.privorl.config import (
+    END,
+    NoisySupport,
+    StepModelConfig,
+    StepRolloutConfig,
+    StitchingConfig,
+    TrajectoriesConfig,
+)
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.method import (
     Parts,
@@ -41,13 +48,6 @@ from distributed_privrl.methods.privorl.support import (
     SupportRelease,
     support_question,
     support_release,
-)
-from distributed_privrl.methods.privorl.trajectory_config import (
-    NoisySupport,
-    StepModelConfig,
-    StepRolloutConfig,
-    StitchingConfig,
-    TrajectoriesConfig,
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.privacy.units import UnitCount

@@ -60,7 +60,7 @@ def gram_steps(
 ) -> NDArray[np.int64]:
     """Return the sum of counts[s, a] [w phi phi^T], (B k (k + 1) / 2,).
 
-    [ ] rounds the vector that `symmetric_to_vector` makes of a matrix to whole steps, once for each
+    [ ] rounds the vector of a matrix (`vector_to_symmetric`) to whole steps, once for each
     pair: each of its rows adds the same integers.
 
     Args:

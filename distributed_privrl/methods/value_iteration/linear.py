@@ -81,13 +81,7 @@ class LinearProgram:
         noise: NoiseSource | None,
         reserved: int | None = None,
     ) -> None:
-        """Learn time step h = H - ``index`` from the values of the next one.
-
-        Args:
-            index: from 0; the number of steps done.
-            workers: `StatisticsWorker`s, built from `statistics_spec`.
-            noise: draws the noise; None: without privacy.
-            reserved: not needed: a step reads all units.
+        """Learn time step h = H - ``index`` from the values of the next one; see `Program.step`.
 
         Raises:
             ConfigError: another step is due.

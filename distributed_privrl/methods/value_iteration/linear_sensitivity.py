@@ -53,24 +53,12 @@ def vector_sensitivity(
     return factor * check_positive("bound", bound) * max_trajectories_per_unit
 
 
-def symmetric_to_vector(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the vector of symmetric matrices whose L2 norm is their Frobenius norm.
-
-    The diagonal as it is, and sqrt 2 times what lies above it. Noise of variance v on the vector is
-    noise (Z + Z^T) / sqrt 2 with Var Z = v / 2 on a matrix: v on its diagonal, v / 2 beside it.
-
-    Args:
-        matrices: ``(B, k, k)``.
-
-    Returns:
-        ``(B k (k + 1) / 2,)``
-    """
-    rows, columns, scale = triangle(matrices.shape[-1])
-    return (matrices[:, rows, columns] * scale).reshape(-1)
-
-
 def vector_to_symmetric(vector: NDArray[np.float64], blocks: int) -> NDArray[np.float64]:
-    """Return the matrices ``(B, k, k)`` that `symmetric_to_vector` made a vector of.
+    """Return symmetric matrices ``(B, k, k)`` of a vector whose L2 norm is their Frobenius norm.
+
+    The vector has the diagonal as it is, and sqrt 2 times what lies above it. Noise of variance v
+    on it is noise (Z + Z^T) / sqrt 2 with Var Z = v / 2 on a matrix: v on its diagonal, v / 2
+    beside it.
 
     Args:
         vector: ``(B k (k + 1) / 2,)``.

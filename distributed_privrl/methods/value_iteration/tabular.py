@@ -197,13 +197,7 @@ class TabularProgram:
         noise: NoiseSource | None,
         reserved: int | None = None,
     ) -> None:
-        """Release the counts of one time step (all, when pooled) and back values up through it.
-
-        Args:
-            index: 0 .. steps - 1; time step H - 1 - index, from 0.
-            workers: `CountWorker` group.
-            noise: draws the noise, once; None without a release.
-            reserved: not needed: a step reads all units.
+        """Release counts of time step H - 1 - ``index``, or all; back values up: `Program.step`.
 
         Raises:
             ConfigError: steps out of order.

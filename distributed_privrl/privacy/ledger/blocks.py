@@ -69,10 +69,8 @@ def reserve(connection: Connection, entry: LedgerEntry, rounds: int, nonce: str)
     return Reservation(**values, run_id=entry.id, repeated=False)
 
 
-def record(
-    connection: Connection, nonce: str, drawn: int, *, commit: bool, run_id: str | None = None
-) -> None:
-    """Record that ``drawn`` rounds of a block were drawn, and committed if ``commit``.
+def commit(connection: Connection, nonce: str, drawn: int, *, run_id: str | None = None) -> None:
+    """Record that ``drawn`` rounds of a block were drawn and committed.
 
     Raises:
         UnsafeError: the block is unknown, closed or another run's than ``run_id``, or the count
@@ -85,10 +83,7 @@ def record(
         raise UnsafeError(f"nonce {nonce!r} belongs to run {block.run_id!r}, not to {run_id!r}")
     entry = as_entry(stored_entry(connection, block.run_id))  # locks; the block is read again
     block = find_block(connection, nonce) or block
-    committed = drawn if commit else block.committed
-    if (block.drawn, block.committed) == (drawn, committed):
-        return
-    if block.abandoned and commit and block.committed == committed:
+    if block.committed == drawn:
         return  # a resumed run repeats the commit of its checkpoint; the rest was counted as drawn
     if block.abandoned or entry.status != "open":
         raise UnsafeError(f"the block {nonce!r} is closed: reserve another one")
@@ -97,7 +92,7 @@ def record(
             f"drawn={drawn} must lie between the {block.drawn} rounds recorded for {nonce!r} and"
             f" the {block.rounds} reserved"
         )
-    _set_block(connection, block, drawn=drawn, committed=committed, abandoned=False)
+    _set_block(connection, block, drawn=drawn, committed=drawn, abandoned=False)
 
 
 def abandon(connection: Connection, run_id: str) -> int:

@@ -110,7 +110,7 @@ def chargeable_account(
     fingerprint: str,
     unit: str,
     relation: Relation,
-    cost: tuple[float, float] | None = None,
+    cost: tuple[float, float],
 ) -> Account:
     """Return the account that a run in this unit and relation may be charged to.
 
@@ -371,11 +371,9 @@ def _within(total: float, limit: float) -> bool:
     return total <= limit * (1 + ROUNDING)
 
 
-def budget_line(
-    dataset: str, unit: str, relation: Relation, budget: tuple[float, float] | None
-) -> str:
+def budget_line(dataset: str, unit: str, relation: Relation, budget: tuple[float, float]) -> str:
     """Return the command that sets a budget; numbers are rounded up, so that they suffice."""
-    epsilon, delta = map(_rounded_up, budget) if budget else ("E", "D")
+    epsilon, delta = map(_rounded_up, budget)
     line = f"privrl ledger budget {dataset} --epsilon {epsilon} --delta {delta} --unit {unit}"
     return line if relation is Relation.REPLACE_WITH_NULL else f"{line} --relation {relation}"
 

@@ -30,7 +30,7 @@ from distributed_privrl.privacy.ledger.register import DataRegister, keep_sketch
 from distributed_privrl.privacy.ledger.runs import RunLedger
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, SHOWN_ENTRIES
 from distributed_privrl.privacy.ledger.storage import Storage, ledger_url, retried
-from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.privacy.units import PrivacyBudget
 
 _LARGE_DELTA = 1e-3
 
@@ -117,93 +117,22 @@ class Ledger(RunLedger):
             return changed
 
     @retried
-    def account_for(
-        self,
-        *,
-        dataset: str,
-        fingerprint: str,
-        unit: str,
-        relation: Relation,
-        cost: tuple[float, float] | None = None,
-    ) -> Account:
-        """Return the account that a run in this unit and relation is charged to.
-
-        Raises:
-            BudgetError: no budget is set; the message has the line that sets one, of ``cost``
-                (epsilon, delta).
-            UnsafeError: the data have changed, the account's unit is coarser than the run's, or
-                its relation another.
-        """
-        with self._storage.transaction() as connection:
-            return budgets.chargeable_account(
-                connection,
-                dataset=dataset,
-                fingerprint=fingerprint,
-                unit=unit,
-                relation=relation,
-                cost=cost,
-            )
-
-    def open_run(
-        self,
-        *,
-        run_id: str,
-        dataset: str,
-        fingerprint: str,
-        unit: str,
-        relation: Relation,
-        epsilon: float,
-        delta: float,
-        max_rounds: int,
-        event: dict[str, Any],
-        units: int | None = None,
-    ) -> LedgerEntry:
-        """Hold the whole cost of a run, or refuse it; the same call again resumes the run.
+    def open_together(
+        self, charges: Sequence[Charge], *, closes: str | None = None
+    ) -> list[LedgerEntry]:
+        """Charge the costs of a run's parts, all or none; the same call again resumes the run.
 
         Args:
-            run_id: of the run; becomes the entry's id.
-            dataset: id of the dataset.
-            fingerprint: of its rows and their units.
-            unit: that the run protects.
-            relation: under which it does.
-            epsilon: cost of all ``max_rounds``, >= 0.
-            delta: cost of all ``max_rounds``.
-            max_rounds: rounds the run may reserve, spare ones included.
-            event: what the run releases, as JSON.
-            units: how many there are; the account's deltas must stay below 1/units.
+            charges: of rounds, one a part; each becomes the entry of its id.
+            closes: the run whose last charges they are: what is left of its hold is freed.
 
         Raises:
             BudgetError: no budget, not enough left, or deltas that add up to 1/units.
-            UnsafeError: unit, relation or data do not fit the account, ``run_id`` was opened with
+            UnsafeError: unit, relation or data do not fit the account, an entry was opened with
                 other values, or trajectories that it would read are another run's.
         """
-        request = Charge(
-            entry_id=run_id,
-            kind="rounds",
-            dataset=dataset,
-            fingerprint=fingerprint,
-            unit=unit,
-            relation=relation,
-            epsilon=epsilon,
-            delta=delta,
-            max_rounds=max_rounds,
-            event=event,
-            units=units,
-        )
-        return self.open_together([request])[0]
-
-    @retried
-    def open_together(
-        self, requests: Sequence[Charge], *, closes: str | None = None
-    ) -> list[LedgerEntry]:
-        """Charge the costs of a run's parts, all or none; otherwise as `open_run`.
-
-        Args:
-            requests: of the parts.
-            closes: the run whose last charges they are: what is left of its hold is freed.
-        """
         with self._storage.transaction() as connection:
-            entries = [budgets.charge(connection, request)[0] for request in requests]
+            entries = [budgets.charge(connection, charge)[0] for charge in charges]
             if closes is not None:
                 holds.close(connection, closes)
             return entries
@@ -223,35 +152,12 @@ class Ledger(RunLedger):
         with self._storage.transaction() as connection:
             certified.certify(connection, entry_id, certificate_digest, output)
 
-    def release_once(
-        self,
-        *,
-        nonce: str,
-        dataset: str,
-        fingerprint: str,
-        unit: str,
-        relation: Relation,
-        epsilon: float,
-        delta: float,
-        event: dict[str, Any],
-        draw: Callable[[], Any],
-        units: int | None = None,
-        hold: str | None = None,
-    ) -> tuple[Any, LedgerEntry]:
-        """Charge, draw and store one noisy answer; a repeated nonce returns it without drawing.
+    def release_once(self, charge: Charge, *, draw: Callable[[], Any]) -> tuple[Any, LedgerEntry]:
+        """Charge, draw and store one noisy answer; a repeated id returns it without drawing.
 
         Args:
-            nonce: names the query; becomes the entry's id.
-            dataset: id of the dataset.
-            fingerprint: of its rows and their units.
-            unit: that the release protects.
-            relation: under which it does.
-            epsilon: cost, >= 0.
-            delta: cost.
-            event: what is released, as JSON.
-            units: as in `open_run`.
+            charge: of a release; its id names the query.
             draw: makes the noisy answer, of JSON values; called once, after the charge is on disk.
-            hold: the run that holds the cost already; None: it must be left of the budget.
 
         Returns:
             The answer as read from JSON, and its entry.
@@ -259,34 +165,20 @@ class Ledger(RunLedger):
         Raises:
             BudgetError: no budget, not enough left, or deltas that add up to 1/units.
             ConfigError: the answer or event is not of JSON values.
-            UnsafeError: the nonce was charged without an answer (a crash, or another process that
+            UnsafeError: the id was charged without an answer (a crash, or another process that
                 still draws), or for another query; the account does not fit; or the run holds less.
         """
-        request = Charge(
-            entry_id=nonce,
-            kind="release",
-            dataset=dataset,
-            fingerprint=fingerprint,
-            unit=unit,
-            relation=relation,
-            epsilon=epsilon,
-            delta=delta,
-            max_rounds=1,
-            event=event,
-            units=units,
-            hold=hold,
-        )
-        answer, entry = self._charge_release(request)
+        answer, entry = self._charge_release(charge)
         if answer is None:
             answer = as_json("the answer", draw())
-            entry = self._store_answer(nonce, answer)
+            entry = self._store_answer(charge.entry_id, answer)
         return json.loads(answer), entry
 
     @retried
-    def _charge_release(self, request: Charge) -> tuple[str | None, LedgerEntry]:
+    def _charge_release(self, charge: Charge) -> tuple[str | None, LedgerEntry]:
         """Charge a release, or return the answer that was drawn for it before."""
         with self._storage.transaction() as connection:
-            return releases.charge(connection, request)
+            return releases.charge(connection, charge)
 
     @retried
     def _store_answer(self, nonce: str, answer: str) -> LedgerEntry:

@@ -172,10 +172,21 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What a run or release asks for; ``epsilon`` and ``delta`` are the cost of all of it.
+    """What a run or release asks for.
 
-    ``fingerprint`` is of the rows, and after a colon of their partition into units.
-    ``hold`` is the run that holds it already; None: it is taken from what is left of the budget.
+    Args:
+        entry_id: of the ledger's entry.
+        kind: rounds, reserved in blocks, or one release.
+        dataset: id of the dataset.
+        fingerprint: of its rows, and after a colon of their partition into units.
+        unit: that is protected.
+        relation: under which it is.
+        epsilon: cost of all rounds, >= 0.
+        delta: cost of all rounds.
+        max_rounds: that may be reserved, spare ones included.
+        event: what is released, as JSON.
+        units: how many there are; the account's deltas must stay below 1/units.
+        hold: the run that holds the cost already; None: it must be left of the budget.
     """
 
     entry_id: str
@@ -186,9 +197,9 @@ class Charge:
     relation: Relation
     epsilon: float
     delta: float
-    max_rounds: int
+    max_rounds: int = 1
     event: dict[str, Any]
-    units: int | None
+    units: int | None = None
     hold: str | None = None
 
     def __post_init__(self) -> None:

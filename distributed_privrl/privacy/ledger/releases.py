@@ -33,7 +33,7 @@ def charge(connection: Connection, request: Charge) -> tuple[str | None, LedgerE
 
 def answer(connection: Connection, nonce: str, drawn: str) -> LedgerEntry:
     """Store the answer, as JSON, of a release that was charged, and settle it."""
-    blocks.record(connection, nonce, 1, commit=True)
+    blocks.commit(connection, nonce, 1)
     settled = {"answer": drawn, "status": "settled", "secret": None}
     connection.execute(update(ENTRIES).where(ENTRIES.c.id == nonce).values(settled))
     return as_entry(budgets.stored_entry(connection, nonce))

@@ -92,25 +92,15 @@ class RunLedger(ABC):
             return blocks.reserve(connection, entry, rounds, nonce)
 
     @retried
-    def record_drawn(self, nonce: str, *, drawn: int, run_id: str | None = None) -> None:
-        """Record that ``drawn`` rounds of a block have been drawn so far.
+    def commit_rounds(self, nonce: str, *, drawn: int, run_id: str | None = None) -> None:
+        """Record that ``drawn`` rounds of a block are in a durable checkpoint; may be repeated.
 
         Raises:
             UnsafeError: the block is unknown, closed or of another run than ``run_id``, or
                 ``drawn`` goes back or beyond it.
         """
         with self._storage.transaction() as connection:
-            blocks.record(connection, nonce, drawn, commit=False, run_id=run_id)
-
-    @retried
-    def commit_rounds(self, nonce: str, *, drawn: int, run_id: str | None = None) -> None:
-        """Record that ``drawn`` rounds of a block are in a durable checkpoint; may be repeated.
-
-        Raises:
-            UnsafeError: as for `record_drawn`.
-        """
-        with self._storage.transaction() as connection:
-            blocks.record(connection, nonce, drawn, commit=True, run_id=run_id)
+            blocks.commit(connection, nonce, drawn, run_id=run_id)
 
     @retried
     def abandon_uncommitted(self, run_id: str) -> int:

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec, SinglePolicies
+from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec
 from distributed_privrl.privacy import sparse_vector
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 
@@ -44,6 +45,18 @@ class Table:
 
     def odds(self, state: int, action: int) -> float:
         return (self.did or self.said)[state][action]
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """Policies of a host, as it knows them: tables, or anything with `log_probabilities`."""
+
+    policies: Sequence[Any]
+    unit_ids: NDArray[np.uint64]
+
+    def log_probabilities(self, expert: int, observations: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.policies[expert].log_probabilities(observations)
+        return found
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,7 @@ def host_of(
 
     return ExpertHost(
         HostSpec(
-            policies=lambda: [SinglePolicies(policies=policies, unit_ids=units)],  # type: ignore[arg-type]
+            policies=lambda: [Hosted(policies, units)],
             pool=own,
             first=first,
             actions=2,

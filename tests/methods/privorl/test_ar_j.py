@@ -14,6 +14,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, offsets_of
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.methods.privorl.attack import first_fragments
+from distributed_privrl.methods.privorl.config import PrivorlArJConfig, StepRolloutConfig
 from distributed_privrl.methods.privorl.release import TRAINED
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import (
@@ -24,10 +25,6 @@ from distributed_privrl.methods.privorl.step_model import (
 )
 from distributed_privrl.methods.privorl.stitching import SeamErrors, decode_trajectories
 from distributed_privrl.methods.privorl.trajectories import FragmentRows, fragment_synthesizer
-from distributed_privrl.methods.privorl.trajectory_config import (
-    PrivorlArJConfig,
-    StepRolloutConfig,
-)
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.updates.gradient import GradientLocalUpdate

@@ -15,9 +15,9 @@ from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.trajectory_reports import release_warnings, verdict
+from distributed_privrl.methods.privorl.config import TrajectoriesConfig
 from distributed_privrl.methods.privorl.release import chunk_path
 from distributed_privrl.methods.privorl.trajectories import FragmentRows
-from distributed_privrl.methods.privorl.trajectory_config import TrajectoriesConfig
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.worker import LocalUpdateWorker, StoredFragments, WorkerSpec

@@ -20,7 +20,7 @@ from distributed_privrl.methods.privorl.attack import (
     diffusion_draws,
     first_fragments,
 )
-from distributed_privrl.methods.privorl.trajectory_config import PrivorlJConfig
+from distributed_privrl.methods.privorl.config import PrivorlJConfig
 from tests.worlds.audited import MEMBERS, OTHERS, Audited
 from tests.worlds.overrides import parsed
 from tests.worlds.walks import (

@@ -10,14 +10,13 @@ import torch
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
-from distributed_privrl.methods.privorl.config import PrivorlArConfig
+from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlArJConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
 from distributed_privrl.methods.privorl.method import START
 from distributed_privrl.methods.privorl.release import PRETRAINED, TRAINED, Sampler
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
-from distributed_privrl.methods.privorl.trajectory_config import PrivorlArJConfig
 from distributed_privrl.methods.privorl.update import DiffusionUpdate, private_network
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.rounds.checkpoint import load_checkpoint

@@ -20,6 +20,7 @@ from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.registry import METHODS, method_named, plan_run
 from distributed_privrl.experiments.trajectory_reports import support_verdict, trajectory_sections
 from distributed_privrl.methods.privorl import support as module
+from distributed_privrl.methods.privorl.config import NoisySupport, StepRolloutConfig
 from distributed_privrl.methods.privorl.release import chunk_path
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
@@ -32,7 +33,6 @@ from distributed_privrl.methods.privorl.support import (
     support_release,
 )
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer, support_facts
-from distributed_privrl.methods.privorl.trajectory_config import NoisySupport, StepRolloutConfig
 from distributed_privrl.privacy import quantiles
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
@@ -43,7 +43,7 @@ from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.run import recalled_world
 from tests.gates.leaks import logged
 from tests.worlds.holding import Asked, answered
-from tests.worlds.ledgers import NULL
+from tests.worlds.ledgers import NULL, release
 from tests.worlds.opened import opened
 from tests.worlds.walks import (
     PUBLIC,
@@ -289,16 +289,7 @@ def test_deltas_that_add_up_are_refused_before_the_support_is_drawn(
     account = {"dataset": SENSITIVE, "fingerprint": "f1"}
     budget = PrivacyBudget(epsilon=20.0, delta=9e-3, unit="trajectory", relation=NULL)
     world.ledger.set_budget(budget=budget, **account)
-    world.ledger.release_once(
-        nonce="older",
-        **account,
-        unit="trajectory",
-        relation=NULL,
-        epsilon=1.0,
-        delta=3e-3,
-        event={},
-        draw=lambda: 0,
-    )
+    release(world.ledger, "older", lambda: 0, dataset=SENSITIVE, delta=3e-3)
     monkeypatch.setattr(module, "cell_totals", None)
     sampling = {"support": {"epsilon": 2.0, "columns": [0], "cells": 6}}
     settings = ar_config(
@@ -316,8 +307,8 @@ def stored(world: Modelled, relation: Relation, run_id: str) -> NDArray[np.float
     context = replace(world.context(), run_id=run_id)
     original = world.ledger.release_once
 
-    def release_once(**asked: Any) -> Any:
-        answer, entry = original(**asked)
+    def release_once(charge: Any, **asked: Any) -> Any:
+        answer, entry = original(charge, **asked)
         kept.append(answer)
         return answer, entry
 

@@ -13,7 +13,6 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     gram_sensitivity,
-    symmetric_to_vector,
     vector_sensitivity,
     vector_to_symmetric,
 )
@@ -32,6 +31,7 @@ from tests.methods.value_iteration.linear_data import (
     value_sums,
     variance_sums,
 )
+from tests.worlds.matrices import symmetric_to_vector
 
 HORIZON = 2
 TABLE = np.array([[[1.0, 0.0], [-1.0, 0.0]], [[0.0, 1.0], [0.0, -1.0]]])
