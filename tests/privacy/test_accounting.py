@@ -34,7 +34,7 @@ def cost(*events, delta=1e-6, **options):
     return epsilon(events, **{"delta": delta, "relation": NULL, **options})
 
 
-PAPER_001_TABLE_2 = [
+PRIMORL_TABLE_2 = [
     (0.35, 7000, 19.51, 22.94),
     (0.52, 7000, 4.07, 5.13),
     (0.25, 7000, 69.60, 82.03),
@@ -44,20 +44,20 @@ PAPER_001_TABLE_2 = [
 ]
 
 
-@pytest.mark.parametrize(("multiplier", "count", "pld", "rdp"), PAPER_001_TABLE_2)
-def test_paper_001_table_2(multiplier, count, pld, rdp):
+@pytest.mark.parametrize(("multiplier", "count", "pld", "rdp"), PRIMORL_TABLE_2)
+def test_the_noise_of_primorl_s_table_2(multiplier, count, pld, rdp):
     event = rounds(1e-3, multiplier, count)
     assert cost(event, delta=1e-5, certified=False) == pytest.approx(pld, rel=5e-4)
     assert cost(event, delta=1e-5, accountant="rdp") == pytest.approx(rdp, abs=0.006)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("multiplier", "count", "pld", "rdp"), PAPER_001_TABLE_2)
-def test_paper_001_table_2_certified(multiplier, count, pld, rdp):
+@pytest.mark.parametrize(("multiplier", "count", "pld", "rdp"), PRIMORL_TABLE_2)
+def test_the_noise_of_primorl_s_table_2_certified(multiplier, count, pld, rdp):
     assert cost(rounds(1e-3, multiplier, count), delta=1e-5) == pytest.approx(pld, abs=0.006)
 
 
-def test_paper_000_umaze():
+def test_the_noise_of_privorl_s_umaze():
     event = rounds(1.28e-4, 0.44, 574_000)
     assert cost(event, accountant="rdp") == pytest.approx(10.39, abs=0.006)
     assert cost(event) == pytest.approx(8.98, abs=0.006)
@@ -69,7 +69,7 @@ def test_five_epochs_of_poisson_rounds_are_not_five_epochs_of_fixed_batches():
 
 
 @pytest.mark.parametrize(("multiplier", "expected"), [(41.90, 1.0), (22.14, 2.0), (11.86, 4.0)])
-def test_paper_003(multiplier, expected):
+def test_the_noise_of_dp_rft(multiplier, expected):
     event = GaussianEvent(noise_multiplier=multiplier, count=100)
     for accountant in ("gdp", "pld"):
         assert cost(event, delta=1.182e-6, accountant=accountant) == pytest.approx(

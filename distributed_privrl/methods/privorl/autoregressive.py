@@ -44,7 +44,7 @@ class LikelihoodLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoregressiveSynthesizer:
-    """The autoregressive model of rows; see `network.Synthesizer`.
+    """The autoregressive model of rows; see `update.Synthesizer`.
 
     Args:
         model: its configuration.
@@ -94,7 +94,7 @@ def autoregressive(network: nn.Module) -> AutoregressiveNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoregressiveDrawer:
-    """Draws independent rows; see `sampling.ChunkDrawer`.
+    """Draws independent rows; see `release.ChunkDrawer`.
 
     Args:
         rows: of all chunks together.

@@ -89,7 +89,7 @@ def step_context(before: Tensor, first: Tensor, clock: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSynthesizer:
-    """Fragments of H steps as a chain of steps; see `network.Synthesizer`.
+    """Fragments of H steps as a chain of steps; see `update.Synthesizer`.
 
     Args:
         model: its configuration.
@@ -214,7 +214,7 @@ class StepSynthesizer:
 
 @dataclass(frozen=True, kw_only=True)
 class StepDrawer:
-    """Draws whole trajectories, all of a chunk step by step; see `sampling.ChunkDrawer`.
+    """Draws whole trajectories, all of a chunk step by step; see `release.ChunkDrawer`.
 
     Args:
         synthesizer: of the steps.

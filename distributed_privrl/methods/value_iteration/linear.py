@@ -62,7 +62,7 @@ class LinearProgram:
     its noise here, once, after the sum over workers; all else is post-processing. What survives a
     step is the table of values and actions. Event: one
     ``discrete_gaussian`` of the settings' noise multiplier a step and half, see
-    `planning.linear_plan`.
+    `plan.linear_plan`.
     """
 
     def __init__(self, settings: LinearSettings) -> None:
