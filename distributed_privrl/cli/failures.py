@@ -86,7 +86,7 @@ def _label(error: PrivRLError) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(" ".join((str(error), *getattr(error, "__notes__", ()))).split())
 
 
 def _where(error: OSError) -> str:

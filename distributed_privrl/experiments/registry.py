@@ -71,12 +71,17 @@ def method_named(name: object) -> Method:
     """Return the method called ``name``.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or its package cannot make it.
     """
     if name not in METHODS:
         known = ", ".join(METHODS) or "none is: reinstall distributed_privrl (make dev)"
         raise ConfigError(f"method {name!r} is not installed: choose one of {known}")
-    return METHODS[str(name)]()
+    make = METHODS[str(name)]
+    try:
+        return make()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        offered = " ".join(package_of(str(name)) or ("an unknown package",))
+        raise ConfigError(f"method {name!r} of {offered} cannot be made: {error}") from error
 
 
 def parse_config(

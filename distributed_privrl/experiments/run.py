@@ -142,8 +142,14 @@ def run(
         write_reports(config, store, directory, certificate, trials)
         progress("writing reports", 1, 1)
         directory.clear()  # of workers that died while the run went on
-    except (ConfigError, BudgetError, UnsafeError):
-        if fresh and not _charged(directory, ledger) and not directory.certificate.exists():
+    except (ConfigError, BudgetError, UnsafeError) as error:
+        charged, certified = _charged(directory, ledger), directory.certificate.exists()
+        if charged and not certified:
+            error.add_note(
+                f"({directory.run_id} stays charged: --resume goes on once that is mended,"
+                f" `privrl ledger settle {directory.run_id}` gives up what it has not drawn)"
+            )
+        if fresh and not charged and not certified:
             directory.discard()  # refused before anything was charged or made
         raise
     finally:

@@ -5,8 +5,9 @@ from typing import TypeVar
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.ledger.records import ROUNDING
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.charging import COUNT, declared_units
-from distributed_privrl.stages.method import DeclaredMethod
+from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.plan import Plan, left_for_rounds
 
 WorldT = TypeVar("WorldT")
@@ -21,7 +22,7 @@ def check_declared(method: DeclaredMethod[WorldT]) -> None:
         UnsafeError: no guarantee covers what is asked for, or releases share a name.
     """
     method.check_config()
-    check_names(method)
+    _check_names(method)
     epsilon = method.config.privacy.epsilon
     if epsilon is not None:
         left_for_rounds(epsilon, method.spent, _keys(method))
@@ -38,7 +39,7 @@ def _keys(method: DeclaredMethod[WorldT]) -> list[str]:
     return [named.get(name, "data.units") for name in method.charged_before]
 
 
-def check_names(method: DeclaredMethod[WorldT], stages: Sequence[str] = ()) -> None:
+def _check_names(method: DeclaredMethod[WorldT], stages: Sequence[str] = ()) -> None:
     """Check that whatever is charged has an entry ``<run>/<name>`` of its own.
 
     Args:
@@ -58,7 +59,7 @@ def check_names(method: DeclaredMethod[WorldT], stages: Sequence[str] = ()) -> N
         raise UnsafeError(f"{names}: entries of the ledger have a name, without a slash")
 
 
-def check_sum(name: str, limit: float, parts: Sequence[float]) -> None:
+def _check_sum(name: str, limit: float, parts: Sequence[float]) -> None:
     """Check that what a method declares stays within what its run may cost.
 
     Raises:
@@ -71,12 +72,49 @@ def check_sum(name: str, limit: float, parts: Sequence[float]) -> None:
         )
 
 
+def declared_stages(
+    method: DeclaredMethod[WorldT], world: WorldT | None, units: UnitCount
+) -> tuple[StagePlan, ...]:
+    """Return the stages, each with an entry of its own, and with a budget if the run is private.
+
+    Args:
+        method: that declares them.
+        world: as in `DeclaredMethod.stages`.
+        units: how many there are.
+
+    Raises:
+        ConfigError: they cost more than the run may.
+        UnsafeError: a stage would draw under nothing that was charged, or under another's charge.
+    """
+    stages, privacy = tuple(method.stages(world, units)), method.config.privacy
+    private = privacy.epsilon is not None
+    for stage in stages:
+        if (stage.plan.budget is not None) != private:
+            raise UnsafeError(
+                f"stage {stage.name} has {'no' if private else 'a'} budget, and privacy.epsilon is"
+                f" {'a number' if private else 'null'}: plan all stages with privacy, or none"
+            )
+    _check_names(method, [stage.entry for stage in stages])
+    if privacy.epsilon is not None:
+        budgets = [one.plan.budget for one in stages if one.plan.budget is not None]
+        _check_sum("epsilon", privacy.epsilon, [method.spent, *(one.epsilon for one in budgets)])
+        _check_sum("delta", privacy.delta, [one.delta for one in budgets])
+    return stages
+
+
 def plan_declared(method: DeclaredMethod[WorldT]) -> Plan:
     """Return what a run would do and cost; opens no data. Of several stages, the last one's plan.
 
     Raises:
-        ConfigError: as `check_declared`, or the number of units is not declared or too small.
-        UnsafeError: as `check_declared`, or delta is not below 1/units.
+        ConfigError: as `check_declared` and `declared_stages`, or the number of units is not
+            declared or too small.
+        UnsafeError: as `check_declared` and `declared_stages`, delta is not below 1/units, or there
+            is no stage.
     """
     check_declared(method)
-    return method.stages(None, declared_units(method.config.data))[-1].plan
+    stages = declared_stages(method, None, declared_units(method.config.data))
+    if not stages:
+        raise UnsafeError(
+            f"method {method.config.method} declares no stage: it would release nothing"
+        )
+    return stages[-1].plan

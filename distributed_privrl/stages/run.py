@@ -24,7 +24,7 @@ from distributed_privrl.stages.charging import (
 from distributed_privrl.stages.context import CertifiedDataset, MethodResult, RunContext
 from distributed_privrl.stages.first_releases import FirstRelease, first_stage, release_first
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
-from distributed_privrl.stages.planning import check_declared, check_names, check_sum
+from distributed_privrl.stages.planning import check_declared, declared_stages
 
 WorldT = TypeVar("WorldT")
 
@@ -57,7 +57,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         _check_certified(context, (), private=False)
     world = method.check(context)
     counted = isinstance(data.units, NoisyCount)
-    stages = () if counted else _stages(method, world, declared_units(data))
+    stages = () if counted else declared_stages(method, world, declared_units(data))
     policies = method.policies(context)
     # 2. The whole budget is held in one step; what the run does not come to pay is freed.
     known = _charges(method, context, stages, policies)
@@ -66,7 +66,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         units, stage = count_units(data, context, relation=method.relation)
         certified = [] if stage is None else [stage]
         if counted:
-            stages = _stages(method, world, units)
+            stages = declared_stages(method, world, units)
         for first in method.first_releases():
             world, stage = _release(first, method, world, units, context)
             certified.append(stage)
@@ -143,31 +143,6 @@ def _release(
 
 def _refuse_to_draw() -> NoReturn:
     raise UnsafeError("a finished run is recalled from the ledger, and draws nothing")
-
-
-def _stages(
-    method: DeclaredMethod[WorldT], world: WorldT, units: UnitCount
-) -> tuple[StagePlan, ...]:
-    """Return the stages, each with an entry of its own, and with a budget if the run is private.
-
-    Raises:
-        ConfigError: they cost more than the run may.
-        UnsafeError: a stage would draw under nothing that was charged, or under another's charge.
-    """
-    stages, privacy = tuple(method.stages(world, units)), method.config.privacy
-    private = privacy.epsilon is not None
-    for stage in stages:
-        if (stage.plan.budget is not None) != private:
-            raise UnsafeError(
-                f"stage {stage.name} has {'no' if private else 'a'} budget, and privacy.epsilon is"
-                f" {'a number' if private else 'null'}: plan all stages with privacy, or none"
-            )
-    check_names(method, [stage.entry for stage in stages])
-    if privacy.epsilon is not None:
-        budgets = [one.plan.budget for one in stages if one.plan.budget is not None]
-        check_sum("epsilon", privacy.epsilon, [method.spent, *(one.epsilon for one in budgets)])
-        check_sum("delta", privacy.delta, [one.delta for one in budgets])
-    return stages
 
 
 def _check_certified(context: RunContext, entries: Sequence[str], *, private: bool) -> None:

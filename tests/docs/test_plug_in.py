@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import FOLDER_VARIABLE, DatasetStore
-from distributed_privrl.experiments.registry import METHODS, load_config
+from distributed_privrl.experiments.registry import METHODS, _entry_points, load_config
 from distributed_privrl.experiments.run import run
 from distributed_privrl.privacy.verification import read_certificate
 from distributed_privrl.rounds import server
@@ -115,17 +115,10 @@ def test_it_is_killed_resumed_verified_and_audited(
 
 
 def with_attack(folder: Path) -> None:
-    """Name the page's attack in the page's method, as its section on attacks says."""
-    module = folder / "site" / "privrl_vae.py"
-    text = module.read_text()
-    assert "declare=VaeMethod," in text
-    attack = "declare=VaeMethod, inspection=Inspection(attack=open_attack),"
-    text = text.replace("declare=VaeMethod,", attack)
-    text = text.replace(
-        '    """Return the method;',
-        "    from privrl_vae_attack import open_attack\n"
-        "    from distributed_privrl.evaluation.method import Inspection\n"
-        '    """Return the method;',
-    )
-    module.write_text(text)
+    """Let the entry point name the method with its attack, as the page's section says."""
+    line = 'vae = "privrl_vae_attack:vae"'
+    assert f"`{line}`" in PAGE.read_text()
+    points = folder / "site" / "privrl_vae-0.1.dist-info" / "entry_points.txt"
+    points.write_text(points.read_text().replace("privrl_vae:vae", "privrl_vae_attack:vae"))
+    _entry_points.cache_clear()  # another process would read it anew
     importlib.invalidate_caches()

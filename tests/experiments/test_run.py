@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from distributed_privrl.cli.failures import described
 from distributed_privrl.core.errors import (
     BudgetError,
     ConfigError,
@@ -37,6 +38,7 @@ from distributed_privrl.experiments.evaluate import (
 )
 from distributed_privrl.experiments.registry import METHODS, load_config, method_named, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.methods.privorl.method import PrivorlMethod
 from distributed_privrl.methods.privorl.update import RowSynthesizer
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds import server as server_module
@@ -742,3 +744,22 @@ def test_without_a_valid_certificate_everything_shown_is_private(world: Mazes) -
     evaluate_datasets(request, Surroundings(store=world.store), out=out)
     assert {p.name for p in out.iterdir()} == {"private", BEGUN_FILE}
     assert stat.S_IMODE((out / "private" / "report.json").stat().st_mode) == 0o600
+
+
+def test_a_refusal_after_a_charge_says_what_becomes_of_it(
+    world: Mazes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise UnsafeError("this does not fit")
+
+    world.budget()
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivorlMethod, "finish", refuses)
+        with pytest.raises(UnsafeError) as refused:
+            world.run()
+    (entry,) = world.ledger.entries()
+    code, line = described(refused.value)
+    assert code == UnsafeError.exit_code
+    assert f"this does not fit ({entry.id} stays charged: --resume goes on" in line
+    assert f"`privrl ledger settle {entry.id}` gives up" in line
+    assert world.run(resume=True).certificate.status == "valid"

@@ -18,6 +18,7 @@ from distributed_privrl.stages.context import (
     SyntheticTrajectories,
 )
 from distributed_privrl.stages.method import Released, StagePlan
+from distributed_privrl.stages.planning import plan_declared
 from distributed_privrl.stages.run import recalled_world, run_method
 from tests.gates import engine
 from tests.gates.engine import TwoStages, world
@@ -87,6 +88,16 @@ class Late(TwoStages):
     def finish(self, world: Any, context: Any, certified: Any) -> Released:
         charge_more(context)
         return super().finish(world, context, certified)
+
+
+class Silent(TwoStages):
+    """A method that declares nothing."""
+
+    def first_releases(self) -> tuple[()]:
+        return ()
+
+    def stages(self, world: Any, units: UnitCount) -> tuple[()]:
+        return ()
 
 
 class Early(TwoStages):
@@ -319,16 +330,9 @@ def test_a_finished_run_is_recalled_without_a_draw(tmp_path: Path) -> None:
 
 
 def test_a_run_that_charges_nothing_is_not_private(tmp_path: Path) -> None:
-    class Nothing(TwoStages):
-        def first_releases(self) -> tuple[()]:
-            return ()
-
-        def stages(self, world: Any, units: UnitCount) -> tuple[()]:
-            return ()
-
     around, config = world(tmp_path, units=100)
     with pytest.raises(UnsafeError, match="has charged nothing"):
-        run_method(Nothing(around, config), around)
+        run_method(Silent(around, config), around)
     assert around.ledger.accounts()[0].spent_epsilon == 0.0
 
 
@@ -339,3 +343,23 @@ def test_without_privacy_nothing_is_held_charged_or_certified(tmp_path: Path) ->
     assert (result.stages, result.ledger_entries, result.spare_rounds) == ((), (), 0)
     assert not around.ledger.entries()
     assert around.ledger.accounts()[0].spent_epsilon == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        (Unpaid, UnsafeError, "has no budget"),
+        (OneEntry, UnsafeError, "share an"),
+        (Silent, UnsafeError, "declares no stage"),
+    ],
+)
+def test_a_plan_refuses_what_a_run_would(
+    tmp_path: Path, kind: type[TwoStages], error: type[Exception], message: str
+) -> None:
+    around, config = world(tmp_path, units=100)
+    config.method = "toy"
+    with pytest.raises(error, match=message):
+        plan_declared(kind(around, config))
+    config.privacy = PrivacyConfig(epsilon=4.0, delta=1e-6)
+    with pytest.raises(ConfigError, match="costs epsilon"):
+        plan_declared(TwoStages(around, config))
