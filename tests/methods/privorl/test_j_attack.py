@@ -34,6 +34,7 @@ from tests.worlds.walks import (
 )
 
 EPISODES, LONGEST, ROUNDS = 16, 20, 250
+pytestmark = pytest.mark.timeout(900)  # two trainings of 250 rounds, minutes on a busy machine
 
 
 def configuration(bounds: Path, *, epsilon: float | None, output: str) -> PrivorlJConfig:
