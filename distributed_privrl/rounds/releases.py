@@ -1,5 +1,7 @@
 """The server of noisy statistics: draws a program's releases step by step."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,9 +13,20 @@ from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 
 
-class Program(Protocol):
+class Program(ABC):
     """What a method does with its releases; lives in the server's process."""
 
+    def prepare(self, index: int) -> None:  # noqa: B027  nothing to prepare is the rule
+        """Do public work for step ``index``, before the step is reserved.
+
+        What takes long belongs here: a kill while it runs costs nothing, and one during `step`
+        costs a reserved step. It is called again for the same step by whatever resumes the run.
+
+        Privacy: it is given neither workers nor noise. It uses what steps released and public
+        facts; what workers answered is gone by then.
+        """
+
+    @abstractmethod
     def step(
         self,
         index: int,
@@ -21,25 +34,24 @@ class Program(Protocol):
         noise: NoiseSource | None,
         reserved: int | None = None,
     ) -> None:
-        """Gather the statistics of step ``index``, release them with noise, and use them.
+        """Gather the statistics of step ``index``, and release them with noise.
 
         Args:
             index: 0 for the first step.
             workers: answer with raw statistics, which are gone when the call returns.
             noise: draws the noise; None without privacy.
             reserved: number of the step among all that the ledger ever reserved for the run, lost
-                ones included; no two steps have the same, whatever they were resumed from. None
-                without privacy.
+                ones included; no two steps have the same, whatever they were resumed from. The
+                step draws what this entry of its plan's schedule states. None without privacy.
         """
-        ...
 
+    @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
         """Return what a resume needs: released or public values alone."""
-        ...
 
-    def restore(self, tensors: dict[str, Tensor], steps_done: int) -> None:
+    @abstractmethod
+    def restore(self, tensors: Mapping[str, Tensor], steps_done: int) -> None:
         """Take up the state after ``steps_done`` steps."""
-        ...
 
 
 class ProgramFactory(Protocol):
@@ -66,11 +78,12 @@ class ReleaseServerSpec(RoundServerSpec):
 
 
 class ReleaseServer(RoundServer):
-    """Draws a method's releases, each charged before and saved after.
+    """Draws a method's releases, each prepared and charged before and saved after.
 
     Privacy: unit, relation and sensitivity are the program's, which states one event a release. A
-    step whose noise was drawn and whose result is in no checkpoint is spent; a spare one is paid
-    for in its place. Raw statistics stay in the workers' and this process.
+    step whose noise was drawn and whose result is in no checkpoint is spent, with its entry of the
+    plan's schedule; a spare one is paid for in its place. Raw statistics stay in the workers' and
+    this process.
     """
 
     def __init__(self, spec: ReleaseServerSpec) -> None:
@@ -85,6 +98,9 @@ class ReleaseServer(RoundServer):
 
     def _restore(self, tensors: dict[str, Tensor], rounds: int) -> None:
         self._program.restore(tensors, rounds)
+
+    def _prepare_round(self) -> None:
+        self._program.prepare(self._round)
 
     def _run_round(self) -> None:
         self._count_round()

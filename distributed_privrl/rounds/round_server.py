@@ -85,6 +85,9 @@ class RoundServer(ABC):
             self._ledger.abandon_uncommitted(spec.run_id)
         self._target = self._reachable_target()
 
+    def _prepare_round(self) -> None:  # noqa: B027  nothing to prepare is the rule
+        """Do public work for round ``self._round``, before its block is reserved."""
+
     @abstractmethod
     def _run_round(self) -> None:
         """Run round ``self._round`` and call `_count_round` before its noise is drawn."""
@@ -154,6 +157,7 @@ class RoundServer(ABC):
                 resume cannot find.
         """
         for _ in range(min(rounds, self._target - self._round)):
+            self._prepare_round()
             if self._block_left == 0:
                 self._reserve_block()
             self._run_round()

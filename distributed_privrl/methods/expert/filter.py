@@ -23,6 +23,7 @@ from distributed_privrl.methods.expert.hosting import HostSpec
 from distributed_privrl.methods.expert.pools import ExpertPools, padded
 from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
+from distributed_privrl.rounds.releases import Program
 
 COUNTS_FILE = "prefix_counts.json"
 POLICIES_COLLECTED_THE_DATA = "hosted_policies_collected_the_data"
@@ -131,7 +132,7 @@ class FilterSettings:
         return SecretDraws(key, draws=self.prefixes.draws)
 
 
-class SvtFilter:
+class SvtFilter(Program):
     """Draws an expert and one of its trajectories a step, and releases its stable prefix.
 
     Privacy:

@@ -36,6 +36,7 @@ from distributed_privrl.methods.value_iteration.statistics import (
     VarianceLattices,
 )
 from distributed_privrl.privacy.noise import NoiseSource
+from distributed_privrl.rounds.releases import Program
 
 _TAGS = {statistic: tag for tag, statistic in enumerate(Statistic)}
 
@@ -52,7 +53,7 @@ def statistics_spec(settings: LinearSettings, source: TrajectorySource) -> Stati
     )
 
 
-class LinearProgram:
+class LinearProgram(Program):
     """Learns the policy step by step, the last time step first.
 
     Args:

@@ -28,6 +28,7 @@ from distributed_privrl.methods.value_iteration.projection import (
 from distributed_privrl.methods.value_iteration.step_noise import Release, StepNoise, check_cells
 from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.privacy.units import Relation
+from distributed_privrl.rounds.releases import Program
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,7 +141,7 @@ class _Model:
     error: float
 
 
-class TabularProgram:
+class TabularProgram(Program):
     """Learns a policy step by step, from the last time step to the first.
 
     Every cell is released, visited or not: which cells are empty is as private as what is in the
