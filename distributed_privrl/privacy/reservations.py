@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from distributed_privrl.core.errors import VerificationError
+from distributed_privrl.core.errors import ConfigError, VerificationError
 from distributed_privrl.privacy.certificate import AccountKey, Certificate, Cost, Stage
-from distributed_privrl.privacy.events import EVENTS, ROUNDS, repeated
+from distributed_privrl.privacy.events import ROUNDS
 from distributed_privrl.privacy.ledger import LedgerEntry
+from distributed_privrl.privacy.schedules import reserved_events
 from distributed_privrl.privacy.units import Relation
 
 TOLERANCE = 0.01
@@ -121,8 +122,10 @@ def _reserved_events(entry: LedgerEntry) -> list[tuple[str, int]]:
     """Return the events that an entry reserved, and how often each happened."""
     values = dict(entry.event)
     if values["kind"] == ROUNDS:
-        events = EVENTS.validate_python(values["events"])
-        done = [repeated(event, entry.reserved_rounds) for event in events]
+        try:
+            done = reserved_events(values, entry.reserved_rounds)
+        except ConfigError as error:
+            raise VerificationError(f"ledger entry {entry.id!r}: {error}") from error
         return [_without_count(event.model_dump(mode="json")) for event in done]
     if entry.kind == ROUNDS:
         raise VerificationError(

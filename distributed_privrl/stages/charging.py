@@ -10,7 +10,6 @@ import numpy as np
 from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger.records import Charge, Holding
 from distributed_privrl.privacy.mechanisms import noisy_count
 from distributed_privrl.privacy.units import (
@@ -200,7 +199,7 @@ def charges_of(
             epsilon=plan.budget.epsilon,
             delta=plan.budget.delta,
             max_rounds=plan.max_rounds,
-            event=charged_rounds(plan.events(1), trajectories=plan.trajectories, policies=policies),
+            event=plan.charged(policies=policies),
             units=plan.units.value,
             hold=context.run_id,
         )

@@ -58,7 +58,18 @@ class Plan(ABC):
 
     @abstractmethod
     def events(self, rounds: int) -> tuple[Event, ...]:
-        """Return the events of ``rounds`` rounds.
+        """Return the events of the first ``rounds`` rounds that are reserved.
+
+        Raises:
+            ConfigError: the plan is not private.
+        """
+
+    @abstractmethod
+    def charged(self, *, policies: str | None = None) -> dict[str, Any]:
+        """Return what the ledger keeps of all planned and spare rounds: what each one releases.
+
+        Args:
+            policies: digest of the policies that the run hosts.
 
         Raises:
             ConfigError: the plan is not private.

@@ -19,7 +19,7 @@ from distributed_privrl.privacy.calibration import (
     PrivateRound,
     calibrate_private_round,
 )
-from distributed_privrl.privacy.events import Event
+from distributed_privrl.privacy.events import Event, charged_rounds
 from distributed_privrl.privacy.sampling import slots_of_a_block
 from distributed_privrl.privacy.units import (
     PrivacyBudget,
@@ -167,6 +167,14 @@ class RoundPlan(Plan):
         if self.mechanism is None:
             raise ConfigError("privacy.epsilon is null: a run without privacy has no event")
         return (self.mechanism.event(rounds),)
+
+    def charged(self, *, policies: str | None = None) -> dict[str, Any]:
+        """Return what the ledger keeps: all rounds release the same.
+
+        Raises:
+            ConfigError: the plan is not private.
+        """
+        return charged_rounds(self.events(1), trajectories=self.trajectories, policies=policies)
 
     def facts(self) -> dict[str, Any]:
         """Return what ``privrl plan`` shows beside units, rounds and cost."""

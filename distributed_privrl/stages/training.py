@@ -13,7 +13,7 @@ from distributed_privrl.core.errors import UnsafeError, WorkerLostError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.shards import ShardRef, shard_refs
-from distributed_privrl.privacy.events import POLICIES, charged_rounds
+from distributed_privrl.privacy.events import POLICIES
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.releases import ProgramFactory, ReleaseServer, ReleaseServerSpec
 from distributed_privrl.rounds.round_server import RoundProgress
@@ -210,8 +210,7 @@ def _check_charged(config: RunConfig, context: RunContext, plan: Plan) -> None:
     if plan.budget is None:
         return
     entry = context.ledger.reserved(context.run_id)
-    drawn = charged_rounds(plan.events(1), trajectories=plan.trajectories)
-    if entry is None or {k: v for k, v in entry.event.items() if k != POLICIES} != drawn:
+    if entry is None or {k: v for k, v in entry.event.items() if k != POLICIES} != plan.charged():
         raise UnsafeError(
             f"{context.run_id} would draw other events than it was charged for: draw with the plan"
             " of the stage"

@@ -14,6 +14,7 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import GaussianEvent, PureDpEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SeededNoise
+from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.stages import run
 from distributed_privrl.stages.context import LearnedPolicy, MethodResult
@@ -71,7 +72,7 @@ class TwoStages(DeclaredMethod[Diary]):
             accountant="pld",
             steps=STEPS,
             spare=SPARE,
-            step_events=(STEP,) if private else (),
+            schedule=same_each_step([STEP], STEPS + SPARE) if private else (),
         )
         return [StagePlan(name=name or "rounds", plan=plan, entry=name) for name in STAGES]
 

@@ -30,7 +30,7 @@ def stages_left_open(patch: pytest.MonkeyPatch) -> None:
         return [right(*one) for one in late][-1]
 
     def _unsettled(name: str, data: Any, context: Any, plan: Any) -> Any:
-        return first_stage(name, data, plan.step_events[0], relation=NULL, units=plan.units), 0
+        return first_stage(name, data, plan.schedule[0][0], relation=NULL, units=plan.units), 0
 
     patch.setattr(run, "settle_charge", settle)
 

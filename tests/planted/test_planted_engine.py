@@ -7,7 +7,8 @@ import pytest
 
 from distributed_privrl.core.errors import UnsafeError
 from tests.gates import engine as gates
-from tests.planted import engine_bugs
+from tests.gates import schedules
+from tests.planted import engine_bugs, schedule_bugs
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 CASES: dict[str, tuple[Plant, Callable[[Path], None], str]] = {
@@ -27,6 +28,21 @@ CASES: dict[str, tuple[Plant, Callable[[Path], None], str]] = {
         engine_bugs.refusals_keep_their_hold,
         gates.gate_refusals_cost_nothing,
         "keeps 6",
+    ),
+    "charged as the first": (
+        schedule_bugs.charged_as_the_first,
+        schedules.gate_scheduled_draws,
+        "the certificate states",
+    ),
+    "lost entries drawn again": (
+        schedule_bugs.lost_entries_drawn_again,
+        schedules.gate_lost_steps,
+        "step 3 drew",
+    ),
+    "prepared after the reservation": (
+        schedule_bugs.prepared_after_the_reservation,
+        schedules.gate_prepared_before,
+        "steps are lost",
     ),
 }
 

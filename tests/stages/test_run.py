@@ -10,6 +10,7 @@ import pytest
 from distributed_privrl.core.config import PrivacyConfig
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.privacy.events import GaussianEvent
+from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages import training
 from distributed_privrl.stages.context import (
@@ -49,7 +50,7 @@ class Unpaid(TwoStages):
 
     def stages(self, world: tuple[str, ...], units: UnitCount) -> list[StagePlan]:
         first, second = super().stages(world, units)
-        return [first, replace(second, plan=replace(second.plan, budget=None))]
+        return [first, replace(second, plan=replace(second.plan, budget=None, schedule=()))]
 
 
 class OneEntry(TwoStages):
@@ -130,9 +131,10 @@ class Louder(TwoStages):
     """A method whose second stage draws with less noise than its plan charges."""
 
     def work(self, stage: StagePlan, world: Any, context: Any) -> Any:
-        louder = (GaussianEvent(noise_multiplier=1.0),)
+        loud = GaussianEvent(noise_multiplier=1.0)
+        louder = same_each_step([loud], stage.plan.max_rounds)
         training._check_charged(self.config, context, stage.plan)
-        training._check_charged(self.config, context, replace(stage.plan, step_events=louder))
+        training._check_charged(self.config, context, replace(stage.plan, schedule=louder))
         return world
 
 
@@ -148,7 +150,7 @@ class Unprotected(TwoStages):
     """A method that draws without a budget where the run has one."""
 
     def work(self, stage: StagePlan, world: Any, context: Any) -> Any:
-        open_plan = replace(stage.plan, budget=None, step_events=())
+        open_plan = replace(stage.plan, budget=None, schedule=())
         training._check_charged(self.config, context, open_plan)
         return world
 

@@ -14,6 +14,7 @@ from distributed_privrl.methods.expert.filter import (
 )
 from distributed_privrl.methods.expert.hosting import ExpertHost, host_specs
 from distributed_privrl.methods.expert.update import levels_of
+from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.sparse_vector import StablePrefixes, stable_prefixes
 from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
@@ -42,8 +43,9 @@ class FilterPlan(ReleasePlan):
     mechanism: StablePrefixes
 
     def __post_init__(self) -> None:
-        if self.step_events != self.mechanism.draw_events():
-            raise UnsafeError("step_events must charge what the filter draws")
+        super().__post_init__()
+        if self.schedule != same_each_step(self.mechanism.draw_events(), self.max_rounds):
+            raise UnsafeError("schedule must charge what the filter draws")
 
 
 def filter_mechanism(
@@ -99,7 +101,7 @@ def plan_filter(
         steps=config.draws,
         spare=config.spare,
         trajectories=(asked, asked + mechanism.release_pool),
-        step_events=mechanism.draw_events(),
+        schedule=same_each_step(mechanism.draw_events(), config.draws + config.spare),
         assumptions=(*FILTER_ASSUMPTIONS, *((ALIKE_WITHIN_A_LEVEL,) if levelled else ())),
         details=mechanism.facts(),
         noise=f"threshold {mechanism.threshold:.0f} of {units.value} experts, noise of scale"

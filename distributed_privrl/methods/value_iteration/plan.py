@@ -1,6 +1,8 @@
 """What a run of DP-APVI or DP-VAPVI releases and costs, from public facts alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from distributed_privrl.core.config import ReleasePrivacyConfig
@@ -15,7 +17,8 @@ from distributed_privrl.privacy.calibration import (
     calibrate_discrete_gaussian,
     calibrate_discrete_laplace,
 )
-from distributed_privrl.privacy.events import ParallelEvent
+from distributed_privrl.privacy.events import Event, ParallelEvent
+from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import (
     TRAJECTORY,
     TRANSITION,
@@ -45,20 +48,21 @@ class StatisticsPlan(ReleasePlan):
     step_noise: StepNoise | None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         noise = self.step_noise
         if (noise is None) != (self.budget is None):
             raise UnsafeError("budget and step_noise go together: give both, or none")
-        branches = {
-            inner
-            for event in self.step_events
-            for inner in (
-                [one for branch in event.branches for one in branch]
-                if isinstance(event, ParallelEvent)
-                else [event]
-            )
-        }
-        if branches != (set() if noise is None else {noise.event}):
-            raise UnsafeError("step_events must charge what step_noise draws")
+        if noise is not None and any(_single(step) != {noise.event} for step in self.schedule):
+            raise UnsafeError("schedule must charge what step_noise draws")
+
+
+def _single(events: Iterable[Event]) -> set[Event]:
+    """Return the events, with those of all branches in place of parallel ones."""
+    return {
+        one
+        for event in events
+        for one in (chain(*event.branches) if isinstance(event, ParallelEvent) else (event,))
+    }
 
 
 def tabular_plan(
@@ -160,6 +164,7 @@ def _plan(
         noise = f"Gaussian, {z:.4g} sensitivities a step, {kind}: {rho:.4g}-zCDP in {steps} steps"
         details = {**details, "rho": rho}
     event = step_noise.event
+    released = ParallelEvent(branches=((event,), (event,))) if halves else event
     return StatisticsPlan(
         units=units,
         budget=budget,
@@ -167,7 +172,7 @@ def _plan(
         accountant="pld",
         steps=steps,
         spare=spare,
-        step_events=(ParallelEvent(branches=((event,), (event,))),) if halves else (event,),
+        schedule=same_each_step([released], steps + spare),
         details={**details, "noise_multiplier": z},
         noise=noise,
         step_noise=step_noise,

@@ -16,6 +16,7 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.events import POLICIES, STABLE_PREFIX, TRAJECTORIES
 from distributed_privrl.privacy.ledger.records import Account, Charge
 from distributed_privrl.privacy.ledger.schema import ENTRIES
+from distributed_privrl.privacy.schedules import charged_events
 from distributed_privrl.privacy.units import Relation
 
 
@@ -39,7 +40,7 @@ class Reading:
     def of(cls, event: Mapping[str, Any]) -> Self:
         """Return what an entry's event says; one that does not say reads all."""
         first, stop = event.get(TRAJECTORIES, (0, None))
-        derivations = [one.get("derivation", {}) for one in event.get("events", (event,))]
+        derivations = [one.get("derivation", {}) for one in charged_events(event)]
         draws = any(one.get("mechanism") == STABLE_PREFIX for one in derivations)
         return cls(first=first, stop=stop, draws=draws, policies=event.get(POLICIES))
 

@@ -120,7 +120,7 @@ def test_the_filter_keeps_its_budget(epsilon: float, draws: int) -> None:
     plan = plan_filter(FilterConfig(draws=draws), budget, units)
     assert 0.95 * epsilon < plan.epsilon(plan.max_rounds, certified=True) <= epsilon
     with pytest.raises(UnsafeError, match="must charge what the filter draws"):
-        replace(plan, step_events=plan.step_events[:1])
+        replace(plan, schedule=tuple(step[:1] for step in plan.schedule))
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])

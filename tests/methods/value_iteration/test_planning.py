@@ -18,11 +18,13 @@ from distributed_privrl.methods.value_iteration.settings import linear_settings,
 from distributed_privrl.methods.value_iteration.step_noise import StepNoise
 from distributed_privrl.privacy.events import GaussianEvent, ParallelEvent
 from distributed_privrl.privacy.exact_releases import EXACT_CELLS
+from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import UnitCount
 from tests.worlds.grid import config
 
 SIZES = {"states": 16, "actions": 4}
 COUNT = UnitCount(value=400, source="declared")
+WEAK = GaussianEvent(noise_multiplier=1e3)
 
 
 def multiplier(found: ApviConfig | VapviConfig, plan: StatisticsPlan) -> float | None:
@@ -51,12 +53,14 @@ def test_budget_noise_and_event_go_together(method: str) -> None:
     weaker = replace(plan.step_noise, noise_multiplier=plan.step_noise.noise_multiplier / 2)
     for broken in (
         lambda: replace(plan, step_noise=None),
-        lambda: replace(plan, step_noise=None, step_events=()),
+        lambda: replace(plan, step_noise=None, schedule=()),
         lambda: replace(plan, step_noise=weaker),
-        lambda: replace(plan, step_events=()),
-        lambda: replace(plan, step_events=(GaussianEvent(noise_multiplier=1e3),)),
+        lambda: replace(plan, schedule=()),
+        lambda: replace(plan, schedule=same_each_step([WEAK], plan.max_rounds)),
+        lambda: replace(plan, schedule=(*plan.schedule[:-1], (WEAK,))),
+        lambda: replace(plan, schedule=plan.schedule[:-1]),
         lambda: replace(free, step_noise=plan.step_noise),
-        lambda: replace(free, step_noise=plan.step_noise, step_events=plan.step_events),
+        lambda: replace(free, step_noise=plan.step_noise, schedule=plan.schedule),
     ):
         with pytest.raises(UnsafeError, match=r"go together|must charge"):
             broken()
@@ -67,20 +71,20 @@ def test_a_million_numbers_get_noise_that_is_named_for_what_it_is() -> None:
     few = tabular_plan(config("apvi", **own), COUNT, sizes=(16, 4))
     many = tabular_plan(config("apvi", **own), COUNT, sizes=(600, 4))
     unknown = tabular_plan(config("apvi", **own), COUNT, sizes=None)
-    (event,), (lattice,) = few.step_events, many.step_events
+    (event,), (lattice,) = few.schedule[0], many.schedule[0]
     assert event.kind == "discrete_gaussian"
-    assert unknown.step_events == few.step_events
+    assert unknown.schedule == few.schedule == ((event,),) * few.max_rounds
     assert few.step_noise is not None
     assert lattice == GaussianEvent(noise_multiplier=few.step_noise.noise_multiplier)
     assert "exact integers" in few.summary()
     assert "float64" in many.summary()
     plan = linear_plan(config("vapvi"), COUNT, sizes=(16, 4))
-    (halves,) = plan.step_events
+    (halves,) = plan.schedule[0]
     assert isinstance(halves, ParallelEvent)
     assert {one.kind for branch in halves.branches for one in branch} == {"discrete_gaussian"}
     laplace = config("apvi", **own, privacy={"delta": 0.0}, training={"mechanism": "laplace"})
-    (event,) = tabular_plan(laplace, COUNT, sizes=(16, 4)).step_events
-    (lattice,) = tabular_plan(laplace, COUNT, sizes=(600, 4)).step_events
+    (event,) = tabular_plan(laplace, COUNT, sizes=(16, 4)).schedule[0]
+    (lattice,) = tabular_plan(laplace, COUNT, sizes=(600, 4)).schedule[0]
     assert (event.kind, lattice.kind) == ("discrete_laplace", "laplace")
 
 
