@@ -75,7 +75,7 @@ def epsilon(
 
     Reference: Doroshenko et al. 2022 (connect the dots); Mironov et al. 2019 (Renyi DP); Balle and
         Wang 2018 (Gaussian); Kairouz et al. 2015 (an (epsilon, delta) mechanism is at worst
-        randomised response that leaks with probability delta).
+        randomised response that leaks with probability delta); `atoms` (choices of bounded range).
     """
     if accountant not in ("pld", "rdp", "pure", "gdp"):
         raise ConfigError(f"accountant must be pld, rdp, pure or gdp, got {accountant!r}")
@@ -97,8 +97,9 @@ def _epsilon_of_json(
 def cross_check(events: Sequence[Event], *, delta: float, relation: Relation) -> RdpFigure:
     """Return the Renyi-DP epsilon of ``events``, or the reason why there is none.
 
-    Pure and discrete Laplace events enter by the bounds that hold for every (epsilon, 0) mechanism;
-    at delta 0 the order is infinite and pure epsilons are summed.
+    Pure and discrete Laplace events enter by the bounds that hold for every (epsilon, 0) mechanism,
+    choices of bounded range by those that hold for all of them; at delta 0 the order is infinite
+    and pure epsilons are summed.
 
     Raises:
         UnsafeError: as in `epsilon`.
@@ -161,7 +162,8 @@ def _gaussian_epsilon(atoms: Atoms, delta: float, accountant: Accountant) -> flo
 def _renyi_events(atoms: Atoms) -> list[dp.DpEvent]:
     """Return the atoms as dp_accounting events that its Renyi accountant takes.
 
-    An (epsilon, 0) mechanism has Renyi divergence at most min(epsilon, order epsilon^2 / 2).
+    An (epsilon, 0) mechanism has Renyi divergence at most min(epsilon, order epsilon^2 / 2), one of
+    bounded range epsilon at most min(epsilon, order epsilon^2 / 8).
     """
     events: list[dp.DpEvent] = [
         RepeatAndSelectDpEvent(dp.ComposedDpEvent(_renyi_events(s.base)), s.mean, s.shape)
@@ -187,8 +189,10 @@ def _renyi_events(atoms: Atoms) -> list[dp.DpEvent]:
     steps = sum(sum(counter.values()) for counter in smooth)
     if steps:
         events.append(dp.ZCDpEvent(rho=0, xi=_STEP_ROUNDING * steps))
-    for value, count in pure:
-        bound = dp.ZCDpEvent(rho=value**2 / 2, xi=0) if value < 1 else dp.ZCDpEvent(rho=0, xi=value)
+    bounds = [(value**2 / 2, value, count) for value, count in pure]
+    bounds += [(value**2 / 8, value, count) for value, count in atoms.bounded_range.items()]
+    for rho, xi, count in bounds:  # of the two, what is less at order 2
+        bound = dp.ZCDpEvent(rho=rho, xi=0) if 2 * rho < xi else dp.ZCDpEvent(rho=0, xi=xi)
         events.append(dp.SelfComposedDpEvent(bound, count))
     return events
 
@@ -212,7 +216,8 @@ def _pld_epsilon(atoms: Atoms, delta: float, certified: bool) -> float:
     renyi = _renyi_epsilon(atoms, delta)
     if renyi > _LARGEST_EPSILON or math.isinf(atoms.mu_squared):
         return renyi
-    counts = (atoms.poisson, atoms.laplace, atoms.discrete_laplace, atoms.pure)
+    noisy = (atoms.poisson, atoms.laplace, atoms.discrete_laplace)
+    counts = (*noisy, atoms.bounded_range, atoms.pure)
     # The Fourier transform's n-th power carries a relative rounding error of n machine epsilons,
     # spread over the whole support, and each round's divergences less than one: both are paid
     # from delta.
@@ -224,7 +229,8 @@ def _pld_epsilon(atoms: Atoms, delta: float, certified: bool) -> float:
     for _ in range(_REFINEMENTS):
         grid = max(interval, renyi / BINS)
         value = compose(atoms, grid).get_epsilon_for_delta(delta - rounding)
-        if value <= renyi or not certified:
+        # Choices of bounded range may cost more than by Renyi DP on any grid; see `atoms`.
+        if value <= renyi or not certified or atoms.bounded_range:
             break
         interval /= 4
     return float(min(value, renyi))

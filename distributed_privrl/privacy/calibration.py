@@ -1,19 +1,18 @@
-"""The least noise that keeps a budget: private rounds, Gaussian and Laplace releases."""
+"""The least noise that keeps a budget: private rounds, single releases, whole schedules."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TypeVar, cast
 
 import dp_accounting as dp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
+from pydantic import ValidationError
 
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.privacy.accounting import Accountant, epsilon
+from distributed_privrl.privacy.accounting import Accountant
 from distributed_privrl.privacy.events import (
     Event,
     GaussianEvent,
@@ -24,16 +23,9 @@ from distributed_privrl.privacy.exact_releases import (
     DiscreteGaussianRelease,
     FixedPointLaplaceRelease,
 )
+from distributed_privrl.privacy.least_noise import least_multiplier, rounded_up
 from distributed_privrl.privacy.noise import FloatArray, NoiseSource, lattice_granularity
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
-
-TOLERANCE = 1e-3
-_MARGIN = 3e-4
-_LARGEST_MULTIPLIER = 2.0**29
-_SMALLEST_MULTIPLIER = 2.0**-6
-_SETTLING_STEPS = 20
-_LEAST_SLOPE = 0.5
-
 
 SUM_SLACK = 0.008
 """Part of the clip norm by which float32 rounding may move a round's sum beyond one unit's vector.
@@ -175,7 +167,47 @@ def calibrate_private_round(
     def events_of(noise_multiplier: float) -> list[Event]:
         return [round_of(noise_multiplier).event(rounds), *other_events]
 
-    return round_of(_least_multiplier(events_of, budget, accountant, other_events))
+    return round_of(least_multiplier(events_of, budget, accountant, other_events))
+
+
+def calibrate_schedule(
+    events_of: Callable[[float], Sequence[Event]],
+    budget: PrivacyBudget,
+    accountant: Accountant = "pld",
+) -> float:
+    """Return the least factor of the noise at which a whole schedule of events keeps the budget.
+
+    Args:
+        events_of: gives all events of the schedule at a factor m; no event may cost more at a
+            larger one. With m the scales of all noise grow, say: a noise multiplier is m times, the
+            epsilon of a choice 1 / m times what it is at 1.
+        budget: what the whole schedule may cost.
+        accountant: ``pld`` or ``rdp``, or ``pure`` where delta is 0.
+
+    Returns:
+        a factor, at least 2^-6, at which the certified epsilon is at most ``budget.epsilon``, and
+        at most 0.1 % above the least one.
+
+    Raises:
+        ConfigError: no factor up to 2^29 keeps the budget, or within the events' bounds, or the
+            accountant cannot take the events.
+        ValidationError: no such events at factor 1.
+        UnsafeError: probabilities of failure exceed delta, or the relation has no accounting.
+
+    Example:
+        >>> budget = PrivacyBudget(epsilon=2.0, delta=0.0, unit="trajectory")
+        >>> round(calibrate_schedule(lambda m: [LaplaceEvent(noise_multiplier=m, count=4)], budget))
+        2
+    """
+    events_of(1.0)
+    try:
+        least = least_multiplier(events_of, budget, accountant)
+    except ValidationError as error:
+        raise ConfigError(
+            "no factor within the bounds of the events keeps this budget: raise epsilon or delta,"
+            " or lower what part of the schedule costs whatever the factor"
+        ) from error
+    return rounded_up(least, events_of, budget, accountant)
 
 
 def gaussian_multiplier(budget: PrivacyBudget, count: int = 1) -> float:
@@ -198,7 +230,7 @@ def gaussian_multiplier(budget: PrivacyBudget, count: int = 1) -> float:
     def events_of(noise_multiplier: float) -> list[Event]:
         return [GaussianEvent(noise_multiplier=noise_multiplier, count=count)]
 
-    return _rounded_up(sigma * math.sqrt(count), events_of, budget)
+    return rounded_up(sigma * math.sqrt(count), events_of, budget)
 
 
 def laplace_multiplier(budget: PrivacyBudget, count: int = 1) -> float:
@@ -218,8 +250,8 @@ def laplace_multiplier(budget: PrivacyBudget, count: int = 1) -> float:
 
     least = count / budget.epsilon
     if budget.delta > 0 and count > 1:
-        least = min(least, _least_multiplier(events_of, budget, "pld", ()))
-    return _rounded_up(least, events_of, budget)
+        least = min(least, least_multiplier(events_of, budget, "pld", ()))
+    return rounded_up(least, events_of, budget)
 
 
 def calibrate_discrete_gaussian(
@@ -281,101 +313,5 @@ def _within(release: _Exact, budget: PrivacyBudget) -> _Exact:
         return [replace(release, noise_multiplier=noise_multiplier).event]
 
     return replace(
-        release, noise_multiplier=_rounded_up(release.noise_multiplier, events_of, budget)
+        release, noise_multiplier=rounded_up(release.noise_multiplier, events_of, budget)
     )
-
-
-def _rounded_up(
-    noise_multiplier: float, events_of: Callable[[float], list[Event]], budget: PrivacyBudget
-) -> float:
-    """Return the multiplier, enlarged by what rounding may have lost of it.
-
-    A run whose certified cost were above its budget by a unit in the last place could draw, and
-    never be settled.
-    """
-    for exponent in range(-52, 0):
-        cost = epsilon(events_of(noise_multiplier), delta=budget.delta, relation=budget.relation)
-        if cost <= budget.epsilon:
-            break
-        noise_multiplier *= 1 + 2.0**exponent
-    return noise_multiplier
-
-
-def _least_multiplier(
-    events_of: Callable[[float], list[Event]],
-    budget: PrivacyBudget,
-    accountant: Accountant,
-    other_events: Sequence[Event],
-) -> float:
-    """Search on a coarse grid, then settle on the certified one, always on the safe side."""
-
-    def cost(events: Sequence[Event], certified: bool) -> float:
-        return epsilon(
-            events,
-            delta=budget.delta,
-            relation=budget.relation,
-            accountant=accountant,
-            certified=certified,
-        )
-
-    others = cost(other_events, certified=True)
-    if others >= budget.epsilon:
-        raise ConfigError(
-            f"the other events cost epsilon={others:.4g} of {budget.epsilon:g}: nothing is left for"
-            " the rounds; raise epsilon or lower what they spend"
-        )
-
-    def excess(log_multiplier: float, certified: bool = False) -> float:
-        """Return log(cost / budget), cut where it says no more."""
-        ratio = cost(events_of(math.exp(log_multiplier)), certified) / budget.epsilon
-        return math.log(min(max(ratio, 1e-9), 1e9))
-
-    coarse = cache(excess)
-    low, high = _bracket(coarse)
-    if low == high:
-        return math.exp(low)
-    guess = float(brentq(coarse, low, high, xtol=4e-3, rtol=1e-9))
-    slope = (coarse(low) - coarse(guess)) / (guess - low) if guess > low else 1.0
-    return math.exp(_settle(lambda value: excess(value, certified=True), guess, slope))
-
-
-def _bracket(excess: Callable[[float], float]) -> tuple[float, float]:
-    """Return log multipliers that are too small and large enough; equal if all are large enough."""
-    step = math.log(2)
-    high = 0.0
-    while excess(high) > 0:
-        high += step
-        if high > math.log(_LARGEST_MULTIPLIER):
-            raise ConfigError("no noise multiplier keeps this budget: raise epsilon or delta")
-    low = high - step
-    while high <= 0 and excess(low) <= 0:
-        high, low = low, low - step
-        if low < math.log(_SMALLEST_MULTIPLIER):
-            return high, high
-    return low, high
-
-
-def _settle(excess: Callable[[float], float], guess: float, slope: float) -> float:
-    """Return a log multiplier within `TOLERANCE` above the least one that keeps the budget.
-
-    Args:
-        excess: falls with the log multiplier; at most 0 where the budget is kept.
-        guess: log multiplier near the least one.
-        slope: how fast ``excess`` falls, about; replaced by what is seen.
-    """
-    value, best, seen = guess, math.inf, None
-    for _ in range(_SETTLING_STEPS):
-        over = excess(value)
-        if seen is not None and abs(value - seen[0]) > _MARGIN:
-            slope = (seen[1] - over) / (value - seen[0])
-        slope = max(slope, _LEAST_SLOPE)
-        shift = over / slope
-        if over <= 0:
-            best = min(best, value)
-            if shift > -TOLERANCE:
-                return best
-        seen = (value, over)
-        value += shift + _MARGIN
-    if math.isinf(best):
-        raise ConfigError("the noise could not be calibrated: use accountant rdp")
-    return best

@@ -1,23 +1,34 @@
-"""Drawing one of several candidates by permute-and-flip, and who may draw.
+"""Drawing one of several candidates, and who may draw.
+
+Permute-and-flip is never further off than the exponential mechanism at the same pure epsilon. The
+exponential mechanism has a bounded range, and is cheaper where many choices compose.
 
 `SecureChooser` is the only one whose choices can be certified.
 
-Reference: McKenna and Sheldon 2020 (never further off than the exponential mechanism at the same
-    epsilon).
+Reference: McKenna and Sheldon 2020 (permute-and-flip); McSherry and Talwar 2007 (exponential
+    mechanism).
 """
 
 import hashlib
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 
 LARGEST_DISTANCE = 2**62
+LARGEST_SCORE = 2**62
+
+
+def rounded_up(value: Fraction) -> float:
+    """Return the least float that is not below ``value``: a scale that loses nothing."""
+    rounded = float(value)
+    return rounded if Fraction(rounded) >= value else math.nextafter(rounded, math.inf)
 
 
 class Chooser(Protocol):
-    """Draws one of several candidates, the nearer ones with a higher probability."""
+    """Draws one of several candidates, the better ones with a higher probability."""
 
     def choose(self, distances: Sequence[int], *, scale: float, tag: int = 0) -> int:
         """Return the position of a candidate.
@@ -36,6 +47,22 @@ class Chooser(Protocol):
         """
         ...
 
+    def choose_exponential(self, scores: Sequence[int], *, scale: float, tag: int = 0) -> int:
+        """Return the position of a candidate, drawn by the exponential mechanism.
+
+        One of score s is drawn with probability proportional to exp(s / scale).
+
+        Args:
+            scores: integers, -2^62 to 2^62; larger ones are likelier.
+            scale: > 0.
+            tag: what the draw is for; matters to choosers for tests alone.
+
+        Privacy:
+            Unit and relation: the caller's, through the amount D by which one unit moves a score,
+            up or down. Event: ``bounded_range`` with epsilon 2 D / scale.
+        """
+        ...
+
 
 class SecureChooser:
     """OpenDP's exact sampler, fed by the operating system's entropy."""
@@ -48,6 +75,19 @@ class SecureChooser:
         space = dp.vector_domain(dp.atom_domain(T="u64")), dp.linf_distance(T="u64")
         noisy = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale, negate=True)
         return int(noisy(list(distances)))
+
+    def choose_exponential(self, scores: Sequence[int], *, scale: float, tag: int = 0) -> int:
+        """Return the position of a candidate; see `Chooser.choose_exponential`.
+
+        The largest of the scores with Gumbel noise of that scale each, in exact arithmetic, has the
+        law of the exponential mechanism.
+        """
+        import opendp.prelude as dp  # as in `choose`
+
+        dp.enable_features("contrib")
+        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
+        noisy = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=scale)
+        return int(noisy(list(scores)))
 
 
 class SeededChooser:
@@ -62,8 +102,7 @@ class SeededChooser:
 
     def choose(self, distances: Sequence[int], *, scale: float, tag: int = 0) -> int:
         """Return the position of a candidate; see `Chooser.choose`."""
-        key = hashlib.sha256(f"{self._seed}/choose/{tag}".encode()).digest()
-        generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "big")))
+        generator = self._generator("choose", tag)
         smallest = min(distances)
         order: list[int] = generator.permutation(len(distances)).tolist()
         coins = generator.random(len(distances)).tolist()
@@ -72,3 +111,13 @@ class SeededChooser:
             for position, coin in zip(order, coins, strict=True)
             if coin < math.exp((smallest - distances[position]) / scale)
         )
+
+    def choose_exponential(self, scores: Sequence[int], *, scale: float, tag: int = 0) -> int:
+        """Return the position of a candidate; see `Chooser.choose_exponential`."""
+        noise = self._generator("choose_exponential", tag).gumbel(size=len(scores))
+        best = max(scores)
+        return int(np.argmax(np.array([(score - best) / scale for score in scores]) + noise))
+
+    def _generator(self, purpose: str, tag: int) -> np.random.Generator:
+        key = hashlib.sha256(f"{self._seed}/{purpose}/{tag}".encode()).digest()
+        return np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "big")))

@@ -95,6 +95,24 @@ class DiscreteGaussianEvent(_Event):
     count: Count = 1
 
 
+class BoundedRangeEvent(_Event):
+    """Choices whose privacy loss between two neighbours stays in a range of length ``epsilon``.
+
+    The range [t - epsilon, t] holds 0; where it lies may depend on the neighbours, in both
+    directions, and on what was released before. The exponential mechanism, which picks a candidate
+    with probability proportional to exp(score / scale), has epsilon = 2 D / scale, where one unit
+    moves each score by D at most under the stage's relation, up or down. A choice is
+    (epsilon, 0)-DP and satisfies rho-zCDP with rho = epsilon^2 / 8; see `atoms` for what bounds its
+    privacy loss distribution.
+
+    Reference: Dong, Durfee and Rogers 2020 (range); Cesar and Rogers 2021 (zCDP).
+    """
+
+    kind: Literal["bounded_range"] = "bounded_range"
+    epsilon: Annotated[float, Field(ge=1e-18, le=1e9)]
+    count: Count = 1
+
+
 class PureDpEvent(_Event):
     """(epsilon, 0) mechanisms; ``derivation`` holds what is needed to recompute epsilon.
 
@@ -251,6 +269,7 @@ Event = Annotated[
     | LaplaceEvent
     | DiscreteLaplaceEvent
     | DiscreteGaussianEvent
+    | BoundedRangeEvent
     | PureDpEvent
     | ApproximateDpEvent
     | ParallelEvent
@@ -271,7 +290,7 @@ def drawn_from_floats(events: Sequence[Event]) -> bool:
     drawn from floats.
     """
     for event in events:
-        if isinstance(event, DiscreteLaplaceEvent | DiscreteGaussianEvent):
+        if isinstance(event, DiscreteLaplaceEvent | DiscreteGaussianEvent | BoundedRangeEvent):
             continue
         if isinstance(event, PureDpEvent) and _is_exact(event):
             continue

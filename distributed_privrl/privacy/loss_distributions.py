@@ -84,6 +84,8 @@ def _parts(atoms: Atoms, grid: float) -> Iterator[_Losses]:
             yield _laplace(multiplier, scale).repeated(count)
         else:
             yield _discrete_laplace(parameter, sensitivity).repeated(count)
+    for value, count in atoms.bounded_range.items():
+        yield _bounded_range(value, scale).repeated(count)
     for value, count in atoms.pure.items():
         yield _randomised_response(value).repeated(count)
 
@@ -176,6 +178,24 @@ def _discrete_laplace(parameter: float, sensitivity: int) -> _Losses:
     tail = 1 / (1 + math.exp(-parameter))
     masses[0], masses[-1] = tail, tail * math.exp(-parameter * sensitivity)
     return _from_atoms(sensitivity - 2 * outcomes, masses, parameter)
+
+
+def _bounded_range(value: float, scale: float) -> _Losses:
+    """Return the pair that dominates choices of range ``value``; `atoms` has the proof.
+
+    Its losses have density exp(x / 2) / (4 sinh(value / 2)) on [-value, value]. Connecting the dots
+    of its divergence on a grid of spacing h, of which ``value`` is a multiple, puts mass
+    2 tanh(h / 4) exp((x - value) / 2) / (1 - exp(-value)) on each x inside and half of that on the
+    ends: no differences of divergences, so no digits are lost. At a twentieth of the largest loss
+    the grid adds about 1/800 to the variance.
+    """
+    steps = math.ceil(value / _interval(value, 2 * value, scale))
+    interval = value / steps
+    losses = np.arange(-steps, steps + 1)
+    masses = np.exp((losses - steps) * (interval / 2))
+    masses *= 2 * math.tanh(interval / 4) / -math.expm1(-value)
+    masses[[0, -1]] /= 2
+    return _from_atoms(losses, masses, interval)
 
 
 def _randomised_response(value: float) -> _Losses:

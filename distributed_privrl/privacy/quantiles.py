@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.privacy.choosing import LARGEST_DISTANCE, Chooser
+from distributed_privrl.privacy.choosing import LARGEST_DISTANCE, Chooser, rounded_up
 from distributed_privrl.privacy.events import PERMUTE_AND_FLIP, PureDpEvent
 from distributed_privrl.privacy.units import Relation
 
@@ -207,7 +207,7 @@ class QuantileRelease:
     @property
     def scale(self) -> float:
         """Scale of the choice, in units' ranks; rounded up."""
-        return _rounded_up(2 * self._sensitivity / Fraction(self._epsilon_of_each))
+        return rounded_up(2 * self._sensitivity / Fraction(self._epsilon_of_each))
 
     def units_needed(self, cells: int = CELLS) -> int:
         """Return the number of units below which a choice is mostly noise.
@@ -251,7 +251,7 @@ class QuantileRelease:
         """
         if len(cells.weights) != self.columns:
             raise ConfigError(f"columns={self.columns}, but {len(cells.weights)} were counted")
-        scale = _rounded_up(Fraction(self.scale) * UNIT_WEIGHT * _RANKS)
+        scale = rounded_up(Fraction(self.scale) * UNIT_WEIGHT * _RANKS)
         chosen = [
             chooser.choose(
                 self.distances(weights, quantile),
@@ -262,11 +262,6 @@ class QuantileRelease:
             for index, quantile in enumerate(self.quantiles)
         ]
         return np.sort(np.array(chosen, np.int64).reshape(self.columns, -1), axis=1)
-
-
-def _rounded_up(value: Fraction) -> float:
-    rounded = float(value)
-    return rounded if Fraction(rounded) >= value else math.nextafter(rounded, math.inf)
 
 
 def bounds_between(grid: ColumnGrid, chosen: NDArray[np.int64]) -> NDArray[np.float64]:

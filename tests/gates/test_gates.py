@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.gates import gates, integers, norms, quantiles, releases, sums, trajectories
+from tests.gates import (
+    gates,
+    integers,
+    norms,
+    quantiles,
+    releases,
+    selections,
+    sums,
+    trajectories,
+)
 from tests.gates.system import System
 from tests.gates.trajectories import TrajectorySystem
 
@@ -32,6 +41,8 @@ GATES = [
     releases.gate_every_cell,
     releases.gate_charged_releases,
     releases.gate_exact_statistics,
+    selections.gate_selections,
+    selections.gate_exponential_choices,
     sums.gate_sums_that_round_badly,
     sums.gate_one_answer,
 ]

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.gates import gates, integers, norms, quantiles, releases, sums, trajectories
+from tests.gates import (
+    gates,
+    integers,
+    norms,
+    quantiles,
+    releases,
+    selections,
+    sums,
+    trajectories,
+)
 from tests.gates.system import System
 from tests.gates.trajectories import TrajectorySystem
 from tests.planted import (
@@ -16,6 +25,7 @@ from tests.planted import (
     quantile_bugs,
     release_bugs,
     round_bugs,
+    selection_bugs,
     unit_bugs,
 )
 
@@ -294,6 +304,36 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[System], None], str]] = {
         "moves a sum by [0-9]+ steps more",
     ),
     "choices' scale x 0.75": (quantile_bugs.wrong_scale, quantiles.gate_choices, "stated law"),
+    "exponential choices' scale x 0.5": (
+        selection_bugs.wrong_scale(0.5),
+        selections.gate_exponential_choices,
+        "law that is charged",
+    ),
+    "exponential choices' scale x 1.25": (
+        selection_bugs.wrong_scale(1.25),
+        selections.gate_exponential_choices,
+        "law that is charged",
+    ),
+    "exponential choices by permute-and-flip": (
+        selection_bugs.permute_and_flip,
+        selections.gate_exponential_choices,
+        "law that is charged",
+    ),
+    "scale of monotone scores": (
+        selection_bugs.scale_of_monotone_scores,
+        selections.gate_selections,
+        "range over 2.000, charged 1",
+    ),
+    "half of a choice charged": (
+        selection_bugs.half_charged,
+        selections.gate_selections,
+        "range over 1.000, charged 0.5",
+    ),
+    "choices noisier than charged": (
+        selection_bugs.noisier_than_charged,
+        selections.gate_selections,
+        "range over 0.500 alone",
+    ),
 }
 
 
