@@ -1,4 +1,5 @@
-"""Public tables of people, planes and simulated patients, imported as a user imports their own.
+"""Public tables of planes, people and simulated patients, imported as users import their own.
 
-Each module has ``table()`` (a data frame, a row a decision) and ``import_into(store, dataset)``.
+`benchmarks.tables.catalogue.TABLES` has them all. ``fleet.table()`` is a data frame of one, a row a
+decision, and ``fleet.import_into(store, dataset)`` stores it.
 """

@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.table_measures import Rows
+from benchmarks.tables.relations import correlation, mean_length, share
 from benchmarks.tables.source import SourceTable, last_of_each, package_file, some_units
 from distributed_privrl.data.store import DatasetStore
 
@@ -102,12 +104,36 @@ def import_into(store: DatasetStore, dataset: str, *, quick: bool = False) -> No
     FLEET.import_into(store, dataset, quick=quick)
 
 
+def _haul_agrees(rows: Rows) -> NDArray[np.bool_]:
+    haul = rows.frame["route"].to_numpy(np.int64) % HAULS
+    return np.asarray(haul == haul_of(rows.frame["distance"].to_numpy()))
+
+
+def _cancelled(rows: Rows) -> NDArray[np.bool_]:
+    return np.asarray(rows.frame["cancelled"].to_numpy(np.float64) == 1)
+
+
+def _cancelled_is_not_late(rows: Rows) -> NDArray[np.bool_]:
+    gone = rows.frame[_cancelled(rows)]
+    return np.asarray((gone["delay"] == 0) & (gone["reward"] == 0))
+
+
+MINUTES = (5, 15, 30, 60, 120, 240)
 FLEET = SourceTable(
     name="fleet",
     frame=table,
     schema=SCHEMA,
     bounds=BOUNDS,
-    units=4043,
     unit_rows=600,
+    whole=("hour", "delay", "distance", "reward"),
     flags=("cancelled",),
+    cells={"route": (), "cancelled": (), "delay": (15, 60, 240), "terminated": ()},
+    relations={
+        "correlation of delay and reward": correlation("delay", "reward"),
+        "the same, by intervals": correlation("delay", "reward", edges=MINUTES),
+        "haul agrees with distance": share(_haul_agrees),
+        "cancelled": share(_cancelled),
+        "cancelled has no delay": share(_cancelled_is_not_late),
+        "flights a month": mean_length,
+    },
 )
