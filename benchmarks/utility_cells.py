@@ -141,20 +141,21 @@ def run_config(cell: Cell, table: Table, scale: Scale, *, keep: Path) -> dict[st
         "evaluation": {"trainers": []},
     }
     for part in (scale.overrides[method], table.variants.get(cell.variant, {})):
-        values = _merged(values, part)
+        values = merged(values, part)
     if cell.epsilon is None and values["training"].get("sampling", {}).get("support"):
-        values = _merged(values, {"training": {"sampling": {"support": None}}})  # it is charged
-    values = _merged(values, {"runtime": {"pretrained": str(keep.absolute())}})
+        values = merged(values, {"training": {"sampling": {"support": None}}})  # it is charged
+    values = merged(values, {"runtime": {"pretrained": str(keep.absolute())}})
     return with_overrides(values, scale.changes)
 
 
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(values)
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with changes to some keys of its sections."""
+    result = dict(values)
     for key, change in changes.items():
-        mine = merged.get(key)
-        merged[key] = (
-            _merged(mine, change)
+        mine = result.get(key)
+        result[key] = (
+            merged(mine, change)
             if isinstance(mine, Mapping) and isinstance(change, Mapping)
             else change
         )
-    return merged
+    return result

@@ -77,7 +77,7 @@ Horizons see as many steps in a public batch as each other, and in their rounds 
 """
 
 
-_FAST_IQL = {
+FAST_IQL = {
     "hidden": [128, 128],
     "learning_rate": 2e-3,
     "polyak": 0.05,
@@ -163,7 +163,7 @@ CPU = Scale(
     synthetic=200_000,
     delta=1e-7,
     overrides={"privorl_ar": _AR_CPU, "privorl_n": _N_CPU},
-    agents={"iql": _FAST_IQL, "td3bc": _FAST_TD3BC},
+    agents={"iql": FAST_IQL, "td3bc": _FAST_TD3BC},
     agent_steps=10_000,
     episodes=20,
 )

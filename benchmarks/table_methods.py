@@ -1,0 +1,178 @@
+"""The generators of the tables' benchmark: names, settings, the configuration of a run."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables.source import BenchmarkTable
+from benchmarks.utility_cells import merged
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.experiments.registry import METHODS as INSTALLED
+
+LARGEST_BATCH = 1000
+LARGEST_RELEASE = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSettings:
+    """A method of the product as somebody with a CSV and no public rows sets it.
+
+    Args:
+        method: its name in the product.
+        trajectories: whether it draws whole trajectories (``output.size`` counts them).
+        rounds: whether it learns in rounds of sampled units, and so has ``training``.
+        levels: whether its model takes ``reward_levels``.
+        values: sections of the configuration.
+    """
+
+    method: str
+    trajectories: bool = False
+    rounds: bool = True
+    levels: bool = True
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+_WITHOUT_PUBLIC_ROWS: Mapping[str, Any] = {"pretraining": {"steps": 0}}
+
+METHODS: Mapping[str, MethodSettings] = {
+    "privorl_ar": MethodSettings(  # docs/privorl_ar.md, "From your CSV"
+        method="privorl_ar",
+        values={
+            "model": {"bins": 32, "hidden": [32]},
+            "training": {"rounds": 400, **_WITHOUT_PUBLIC_ROWS},
+        },
+    ),
+    "privorl_ar_j": MethodSettings(
+        method="privorl_ar_j",
+        trajectories=True,
+        values={
+            "model": {"horizon": 16},
+            "training": {"rounds": 200, **_WITHOUT_PUBLIC_ROWS},
+        },
+    ),
+    "privorl_n": MethodSettings(  # the same rounds; the network of the mazes' table, narrower
+        method="privorl_n",
+        values={
+            "model": {"width": 128, "depth": 3},
+            "training": {"rounds": 400, **_WITHOUT_PUBLIC_ROWS},
+        },
+    ),
+    "marginals": MethodSettings(method="marginals", rounds=False, levels=False),
+    "marginals_j": MethodSettings(
+        method="marginals_j", rounds=False, levels=False, trajectories=True
+    ),
+    "hybrid": MethodSettings(method="hybrid", rounds=False, levels=False),
+}
+"""By the name that cells have; those of a method that is not installed are not available."""
+
+QUICK: Mapping[str, Mapping[str, Any]] = {
+    "privorl_ar": {"model": {"bins": 8, "hidden": [8]}, "training": {"rounds": 5}},
+    "privorl_ar_j": {"model": {"horizon": 8}, "training": {"rounds": 3}},
+    "privorl_n": {
+        "model": {"width": 16, "depth": 1},
+        "training": {"rounds": 5, "sampling": {"steps": 4}},
+    },
+}
+"""What the quick scale changes."""
+
+
+def check_available(name: str) -> MethodSettings:
+    """Return a method's settings.
+
+    Raises:
+        ConfigError: nobody knows the name, or no installed package has the method.
+    """
+    if name not in METHODS:
+        raise ConfigError(f"method {name!r} has no settings: choose from {', '.join(METHODS)}")
+    settings = METHODS[name]
+    if settings.method not in INSTALLED:
+        raise ConfigError(
+            f"method {name!r} is not available: no installed package offers {settings.method!r}"
+        )
+    return settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How large the sensitive dataset is, as published.
+
+    Args:
+        units: people.
+        rows: transitions.
+        trajectories: as such.
+    """
+
+    units: int
+    rows: int
+    trajectories: int
+
+
+def run_values(
+    name: str,
+    table: BenchmarkTable,
+    sizes: Sizes,
+    *,
+    dataset: str,
+    output: str,
+    epsilon: float | None,
+    seed: int,
+    bounds: Path,
+    quick: bool,
+) -> dict[str, Any]:
+    """Return the configuration of one run.
+
+    Args:
+        name: a method of `METHODS`.
+        table: what is protected.
+        sizes: of the dataset.
+        dataset: its id.
+        output: id of the synthetic one.
+        epsilon: None: without privacy.
+        seed: of public randomness.
+        bounds: file of the table's bounds.
+        quick: a handful of rounds.
+
+    Raises:
+        ConfigError: see `check_available`.
+    """
+    settings = check_available(name)
+    size = sizes.trajectories if settings.trajectories else sizes.rows
+    longest = max(1, round(LARGEST_RELEASE * sizes.trajectories / sizes.rows))
+    values: dict[str, Any] = {
+        "method": settings.method,
+        "seed": seed,
+        "data": {
+            "sensitive": dataset,
+            "unit": table.unit,
+            "units": sizes.units,
+            "max_length": table.unit_rows,
+            "bounds": str(bounds.absolute()),
+        },
+        "privacy": {"epsilon": epsilon, "delta": delta_of(sizes.units)},
+        "output": {
+            "dataset": output,
+            "size": min(size, longest if settings.trajectories else LARGEST_RELEASE),
+        },
+        "runtime": {"executor": "local", "workers": 1},
+    }
+    if table.environment is not None:
+        values["data"]["environment"] = table.environment
+    if settings.levels:
+        values["model"] = {"reward_levels": list(table.reward_levels)}
+    if settings.rounds:
+        values["training"] = {"expected_batch_size": min(LARGEST_BATCH, max(1, sizes.units // 4))}
+    for part in (settings.values, QUICK.get(name, {}) if quick else {}):
+        values = merged(values, part)
+    return values
+
+
+def delta_of(units: int) -> float:
+    """Return a tenth of 1 / units, rounded down to a power of ten.
+
+    Example:
+        >>> delta_of(4043)
+        1e-05
+    """
+    return float(f"1e-{math.ceil(math.log10(10 * units))}")

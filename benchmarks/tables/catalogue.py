@@ -1,0 +1,21 @@
+"""All tables by name."""
+
+from collections.abc import Mapping
+
+from benchmarks.tables.fleet import FLEET
+from benchmarks.tables.panels import RESPIRATORY, VISITS_TABLE, WAGES
+from benchmarks.tables.simulated import HALFCHEETAH, MAZES, SEPSIS
+from benchmarks.tables.source import BenchmarkTable
+
+_ALL: tuple[BenchmarkTable, ...] = (
+    FLEET,
+    SEPSIS,
+    VISITS_TABLE,
+    WAGES,
+    RESPIRATORY,
+    *MAZES,
+    HALFCHEETAH,
+)
+TABLES: Mapping[str, BenchmarkTable] = {table.name: table for table in _ALL}
+DEFAULT = tuple(name for name in TABLES if name != HALFCHEETAH.name)
+"""HalfCheetah's recording trains a policy first, tens of minutes; it is made where it is named."""

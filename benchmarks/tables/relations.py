@@ -1,0 +1,58 @@
+"""What holds in a table, as functions of its rows."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from benchmarks.table_measures import Rows
+from benchmarks.tables.source import Relation
+
+
+def correlation(one: str, other: str, *, edges: Sequence[float] | None = None) -> Relation:
+    """Return the Pearson correlation of two numbers, or of the intervals that they fall into.
+
+    Args:
+        one: a column.
+        other: another.
+        edges: cuts of both by size, so that a few rows far out do not decide; None: as they are.
+    """
+
+    def value(rows: Rows) -> float:
+        both = rows.frame[[one, other]].dropna().to_numpy(np.float64)
+        if edges is not None:
+            both = np.sign(both) * np.searchsorted(edges, np.abs(both), side="right")
+        if not len(both) or (np.ptp(both, axis=0) == 0).any():
+            return 0.0
+        return float(np.corrcoef(both.T)[0, 1])
+
+    return value
+
+
+def share(holds: Callable[[Rows], "np.ndarray[tuple[int], np.dtype[np.bool_]]"]) -> Relation:
+    """Return the share of rows for which something holds; NaN of no rows."""
+
+    def value(rows: Rows) -> float:
+        found = np.asarray(holds(rows))
+        return float(found.mean()) if len(found) else float("nan")
+
+    return value
+
+
+def unchanged(column: str, step: float = 0.0) -> Relation:
+    """Return the share of rows that go on in which a column's successor is ``step`` more."""
+
+    def value(rows: Rows) -> float:
+        both = rows.frame[[column, f"next_{column}"]].dropna().to_numpy(np.float64)
+        return float((both[:, 1] - both[:, 0] == step).mean()) if len(both) else float("nan")
+
+    return value
+
+
+def mean_length(rows: Rows) -> float:
+    """Return rows a trajectory: all rows over those that end one (at least one)."""
+    return len(rows) / max(1, int(rows.ends.sum()))
+
+
+def terminated_share(rows: Rows) -> float:
+    """Return the share of rows that terminate."""
+    return float(rows.frame["terminated"].to_numpy(np.float64).mean())

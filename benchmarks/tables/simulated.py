@@ -1,0 +1,107 @@
+"""Tables from simulators: patients of ICU-Sepsis, runs through mazes, HalfCheetah's replay."""
+
+from benchmarks.cells import CONFIGURATIONS
+from benchmarks.table_measures import Rows
+from benchmarks.tables.relations import mean_length, share, terminated_share
+from benchmarks.tables.rows import Naming
+from benchmarks.tables.source import RecordedTable
+from benchmarks.utility_rows import share_in_walls
+from benchmarks.utility_tasks import TASKS
+from distributed_privrl.core.config import read_yaml
+from distributed_privrl.environments.sepsis import DEATH, SURVIVAL
+
+EPISODE_STEPS = 64
+"""Of a run through a maze: 1,000,000 steps are 15,625 people."""
+
+
+def _survival_is_rewarded(rows: Rows) -> float:
+    ended = rows.frame["reward"].to_numpy()[rows.frame["terminated"].to_numpy(float) == 1]
+    return float(((ended == 0) | (ended == 1)).mean()) if len(ended) else float("nan")
+
+
+SEPSIS = RecordedTable(
+    name="icu_sepsis",
+    recipe="icu-sepsis",
+    simulator="privrl/ICU-Sepsis-v0",
+    columns=Naming(observation=("state",), action=("dose",)),
+    recorded_unit="patient_id",
+    options={"patients": 20_000},
+    quick_options={"patients": 300},
+    bounds={"reward": [0, 1]},
+    unit_rows=20,
+    reward_levels=(0, 1),
+    cells={"dose": (), "reward": (), "terminated": ()},
+    relations={
+        "an end earns 0 or 1": _survival_is_rewarded,
+        "rewarded before an end": share(
+            lambda rows: (
+                (rows.frame["reward"].to_numpy() > 0)
+                & (rows.frame["terminated"].to_numpy(float) == 0)
+            )
+        ),
+        "treated after death": share(
+            lambda rows: rows.frame["state"].to_numpy(int) >= min(DEATH, SURVIVAL)
+        ),
+        "steps a stay": mean_length,
+    },
+    judge="exact",
+)
+
+
+def _maze(name: str) -> RecordedTable:
+    task = TASKS[name]
+    maze = task.maze
+    assert maze is not None
+    height, width = maze.cells.shape
+    return RecordedTable(
+        name=name,
+        recipe=task.recipe,
+        simulator=task.environment,
+        columns=Naming(observation=("x", "y", "vx", "vy"), action=("ax", "ay")),
+        recorded_unit="trajectory",
+        options={"episode_steps": EPISODE_STEPS, "layout": "packed"},
+        steps=(1_000_000, 4096),
+        bounds={
+            "observation": {
+                "low": [-width / 2, -height / 2, -6, -6],
+                "high": [width / 2, height / 2, 6, 6],
+            },
+            "action": {"low": -1, "high": 1},
+            "reward": [0, 1],
+        },
+        unit_rows=EPISODE_STEPS,
+        reward_levels=(0, 1),
+        cells={"x": _cuts(width), "y": _cuts(height), "terminated": ()},
+        relations={
+            "at the goal": share(lambda rows: rows.frame["reward"].to_numpy() > 0.5),
+            "terminated": terminated_share,
+            "in walls": lambda rows: share_in_walls(rows.frame[["x", "y"]].to_numpy(), maze),
+        },
+        judge="agents",
+    )
+
+
+def _cuts(size: int) -> list[float]:
+    return [cut - size / 2 for cut in range(1, size)]
+
+
+MAZES = tuple(_maze(name) for name in ("umaze", "medium", "large"))
+
+_JOINTS = 17
+HALFCHEETAH = RecordedTable(
+    name="halfcheetah",
+    recipe=TASKS["halfcheetah"].recipe,
+    simulator=TASKS["halfcheetah"].environment,
+    columns=Naming(
+        observation=tuple(f"s{index}" for index in range(_JOINTS)),
+        action=tuple(f"a{index}" for index in range(6)),
+    ),
+    recorded_unit="trajectory",
+    options=TASKS["halfcheetah"].options,
+    quick_options={"training_steps": 9, "reference_episodes": 1, "snapshots": 1},
+    steps=(200_000, 2000),
+    bounds=read_yaml(CONFIGURATIONS / "bounds" / "halfcheetah.yaml"),
+    unit_rows=1000,
+    cells={"s1": (-2, -1, 0, 1, 2), "reward": (0, 2, 4)},
+    relations={"terminated": terminated_share},
+)

@@ -1,0 +1,124 @@
+"""A classifier that tells real rows from synthetic ones, by groups of columns.
+
+Gradient-boosted trees of scikit-learn. The area under its curve on rows that it has not seen is 0.5
+where nobody can tell, 1 where everybody can. A group has the columns that come before it, too, so
+that what it adds to the group before is what its own columns give away.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.table_measures import Rows, is_category
+
+AREA_ROWS = 10_000
+"""Of each table, at most: training and test together."""
+_MOST_LEVELS = 200
+_FEWEST = 8
+
+
+def groups_of(rows: Rows) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each group: states, decisions, what they earn, lead to, and ends."""
+    decision = rows.state + rows.action
+    return {
+        "s": rows.state,
+        "s, a": decision,
+        "s, a, r": (*decision, "reward"),
+        "s, a, s'": decision + rows.successor,
+        "s, a, end": (*decision, "terminated"),
+    }
+
+
+def two_sample_areas(
+    real: Rows, synthetic: Rows, rng: np.random.Generator, *, rows: int = AREA_ROWS
+) -> dict[str, float]:
+    """Return the area under the curve for each of `groups_of`.
+
+    Half of the units train the classifier and the others test it, on the real side; so they do on
+    the synthetic side, where rows without units are split one by one. Both sides weigh the same.
+
+    Args:
+        real: M rows of several units.
+        synthetic: N rows.
+        rng: of the split, the rows that take part, and the trees.
+        rows: of each side, at most.
+    """
+    parts = [part.sample(rows // 2, rng) for side in (real, synthetic) for part in side.halves(rng)]
+    seed = int(rng.integers(2**31))
+    train, test = (parts[0], parts[2]), (parts[1], parts[3])
+    return {
+        name: area(
+            (train[0].frame[list(columns)], train[1].frame[list(columns)]),
+            (test[0].frame[list(columns)], test[1].frame[list(columns)]),
+            seed=seed,
+        )
+        for name, columns in groups_of(real).items()
+    }
+
+
+def area(
+    train: tuple[pd.DataFrame, pd.DataFrame], test: tuple[pd.DataFrame, pd.DataFrame], *, seed: int
+) -> float:
+    """Return the area under the curve of a classifier of (real, synthetic) rows.
+
+    Args:
+        train: (M, D) real and (N, D) synthetic rows.
+        test: others of the same columns.
+        seed: of the trees.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.metrics import roc_auc_score
+
+    if any(len(part) < _FEWEST for part in (*train, *test)):
+        return float("nan")
+    numbers, masks = _numbers([*train, *test])
+    x, y = np.concatenate(numbers[:2]), np.repeat([0, 1], [len(part) for part in train])
+    weights = np.repeat([len(y) / len(part) for part in train], [len(part) for part in train])
+    constant = (x == x[:1]).all()
+    if constant:
+        return 0.5
+    classifier = HistGradientBoostingClassifier(
+        max_iter=60,
+        learning_rate=0.1,
+        max_leaf_nodes=15,
+        min_samples_leaf=_FEWEST,
+        early_stopping=False,
+        categorical_features=masks,
+        random_state=seed,
+    ).fit(x, y, sample_weight=weights)
+    shown = classifier.predict_proba(np.concatenate(numbers[2:]))[:, 1]
+    return float(roc_auc_score(np.repeat([0, 1], [len(part) for part in test]), shown))
+
+
+def _numbers(
+    frames: list[pd.DataFrame],
+) -> tuple[list[NDArray[np.float64]], NDArray[np.bool_]]:
+    """Return each frame as numbers, and which columns are categories of few enough levels.
+
+    Categories of more levels than the trees take are numbers in the order of their names.
+    """
+    levels: Mapping[str, pd.Index] = {
+        name: pd.Index(np.unique(np.concatenate([f[name].dropna().to_numpy() for f in frames])))
+        for name in frames[0]
+        if is_category(frames[0][name])
+    }
+    few = np.array([name in levels and len(levels[name]) <= _MOST_LEVELS for name in frames[0]])
+    return [
+        np.stack(
+            [
+                _positions(frame[name], levels[name])
+                if name in levels
+                else frame[name].to_numpy(np.float64)
+                for name in frame
+            ],
+            axis=1,
+        )
+        for frame in frames
+    ], few
+
+
+def _positions(column: pd.Series, levels: pd.Index) -> NDArray[np.float64]:
+    found = levels.get_indexer(column.to_numpy()).astype(np.float64)
+    return np.where(found < 0, np.nan, found)

@@ -1,0 +1,240 @@
+"""What synthetic tables keep of real ones: columns, pairs, relations, rare events, policies.
+
+A cell is a run of the product on one table, by one method, at one epsilon, from one generator seed,
+and every measure of what it released. Beside them stand the real rows and, as the floor of every
+measure, a fresh real sample: a random half of the real units judged against the other half. Cells
+are kept as they end; the same command goes on where it stopped.
+"""
+
+import argparse
+import dataclasses
+import functools
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import cells
+from benchmarks.table_figures import FRESH, REAL, figures_of, plain, real_figures, result_of
+from benchmarks.table_judges import JudgeScale, judged
+from benchmarks.table_methods import METHODS, Sizes, check_available, run_values
+from benchmarks.tables.catalogue import DEFAULT, TABLES
+from benchmarks.tables.rows import read_rows
+from benchmarks.tables.source import BenchmarkTable
+from benchmarks.utility_scales import FAST_IQL
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.environments import register
+
+NAME = "utility_tables"
+METHODS_BY_DEFAULT = ("privorl_ar", "privorl_n")
+EPSILONS = ("0.5", "1", "4", "10")
+FULL = JudgeScale(agent=FAST_IQL, agent_steps=10_000, episodes=20, agents=1)
+QUICK = JudgeScale(agent=FAST_IQL, agent_steps=20, episodes=2, agents=1)
+NOTES = (
+    "Median of the generators, and their range. Fresh real: half of the real units, drawn anew for"
+    " each seed, against the other half: the floor of every measure.",
+    "marginal: 1 - KS of a number, 1 - total variation of a category, mean of the columns."
+    " association gap: difference of Spearman's correlation of two numbers, of the correlation"
+    " ratio of a number and a category, of Cramer's V of two categories, mean of the pairs."
+    " Pearson's correlation, which a few rows far out decide, is beside. Rare cells have"
+    " less than 1 % of the real rows.",
+    "area: under the curve of gradient-boosted trees that tell real from synthetic rows, trained on"
+    " half of the units and tested on the others; 0.5: nobody can tell. A group of columns has"
+    " those of the groups before it, too.",
+    "Flags, one-hot categories and whole numbers are rounded after the export, as a user would."
+    " cpu s: of the run, from the configuration to the certificate; memory: the largest of it.",
+    "Nobody here has public rows: bounds are common knowledge, pre-training has no steps.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(cells.Cell):
+    """One generator, or one look at real rows.
+
+    Args:
+        table: name of the table.
+        method: name of its settings in `table_methods.METHODS`, ``real`` or ``fresh real``.
+        epsilon: None: without privacy.
+        seed: of the generator's public randomness, of the halves and of the measures.
+    """
+
+    table: str
+    method: str
+    epsilon: float | None
+    seed: int
+
+    @property
+    def output(self) -> str:
+        """Id of the synthetic dataset."""
+        return f"synthetic/{self.name}-v0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all cells of a command share."""
+
+    work: Path
+    quick: bool
+
+    @property
+    def store(self) -> DatasetStore:
+        """The datasets."""
+        return cells.store_of(self.work)
+
+    @property
+    def judges(self) -> JudgeScale:
+        """How much the judges do."""
+        return QUICK if self.quick else FULL
+
+
+def dataset_of(table: BenchmarkTable) -> str:
+    """Return the id under which a work folder keeps a table."""
+    return f"table/{table.name}-v0"
+
+
+def run_cell(cell: Cell, setting: Setting) -> dict[str, Any]:
+    """Return a cell: what was kept of it, or what is made now.
+
+    Privacy: the budget is the cell's, its unit the table's, its ledger in the work folder. Tables
+    are public, so that measures against the real rows may be shown.
+    """
+    path = cells.file_of(cell, setting.work)
+    return cells.kept(path, lambda: _made(cell, setting))
+
+
+def _made(cell: Cell, setting: Setting) -> dict[str, Any]:
+    table, store = TABLES[cell.table], setting.store
+    rng = np.random.default_rng([cell.seed, *cell.table.encode()])
+    real = read_rows(store, dataset_of(table), table.naming)
+    row: dict[str, Any] = {**dataclasses.asdict(cell), "cell": cell.name}
+    if cell.method == FRESH:
+        one, other = real.halves(rng)
+        return row | {"figures": plain(figures_of(one, other, table, rng))}
+    if cell.method == REAL:
+        dataset, figures = dataset_of(table), real_figures(real, table)
+    else:
+        dataset = cell.output
+        row |= _release(cell, setting)
+        synthetic = read_rows(store, dataset, table.naming)
+        figures = figures_of(real, synthetic, table, rng)
+    figures |= judged(table, dataset, setting.work, setting.judges, name=cell.name)
+    return row | {"figures": plain(figures)}
+
+
+def _release(cell: Cell, setting: Setting) -> dict[str, Any]:
+    """Run the product and return what it cost."""
+    table = TABLES[cell.table]
+    bounds = setting.work / "bounds" / f"{cell.name}.yaml"
+    table.write_bounds(bounds)
+    values = run_values(
+        cell.method,
+        table,
+        sizes_of(setting.store, dataset_of(table)),
+        dataset=dataset_of(table),
+        output=cell.output,
+        epsilon=cell.epsilon,
+        seed=cell.seed,
+        bounds=bounds,
+        quick=setting.quick,
+    )
+    _forget_peak()
+    clock = time.process_time()
+    finished = cells.run_product(cell, values, setting.work, reports=False)
+    return {
+        "cpu s": round(time.process_time() - clock, 1),
+        "memory MB": _peak(),
+        "delta": finished.config.privacy.delta,
+        "certified epsilon": finished.cost["certified_epsilon"],
+        "settings": {name: values.get(name, {}) for name in ("model", "training")},
+    }
+
+
+def sizes_of(store: DatasetStore, dataset: str) -> Sizes:
+    """Return how large a public table is."""
+    read: Trajectories = store.read_trajectories(dataset)
+    return Sizes(
+        units=len(np.unique(read.unit_ids)), rows=len(read.rewards), trajectories=len(read)
+    )
+
+
+def _forget_peak() -> None:
+    """Begin the process's peak of memory anew, where the system can."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak() -> int:
+    """Return the largest memory of the process so far, or since `_forget_peak`, in MB."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(kilobytes / 1024)
+
+
+def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
+    """Yield the cells: real rows, fresh samples, then each method from the largest epsilon on."""
+    seeds = range(options.generators)
+    for table in options.tables:
+        yield Cell(table=table, method=REAL, epsilon=None, seed=0)
+        for seed in seeds:
+            yield Cell(table=table, method=FRESH, epsilon=None, seed=seed)
+    budgets = [None if text == "none" else float(text) for text in options.epsilons]
+    for table in options.tables:
+        for method in options.methods:
+            for epsilon in sorted(budgets, key=lambda value: (value is not None, -(value or 0))):
+                for seed in seeds:
+                    yield Cell(table=table, method=method, epsilon=epsilon, seed=seed)
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{NAME}")
+    parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(DEFAULT))
+    parser.add_argument("--methods", nargs="*", choices=tuple(METHODS), default=METHODS_BY_DEFAULT)
+    parser.add_argument("--epsilons", nargs="+", default=EPSILONS, help="none: without privacy")
+    parser.add_argument("--generators", type=int, default=3, help="seeds of each cell")
+    parser.add_argument("--quick", action="store_true", help="small parts, a handful of rounds")
+    parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")
+    parser.add_argument("--parallel", type=int, default=2, help="1: in this process")
+    parser.add_argument("--out", type=Path, help=f"folder for {NAME}.md and {NAME}.json")
+    parser.add_argument("--save", action="store_true", help="the same, in benchmarks/results")
+    options = parser.parse_args(arguments)
+    options.scale = "quick" if options.quick else "full"
+    for method in options.methods:
+        try:
+            check_available(method)
+        except ConfigError as error:
+            parser.error(str(error))
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Import the tables that are missing, run the cells that are missing, print what they say."""
+    options = _parsed(arguments)
+    work = options.work / options.scale
+    setting = Setting(work=work, quick=options.quick)
+    register()
+    for name in options.tables:
+        if dataset_of(TABLES[name]) not in setting.store.ids():
+            TABLES[name].import_into(setting.store, dataset_of(TABLES[name]), quick=options.quick)
+    cells.run_table(
+        NAME,
+        list(cells_of(options)),
+        functools.partial(run_cell, setting=setting),
+        lambda rows: result_of(rows, NOTES),
+        options=options,
+        about={"generators": options.generators},
+    )
+
+
+if __name__ == "__main__":
+    main()
