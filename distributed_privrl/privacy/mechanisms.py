@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.privacy.events import DiscreteLaplaceEvent
+from distributed_privrl.privacy.events import DiscreteGaussianEvent, DiscreteLaplaceEvent
 from distributed_privrl.privacy.noise import NoiseSource
 
 
@@ -62,8 +62,54 @@ class DiscreteLaplaceRelease:
         Returns:
             ``(N,)``
         """
-        _dimension(values)
+        _check_vector(values)
         return source.add_discrete_laplace(values, scale=self.scale, tag=tag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerGaussianRelease:
+    """Releases of integers with bounded L2 sensitivity; exact, nothing is rounded.
+
+    Args:
+        sensitivity: the largest L2 distance between the integers of two neighbouring datasets.
+        noise_multiplier: standard deviation / sensitivity.
+        count: releases that `event` states; `release` makes one.
+
+    Raises:
+        ConfigError: a value is out of range.
+
+    Privacy:
+        Unit and relation: the caller's, through ``sensitivity``. Sensitivity: ``sensitivity``.
+        Event: ``discrete_gaussian``.
+    """
+
+    sensitivity: float
+    noise_multiplier: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.sensitivity, self.noise_multiplier, self.count)
+
+    @property
+    def standard_deviation(self) -> float:
+        """The noise's standard deviation, rounded up."""
+        return math.nextafter(self.noise_multiplier * self.sensitivity, math.inf)
+
+    @property
+    def event(self) -> DiscreteGaussianEvent:
+        """What ``count`` releases are charged as."""
+        return DiscreteGaussianEvent(
+            noise_multiplier=self.noise_multiplier, sensitivity=self.sensitivity, count=self.count
+        )
+
+    def release(
+        self, values: NDArray[np.int64], source: NoiseSource, *, tag: int = 0
+    ) -> NDArray[np.int64]:
+        """Return ``values`` with fresh noise; see `DiscreteLaplaceRelease.release`."""
+        _check_vector(values)
+        return source.add_discrete_gaussian(
+            values, standard_deviation=self.standard_deviation, tag=tag
+        )
 
 
 def noisy_count(*, epsilon: float) -> DiscreteLaplaceRelease:
@@ -114,7 +160,6 @@ def _check(sensitivity: float, spread: float, count: int) -> None:
     check_positive("count", count)
 
 
-def _dimension(values: NDArray[np.float64] | NDArray[np.int64]) -> int:
+def _check_vector(values: NDArray[np.int64]) -> None:
     if values.ndim != 1 or values.size == 0:
         raise ConfigError(f"values must have shape (N,) with N > 0, got {values.shape}")
-    return int(values.size)

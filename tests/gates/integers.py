@@ -18,7 +18,7 @@ from distributed_privrl.privacy.exact_releases import (
     DiscreteGaussianRelease,
     FixedPointLaplaceRelease,
 )
-from distributed_privrl.privacy.mechanisms import noisy_count
+from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease, noisy_count
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.units import Relation
 from tests.gates.bounds import ALPHA, assert_dispersion
@@ -78,6 +78,11 @@ def gate_integer_noise(system: System) -> None:
             released = release.release(np.arange(VALUES, dtype=np.int64), SecureNoise())
         _check_law(seen, release.event, type(release).__name__)
         np.testing.assert_array_equal(released, seen.noisy[0] * release.lattice)
+    integers = IntegerGaussianRelease(sensitivity=math.sqrt(3) * 2**20, noise_multiplier=1.3)
+    with observed() as seen:
+        released = integers.release(np.arange(VALUES, dtype=np.int64), SecureNoise())
+    _check_law(seen, integers.event, type(integers).__name__)
+    np.testing.assert_array_equal(released, seen.noisy[0])
     count = noisy_count(epsilon=0.05)
     with observed() as seen:
         for _ in range(VALUES // 4):

@@ -13,6 +13,7 @@ from distributed_privrl.privacy.exact_releases import (
     DiscreteGaussianRelease,
     FixedPointLaplaceRelease,
 )
+from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
 from distributed_privrl.privacy.noise import SecureNoise
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -26,6 +27,13 @@ def wrong_spread(name: str, factor: float) -> Plant:
         patch.setattr(noise, name, lambda spread: right(factor * spread))
 
     return plant
+
+
+def sensitivity_left_out(patch: pytest.MonkeyPatch) -> None:
+    """Integers that one unit moves by several steps have noise for a single step."""
+    patch.setattr(
+        IntegerGaussianRelease, "standard_deviation", property(lambda self: self.noise_multiplier)
+    )
 
 
 def charged_as_gaussian(patch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,11 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[System], None], str]] = {
         integers.gate_integer_noise,
         "size of the noise",
     ),
+    "integers with noise for one step": (
+        integer_bugs.sensitivity_left_out,
+        integers.gate_integer_noise,
+        "IntegerGaussianRelease: variance",
+    ),
     "integers charged as Gaussian": (
         integer_bugs.charged_as_gaussian,
         integers.gate_integer_noise,
