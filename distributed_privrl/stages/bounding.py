@@ -15,7 +15,6 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.privacy.choosing import Chooser, SecureChooser, SeededChooser
 from distributed_privrl.privacy.quantiles import (
     CellWeights,
     ColumnGrid,
@@ -90,7 +89,7 @@ def bounds_question(
     def draw() -> list[list[float]]:
         cells = _cell_weights(data, context, ranges.columns, searched, grid)
         found: list[list[float]] = bounds_between(
-            grid, release.release(cells, _chooser(context))
+            grid, release.release(cells, context.chooser())
         ).tolist()
         return found
 
@@ -150,11 +149,6 @@ def _asked(data: DataConfig) -> NoisyBounds:
     if not isinstance(data.bounds, NoisyBounds):
         raise ConfigError(f"data.bounds={data.bounds} are public: there is nothing to find")
     return data.bounds
-
-
-def _chooser(context: RunContext) -> Chooser:
-    key = context.insecure_key
-    return SecureChooser() if key is None else SeededChooser(key)
 
 
 def _cell_weights(

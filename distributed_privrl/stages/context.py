@@ -10,6 +10,7 @@ from distributed_privrl.core.progress import Progress
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.choosing import Chooser, SecureChooser, SeededChooser
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 
@@ -49,6 +50,10 @@ class RunContext:
     def noise_source(self) -> NoiseSource:
         """Return a source for releases made in this process."""
         return SecureNoise() if self.insecure_key is None else SeededNoise(self.insecure_key)
+
+    def chooser(self) -> Chooser:
+        """Return what draws candidates in this process."""
+        return SecureChooser() if self.insecure_key is None else SeededChooser(self.insecure_key)
 
     @property
     def noise_facts(self) -> tuple[str, bool, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from distributed_privrl.privacy.certificate import build_certificate
 from distributed_privrl.privacy.choosing import SeededChooser
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.stages import bounding
+from distributed_privrl.stages import bounding, context
 from distributed_privrl.stages.bounding import NARROWEST, bounds_question, first_bounds
 from distributed_privrl.stages.charging import held_budget
 from tests.worlds.holding import Asked, answered
@@ -255,7 +255,7 @@ def test_seeded_bounds_repeat_and_are_of_the_seeded_source(tmp_path, monkeypatch
     second, _ = clinic.find(clinic.context("two", key=3))
     assert (first.low == second.low).all()
     made = []
-    monkeypatch.setattr(bounding, "SecureChooser", lambda: made.append(1) or SeededChooser(0))
+    monkeypatch.setattr(context, "SecureChooser", lambda: made.append(1) or SeededChooser(0))
     clinic.find(clinic.context("three"))
     assert made == [1]
 
