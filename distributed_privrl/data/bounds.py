@@ -1,7 +1,8 @@
 """Public bounds of every numeric column, from an environment, public datasets or a file."""
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,27 +21,37 @@ _ADVICE = (
 )
 
 
+_WHOLE = 1e-9
+"""How far the range of a column may be from a whole number of steps, in steps."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bounds:
-    """Where the values of each numeric column lie.
+    """Where the values of each numeric column lie, and how finely.
 
     Args:
         low: (B,) float64.
         high: (B,) float64.
         columns: their names: ``observation_0 ..``, ``action_0 ..`` (Box parts only), ``reward``.
+        step: (B,) float64; values are ``low + k * step`` with whole k; 0: any number, as by
+            default.
         source: where they come from, for the message.
 
     Raises:
-        ConfigError: a column is unbounded, or its bounds are the wrong way round.
+        ConfigError: a column is unbounded, its bounds are the wrong way round, or its range is no
+            whole number of steps.
     """
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     columns: tuple[str, ...]
+    step: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
     source: str = "bounds"
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
+        if not np.ndim(self.step):
+            object.__setattr__(self, "step", np.full(len(self.columns), self.step))
+        for name in ("low", "high", "step"):
             object.__setattr__(self, name, np.array(getattr(self, name), dtype=np.float64))
             if getattr(self, name).shape != (len(self.columns),):
                 raise ConfigError(f"{self.source}: {name} must have {len(self.columns)} values")
@@ -51,6 +62,24 @@ class Bounds:
         reversed_ = [self.columns[i] for i in np.flatnonzero(self.low > self.high)]
         if reversed_:
             raise ConfigError(f"{self.source}: low is above high for {', '.join(reversed_)}")
+        self._check_steps()
+
+    def _check_steps(self) -> None:
+        wrong = np.flatnonzero(~(np.isfinite(self.step) & (self.step >= 0)))
+        if len(wrong):
+            raise ConfigError(
+                f"{self.source}: step of {self.columns[wrong[0]]} must be a finite number >= 0, got"
+                f" {self.step[wrong[0]]:g}"
+            )
+        for column in np.flatnonzero(self.step):
+            low, high, step = (float(side[column]) for side in (self.low, self.high, self.step))
+            steps = (high - low) / step
+            if not (math.isfinite(steps) and abs(steps - round(steps)) <= _WHOLE):
+                raise ConfigError(
+                    f"{self.source}: from low to high of {self.columns[column]} must be a whole"
+                    f" number of steps, ({high:g} - {low:g}) / {step:g} is {steps:g}: move low or"
+                    " high to a value that the column can have, or leave step out"
+                )
 
 
 def bounded_columns(layout: RowLayout) -> tuple[str, ...]:
@@ -89,7 +118,7 @@ def bounds_from_environment(environment: str) -> Bounds:
         [
             _box_sides(observation_space),
             _box_sides(action_space),
-            (np.array(reward[:1]), np.array(reward[1:])),
+            (np.array(reward[:1]), np.array(reward[1:]), np.zeros(1)),
         ],
         source=f"environment {environment!r}",
     )
@@ -126,25 +155,34 @@ def bounds_from_public(
 class _Sides(StrictModel):
     low: float | list[float]
     high: float | list[float]
+    step: float | list[float] = 0.0
+
+
+class _RewardSides(StrictModel):
+    low: float
+    high: float
+    step: float = 0.0
 
 
 class _BoundsFile(StrictModel):
     observation: _Sides | None = None
     action: _Sides | None = None
-    reward: tuple[float, float]
+    reward: tuple[float, float] | _RewardSides
 
 
 def bounds_from_file(path: Path, observation_space: Space, action_space: Space) -> Bounds:
     """Return the bounds in a YAML file.
 
     Args:
-        path: ``{observation: {low: [..], high: [..]}, action: {..}, reward: [low, high]}``; one
-            number stands for every column of its part, a Discrete part is left out.
+        path: ``{observation: {low: [..], high: [..], step: [..]}, action: {..}, reward: [low,
+            high]}``; one number stands for every column of its part, a Discrete part is left out;
+            ``step`` may be absent, and ``reward: {low: .., high: .., step: ..}`` has one, too.
         observation_space: as in `RowLayout`.
         action_space: as in `RowLayout`.
 
     Raises:
-        ConfigError: a column is missing, unbounded or has low above high.
+        ConfigError: a column is missing or unbounded, has low above high, or a range of no whole
+            number of steps.
     """
     layout = RowLayout(observation_space, action_space)
     declared = validate(_BoundsFile, read_yaml(path), source=str(path))
@@ -158,30 +196,36 @@ def bounds_from_file(path: Path, observation_space: Space, action_space: Space) 
             raise ConfigError(f"{path}: {name} {wanted}")
         if given is not None:
             sides.append(_declared_sides(f"{path}: {name}", given, part_width(space)))
-    sides.append((np.array(declared.reward[:1]), np.array(declared.reward[1:])))
+    reward = declared.reward
+    if isinstance(reward, tuple):
+        reward = _RewardSides(low=reward[0], high=reward[1])
+    sides.append((np.array([reward.low]), np.array([reward.high]), np.array([reward.step])))
     return _join(layout, sides, source=str(path))
 
 
-_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+_PartSides = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Low, high and step of the columns of a part."""
 
 
-def _declared_sides(name: str, given: _Sides, width: int) -> _Pair:
-    sides = []
-    for side in (given.low, given.high):
-        values = np.atleast_1d(np.asarray(side, dtype=np.float64))
-        if isinstance(side, list) and len(side) != width:
-            raise ConfigError(f"{name} has {len(side)} bounds, its space has {width} columns")
-        sides.append(np.broadcast_to(values, (width,)))
-    return sides[0], sides[1]
+def _declared_sides(name: str, given: _Sides, width: int) -> _PartSides:
+    def columns(side: str) -> NDArray[np.float64]:
+        values = getattr(given, side)
+        if isinstance(values, list) and len(values) != width:
+            raise ConfigError(
+                f"{name}: {side} has {len(values)} values, its space has {width} columns"
+            )
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), (width,))
+
+    return columns("low"), columns("high"), columns("step")
 
 
-def _box_sides(space: Space) -> _Pair:
+def _box_sides(space: Space) -> _PartSides:
     if not isinstance(space, Box):
-        return np.empty(0), np.empty(0)
+        return np.empty(0), np.empty(0), np.empty(0)
     low, high = (np.asarray(side, dtype=np.float64).reshape(-1) for side in (space.low, space.high))
-    return low, high
+    return low, high, np.zeros(len(low))
 
 
-def _join(layout: RowLayout, sides: list[_Pair], *, source: str) -> Bounds:
-    low, high = (np.concatenate([pair[i] for pair in sides]) for i in (0, 1))
-    return Bounds(low=low, high=high, columns=bounded_columns(layout), source=source)
+def _join(layout: RowLayout, sides: list[_PartSides], *, source: str) -> Bounds:
+    low, high, step = (np.concatenate([part[i] for part in sides]) for i in range(3))
+    return Bounds(low=low, high=high, step=step, columns=bounded_columns(layout), source=source)

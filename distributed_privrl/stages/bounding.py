@@ -198,9 +198,13 @@ def weights_of_rows(
 
 
 def _widened(ranges: Bounds, searched: NDArray[np.int64], found: NDArray[np.float64]) -> Bounds:
-    """Return ``ranges`` with the bounds ``found`` (B, 2), where too narrow widened evenly."""
+    """Return ``ranges`` with the bounds ``found`` (B, 2), where too narrow widened evenly.
+
+    What was found lies anywhere: a searched column has no step.
+    """
     least = NARROWEST * (ranges.high[searched] - ranges.low[searched])
     missing = np.maximum(0.0, least - (found[:, 1] - found[:, 0])) / 2
-    low, high = ranges.low.copy(), ranges.high.copy()
+    low, high, step = ranges.low.copy(), ranges.high.copy(), ranges.step.copy()
     low[searched], high[searched] = found[:, 0] - missing, found[:, 1] + missing
-    return Bounds(low=low, high=high, columns=ranges.columns, source="data.bounds")
+    step[searched] = 0.0
+    return Bounds(low=low, high=high, step=step, columns=ranges.columns, source="data.bounds")

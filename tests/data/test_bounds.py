@@ -60,9 +60,17 @@ def test_public_bounds_count_final_observations():
     [
         ("reward: [0, 1]", "observation needs low and high"),
         ("observation: {low: 0, high: 1}\nreward: [0, 1]", "action needs"),
-        ("observation: {low: [0], high: 1}\naction: {low: 0, high: 1}\nreward: [0, 1]", "has 1 b"),
+        ("observation: {low: [0], high: 1}\naction: {low: 0, high: 1}\nreward: [0, 1]", "has 1 v"),
         ("observation: {low: 0, high: .inf}\naction: {low: 0, high: 1}\nreward: [0, 1]", "_0, obs"),
         ("observation: {low: 2, high: 1}\naction: {low: 0, high: 1}\nreward: [0, 1]", "above high"),
+        (
+            "observation: {low: 0, high: 1, step: [1]}\naction: {low: 0, high: 1}\nreward: [0, 1]",
+            "observation: step has 1 values, its space has 2 columns",
+        ),
+        (
+            "observation: {low: 0, high: 1}\naction: {low: 0, high: 1}\nreward: {low: 0, step: 1}",
+            "reward",
+        ),
         ("observations: {low: 2, high: 1}\nreward: [0, 1]", "unknown key 'observations'"),
     ],
 )
@@ -87,3 +95,67 @@ def test_bounds_file_leaves_out_discrete_parts(tmp_path):
 def test_bounds_need_a_value_for_every_column():
     with pytest.raises(ConfigError, match="low must have 2 values"):
         Bounds(low=np.zeros(1), high=np.ones(2), columns=("a", "b"))
+
+
+FILE = """
+observation: {low: [0, -2.5], high: [1, 7.25], step: [1, 0]}
+action: {low: -1, high: 1, step: 0.1}
+reward: {low: -1440, high: 120, step: 1}
+"""
+
+
+def test_steps_are_declared_beside_the_bounds(tmp_path):
+    path = tmp_path / "bounds.yaml"
+    path.write_text(FILE)
+    bounds = bounds_from_file(path, OBSERVATION_SPACE, ACTION_SPACE)
+    assert bounds.step.tolist() == [1, 0, 0.1, 1]
+    assert (bounds.low[-1], bounds.high[-1]) == (-1440, 120)
+    path.write_text(FILE.replace("step: [1, 0]", "step: 0.2").replace(", step: 0.1", ""))
+    with pytest.raises(ConfigError, match=r"bounds.yaml: from low to high of observation_1"):
+        bounds_from_file(path, OBSERVATION_SPACE, ACTION_SPACE)
+
+
+def test_columns_have_no_step_unless_one_is_declared(tmp_path, environment):
+    path = tmp_path / "bounds.yaml"
+    path.write_text("observation: {low: 0, high: 1}\naction: {low: 0, high: 1}\nreward: [0, 1]\n")
+    rows = walk((3, 1)).transitions("transition")
+    for bounds in (
+        bounds_from_file(path, OBSERVATION_SPACE, ACTION_SPACE),
+        bounds_from_public({"p": [rows]}, OBSERVATION_SPACE, ACTION_SPACE),
+        bounds_from_environment(environment),
+        Bounds(low=np.zeros(2), high=np.ones(2), columns=("a", "b")),
+    ):
+        assert bounds.step.tolist() == [0] * len(bounds.columns)
+        assert bounds.step.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "step"),
+    [(0, 1, 0.1), (-1440, 120, 1), (0.1, 0.7, 0.2), (3, 3, 1), (0, 100_000, 0.01), (0, 0.5, 0)],
+)
+def test_a_range_may_be_any_whole_number_of_steps(low, high, step):
+    bounds = Bounds(low=[low], high=[high], columns=("a",), step=[step])
+    assert bounds.step.tolist() == [step]
+
+
+@pytest.mark.parametrize(
+    ("high", "step", "message"),
+    [
+        (
+            10,
+            3,
+            r"high of b must be a whole number of steps, \(10 - 0\) / 3 is 3\.33.* move low or",
+        ),
+        (10, 20, "high of b must be"),
+        (1, 1 / (1e6 + 1e-6), "high of b must be"),
+        (1e300, 1e-300, "high of b must be"),
+        (1, -1, r"step of b must be a finite number >= 0, got -1"),
+        (1, np.nan, "step of b must be"),
+        (1, np.inf, "step of b must be"),
+    ],
+)
+def test_steps_that_lead_nowhere_are_refused(high, step, message):
+    with pytest.raises(ConfigError, match=message):
+        Bounds(low=[0, 0], high=[1, high], columns=("a", "b"), step=[1, step])
+    with pytest.raises(ConfigError, match="step must have 2 values"):
+        Bounds(low=[0, 0], high=[1, 1], columns=("a", "b"), step=[1, 1, 1])

@@ -234,6 +234,11 @@ def test_no_value_that_was_searched_becomes_null_for_being_far_out(tmp_path):
     assert np.sqrt(12) / NARROWEST < encoding._LARGEST
 
 
+def test_only_columns_that_are_not_searched_keep_their_steps(clinic):
+    bounds, _ = clinic.find(ranges=replace(RANGES, step=np.full(3, 0.5)), parts=["observation"])
+    assert bounds.step.tolist() == [0, 0, 0.5]
+
+
 def test_a_difference_may_be_forty_widths():
     """With PriMORL's default share of .1; a farther step is left out."""
     coding = RowCoding(next_observation="difference")
