@@ -22,7 +22,7 @@ $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -q -c requirements.lock -e '.[envs,test,dev,parity,postgres]'
+	$(PIP) install -q -c requirements.lock -e '.[envs,tables,test,dev,parity,postgres]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs

@@ -30,9 +30,10 @@ def test_public_names_are_pinned() -> None:
         _ = pr.surprise
 
 
-def test_importing_loads_neither_ray_nor_torch() -> None:
+def test_importing_loads_neither_ray_nor_torch_nor_jax() -> None:
     code = (
-        "import sys, distributed_privrl; sys.exit(any(m in sys.modules for m in ('ray','torch')))"
+        "import sys, distributed_privrl\n"
+        "sys.exit(any(m in sys.modules for m in ('ray', 'torch', 'jax', 'mbi')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -107,7 +107,8 @@ def test_start_loads_neither_ray_nor_torch():
     )
     loaded = set(json.loads(done.stderr))
     assert "distributed_privrl.cli.running" in loaded
-    heavy = {"ray", "torch", "numpy", "pandas", "gymnasium", "pydantic", "sqlalchemy", "rich"}
+    heavy = {"ray", "torch", "jax", "mbi", "numpy", "pandas", "gymnasium", "pydantic"}
+    heavy |= {"sqlalchemy", "rich"}
     assert not loaded & heavy
     assert done.stdout.startswith("Usage: privrl")
 
@@ -133,7 +134,7 @@ def test_cheap_mistakes_load_neither_ray_nor_torch(workplace, line):
         "    main()\n"
         "except SystemExit as end:\n"
         "    assert end.code == 2\n"
-        "assert not {'ray', 'torch', 'scipy'} & set(sys.modules)\n"
+        "assert not {'ray', 'torch', 'jax', 'mbi', 'scipy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -1,0 +1,1 @@
+"""Marginal models of tables: public cells, noisy counts, private selection, estimation, draws."""
