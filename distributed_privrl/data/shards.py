@@ -169,7 +169,7 @@ def _transitions(ref: ShardRef, chunk_rows: int, keep: Keep) -> Iterator[Transit
 
 def _positions(units: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return how many entries of the same unit stand before each one, (N,)."""
-    order, _, lengths = _group(units, None)
+    order, _, lengths = rows_by_unit(units, None)
     positions = np.empty(len(units), dtype=np.int64)
     positions[order] = np.arange(len(units)) - np.repeat(offsets_of(lengths)[:-1], lengths)
     return positions
@@ -183,7 +183,7 @@ def group_by_unit(
     max_rows_per_unit: int | None,
 ) -> EncodedShard:
     """Return rows (N, D) unit after unit, in their order, each unit's first ones."""
-    order, unit_ids, lengths = _group(row_units, max_rows_per_unit)
+    order, unit_ids, lengths = rows_by_unit(row_units, max_rows_per_unit)
     return EncodedShard(
         rows=rows[order], valid=valid[order], unit_ids=unit_ids, offsets=offsets_of(lengths)
     )
@@ -247,7 +247,7 @@ def _first(trajectories: Trajectories, most: int, most_rows: int | None) -> Traj
 
     Doing so for each chunk and then for all of them together is the same as doing so once.
     """
-    order, _, counts = _group(trajectories.unit_ids, most)
+    order, _, counts = rows_by_unit(trajectories.unit_ids, most)
     if len(order) < len(trajectories):
         chosen = np.sort(order)
         return _first(trajectories.select(chosen), most, most_rows)
@@ -270,10 +270,19 @@ def _join(parts: list[NDArray[Scalar]], empty: NDArray[Scalar]) -> NDArray[Scala
     return joined
 
 
-def _group(
+def rows_by_unit(
     row_units: NDArray[np.uint64], cap: int | None
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the order of rows by unit, the units, and the rows of each, at most ``cap``."""
+    """Return the order of rows by unit, the units, and the rows of each, at most ``cap``.
+
+    Args:
+        row_units: ``(N,)``, the unit of each row.
+        cap: public; a unit's further rows are left out. None: all are kept.
+
+    Returns:
+        positions of the rows that are kept, unit after unit, in their order within a unit; the
+        units, rising; and how many rows of each are kept.
+    """
     order = np.argsort(row_units, kind="stable")
     unit_ids, starts, lengths = np.unique(row_units[order], return_index=True, return_counts=True)
     if cap is not None:

@@ -1,0 +1,312 @@
+"""The columns of a table of steps: what of a transition is counted, in which public cells."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.spaces import Space, box_bounds, components
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.cells import NumberCells
+
+Part = Literal["observation", "action", "reward", "next_observation", "end", "previous", "time"]
+NextObservation = Literal["absolute", "difference"]
+PARTS: tuple[Part, ...] = ("time", "previous", "observation", "action", "reward")
+"""What comes first in a step, in this order; the next observation and the end follow."""
+ENDS = ("goes on", "terminates", "is cut")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of the table.
+
+    Args:
+        name: e.g. ``observation_0``, ``next_observation_0``, ``action``, ``end``.
+        part: of a step that it belongs to.
+        place: of a number or category within its part, from 0.
+        categories: how many there are; 0: a number.
+        start: the category that is counted first.
+        cells: of a number.
+        like: the column whose cells and counts stand for this one's: those of an observation for
+            the same number after the step; None: it has its own.
+        difference: the number is the change from the observation.
+    """
+
+    name: str
+    part: Part
+    place: int = 0
+    categories: int = 0
+    start: int = 0
+    cells: NumberCells | None = None
+    like: int | None = None
+    difference: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of cells or categories."""
+        return self.categories if self.cells is None else self.cells.size
+
+    @property
+    def counted(self) -> int:
+        """Integers that are counted for the column alone: cells, and values beside them."""
+        if self.like is not None:
+            return 0
+        return self.size + (0 if self.cells is None else self.cells.counted_values)
+
+
+@dataclass(frozen=True, eq=False)
+class CodedRows:
+    """Rows of a table as cells.
+
+    Args:
+        cells: ``(N, V)`` int32, the cell or category of each column.
+        values: ``(N, W)`` int32, the value in each of `TableColumns.valued`.
+        valid: ``(N,)``: rows that count; others have a number that is not finite, or a category
+            outside its space.
+    """
+
+    cells: NDArray[np.int32]
+    values: NDArray[np.int32]
+    valid: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """All columns of a table of steps, in the order in which a step is drawn.
+
+    Args:
+        columns: of the table.
+        observation_space: of the dataset.
+        action_space: of the dataset.
+    """
+
+    columns: tuple[Column, ...]
+    observation_space: Space
+    action_space: Space
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __getitem__(self, place: int) -> Column:
+        return self.columns[place]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Cells or categories of each column."""
+        return tuple(one.size for one in self.columns)
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Integers that are counted for each column alone."""
+        return tuple(one.counted for one in self.columns)
+
+    @cached_property
+    def valued(self) -> tuple[int, ...]:
+        """Places of the columns whose values are counted by themselves, beside their cells."""
+        return tuple(i for i, one in enumerate(self.columns) if one.counted > one.size)
+
+    @property
+    def histograms(self) -> int:
+        """Histograms of single columns that each row has an entry in."""
+        return sum(one.counted > 0 for one in self.columns) + len(self.valued)
+
+    def of(self, *parts: Part) -> tuple[int, ...]:
+        """Return the places of the columns of some parts, in order."""
+        return tuple(i for i, one in enumerate(self.columns) if one.part in parts)
+
+    def coded(self, steps: "Steps") -> CodedRows:
+        """Return rows as cells; never fails, warns or logs because of what a row holds.
+
+        Privacy: row i of the result depends on row i alone.
+        """
+        count = len(steps.transitions)
+        cells = np.zeros((count, len(self)), np.int32)
+        values = np.zeros((count, len(self.valued)), np.int32)
+        valid = np.ones(count, np.bool_)
+        for place, column in enumerate(self.columns):
+            raw = steps.column(column)
+            if column.cells is None:
+                chosen = raw.astype(np.int64) - column.start
+                proper = (chosen >= 0) & (chosen < column.categories)
+                cells[:, place] = np.where(proper, chosen, 0)
+            else:
+                with np.errstate(all="ignore"):
+                    numbers = raw.astype(np.float64)
+                proper = np.isfinite(numbers)
+                numbers[~proper] = column.cells.low
+                cells[:, place] = column.cells.cells_of(numbers)
+                if place in self.valued:
+                    values[:, self.valued.index(place)] = column.cells.values_of(numbers)
+            valid &= proper
+        return CodedRows(cells=cells, values=values, valid=valid)
+
+    def transitions(self, numbers: Sequence[NDArray[np.float64]]) -> Transitions:
+        """Return drawn columns, ``(N,)`` each, as transitions; a row is a unit of its own.
+
+        Numbers after a step that are differences are added to those before it.
+        """
+        observations = self._part("observation", self.observation_space, numbers)
+        actions = self._part("action", self.action_space, numbers)
+        reached = self._part("next_observation", self.observation_space, numbers)
+        if self._differences:
+            reached = reached + observations
+        (reward,), ends = self.of("reward"), self.of("end")
+        ended = numbers[ends[0]] if ends else np.zeros(len(numbers[reward]))
+        return Transitions(
+            observations=_clipped(observations, self.observation_space),
+            actions=_clipped(actions, self.action_space),
+            rewards=numbers[reward].astype(np.float32),
+            next_observations=_clipped(reached, self.observation_space),
+            terminated=ended == 1,
+            truncated=ended == 2,
+            unit_ids=np.arange(len(numbers[reward]), dtype=np.uint64),
+        )
+
+    @property
+    def _differences(self) -> bool:
+        return any(one.difference for one in self.columns)
+
+    def _part(
+        self, part: Part, space: Space, numbers: Sequence[NDArray[np.float64]]
+    ) -> NDArray[Any]:
+        places = self.of(part)
+        if isinstance(space, Box):
+            return np.stack([numbers[i] for i in places], axis=1)
+        chosen = [numbers[i].astype(np.int64) + self.columns[i].start for i in places]
+        return np.stack(chosen, axis=1) if space.shape else chosen[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Transitions, and what a step knows of the trajectory around it.
+
+    Args:
+        transitions: N of them.
+        times: ``(N,)``, steps before this one in its trajectory; None: nobody asks.
+        previous: ``(N,)`` or ``(N, A)``, the actions before these; None: nobody asks.
+        begins: ``(N,)``: the first of its trajectory; needed with ``previous``.
+    """
+
+    transitions: Transitions
+    times: NDArray[np.int64] | None = None
+    previous: NDArray[Any] | None = None
+    begins: NDArray[np.bool_] | None = None
+
+    def column(self, column: Column) -> NDArray[Any]:
+        """Return the raw numbers or categories of a column, ``(N,)``."""
+        rows = self.transitions
+        if column.part == "end":
+            cut = 2 if column.categories > 2 else 0
+            return np.where(rows.terminated, 1, np.where(rows.truncated, cut, 0))
+        if column.part == "reward":
+            return rows.rewards
+        if column.part == "time":
+            assert self.times is not None
+            return self.times
+        if column.part == "previous":
+            assert self.previous is not None
+            assert self.begins is not None
+            before = _at(self.previous, column.place)
+            return np.where(self.begins, column.start + column.categories - 1, before)
+        if column.part == "action":
+            return _at(rows.actions, column.place)
+        before = _at(rows.observations, column.place)
+        if column.part == "observation":
+            return before
+        after = _at(rows.next_observations, column.place)
+        if not column.difference:
+            return after
+        with np.errstate(all="ignore"):
+            return after.astype(np.float64) - before.astype(np.float64)
+
+
+def _at(part: NDArray[Any], place: int) -> NDArray[Any]:
+    return part if part.ndim == 1 else part[:, place]
+
+
+def _clipped(part: NDArray[Any], space: Space) -> NDArray[Any]:
+    if not isinstance(space, Box):
+        return part
+    low, high = box_bounds(space)
+    clipped: NDArray[np.float32] = np.clip(part, low, high).astype(np.float32)
+    return clipped
+
+
+def step_columns(
+    observation_space: Space,
+    action_space: Space,
+    bounds: Bounds,
+    *,
+    next_observation: NextObservation,
+    ends: int = 2,
+) -> TableColumns:
+    """Return the columns of a transition: (s, a, r, s', end).
+
+    Args:
+        observation_space: of the dataset.
+        action_space: of the dataset.
+        bounds: public, or paid for, of every numeric column.
+        next_observation: numbers after a step as they are, or as changes; categories are as they
+            are.
+        ends: of `ENDS` that are told apart; 1: nothing ends.
+
+    Raises:
+        ConfigError: a number has an empty range.
+    """
+    cells = {
+        name: _cells(name, low, high, step)
+        for name, low, high, step in zip(
+            bounds.columns, bounds.low, bounds.high, bounds.step, strict=True
+        )
+    }
+    before = _part_columns("observation", observation_space, cells)
+    actions = _part_columns("action", action_space, cells)
+    reward = Column(name="reward", part="reward", cells=cells["reward"])
+    after = [
+        _after(column, place, difference=next_observation == "difference")
+        for place, column in enumerate(before)
+    ]
+    end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
+    return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)
+
+
+def _cells(name: str, low: float, high: float, step: float) -> NumberCells:
+    if not low < high:
+        raise ConfigError(
+            f"data.bounds: {name} has the one value {low:g}; leave the column out, or give a range"
+        )
+    return NumberCells(float(low), float(high), float(step))
+
+
+def _part_columns(part: Part, space: Space, cells: dict[str, NumberCells]) -> list[Column]:
+    if isinstance(space, Box):
+        names = [f"{part}_{i}" for i in range(int(np.prod(space.shape)))]
+        return [
+            Column(name=name, part=part, place=i, cells=cells[name]) for i, name in enumerate(names)
+        ]
+    several = bool(space.shape)
+    return [
+        Column(
+            name=f"{part}_{i}" if several else part,
+            part=part,
+            place=i,
+            categories=int(one.n),
+            start=int(one.start),
+        )
+        for i, one in enumerate(components(space))
+    ]
+
+
+def _after(column: Column, place: int, *, difference: bool) -> Column:
+    """Return the column of the next observation that belongs to one of the observation."""
+    after = replace(column, name=f"next_{column.name}", part="next_observation")
+    if column.cells is None or not difference:
+        return replace(after, like=place)
+    width = column.cells.high - column.cells.low
+    return replace(after, difference=True, cells=NumberCells(-width, width, column.cells.step))

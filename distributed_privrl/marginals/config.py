@@ -1,0 +1,51 @@
+"""Configuration of a table and its joint counts; of its budget: `plan.SelectionConfig`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from distributed_privrl.core.config import DataConfig, PositiveInt, StrictModel
+from distributed_privrl.marginals.columns import NextObservation
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.units import TRANSITION
+
+ROWS_PER_UNIT = 10
+"""Rows of a unit that weigh alike where nothing is said and a unit may have many."""
+
+
+class TableConfig(StrictModel):
+    """Cells, joint counts and weights."""
+
+    next_observation: Literal["auto", "absolute", "difference"] = Field(
+        default="auto",
+        description="numbers after a step as they are, or as changes (auto: changes where"
+        " data.environment names a simulator)",
+    )
+    rows_per_unit: Annotated[int, Field(ge=1, le=UNIT_WEIGHT)] | None = Field(
+        default=None,
+        description="public number c: each of a unit's n rows weighs 1 / max(n, c). The larger, the"
+        " nearer to all rows alike; the smaller, the less noise (default: 1 where a transition is"
+        " the unit, else 10)",
+    )
+    bins: Annotated[int, Field(ge=2, le=256)] = Field(
+        default=48, description="bins of a number in joint counts at most; noise decides below that"
+    )
+    cells: PositiveInt = Field(default=20_000, description="cells of a joint count at most")
+    model_cells: PositiveInt = Field(
+        default=300_000, description="cells of the model's tables together at most (8 bytes each)"
+    )
+    draws: PositiveInt = Field(
+        default=200_000, description="rows that stand for the model while counts are chosen"
+    )
+
+    def coding(self, data: DataConfig) -> NextObservation:
+        """Return how numbers after a step are counted."""
+        if self.next_observation == "auto":
+            return "absolute" if data.environment is None else "difference"
+        return self.next_observation
+
+    def cap(self, data: DataConfig) -> int:
+        """Return the number c of ``rows_per_unit``."""
+        if self.rows_per_unit is not None:
+            return self.rows_per_unit
+        return 1 if data.unit == TRANSITION else ROWS_PER_UNIT

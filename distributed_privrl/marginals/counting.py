@@ -1,0 +1,189 @@
+"""The worker of marginals: it owns a shard of units and counts their rows, weighted by integers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.shards import ShardRef, load_trajectories, rows_by_unit, shard_of
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.marginals.columns import CodedRows, Steps, TableColumns
+from distributed_privrl.marginals.tables import Clique, counts_of
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+
+StepChunks = Iterator[tuple[Steps, NDArray[np.uint64]]]
+"""Rows, and the unit of each."""
+
+
+class StepSource(Protocol):
+    """Says where a worker's rows come from; picklable, holds no arrays."""
+
+    def __call__(self) -> StepChunks:
+        """Yield the rows of a shard, in dataset order."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTransitions:
+    """The transitions of a shard of a stored dataset.
+
+    Args:
+        ref: which shard.
+    """
+
+    ref: ShardRef
+
+    def __call__(self) -> StepChunks:
+        """Read them as a stream."""
+        ref = self.ref
+
+        def own(ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
+            return np.asarray(shard_of(ids, ref.count) == ref.index)
+
+        store = DatasetStore(Path(ref.root))
+        for chunk in store.iter_transitions(ref.dataset, unit=ref.unit, keep=own):
+            yield Steps(chunk), chunk.unit_ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSteps:
+    """The steps of a shard of a stored dataset's trajectories, with what came before each.
+
+    Args:
+        ref: which shard.
+        max_trajectories_per_unit: public cap; a unit's further trajectories are left out.
+    """
+
+    ref: ShardRef
+    max_trajectories_per_unit: int
+
+    def __call__(self) -> StepChunks:
+        """Read them; a trajectory's last step terminates or is cut."""
+        trajectories = load_trajectories(
+            self.ref, max_trajectories_per_unit=self.max_trajectories_per_unit
+        )
+        rows = trajectories.transitions(self.ref.unit)
+        if not len(rows):
+            return
+        lengths = trajectories.lengths
+        starts = np.repeat(trajectories.offsets[:-1], lengths)
+        times = np.arange(len(rows)) - starts
+        last = times == np.repeat(lengths, lengths) - 1
+        rows = replace(rows, truncated=last & ~rows.terminated)
+        previous = np.roll(rows.actions, 1, axis=0)
+        units = np.repeat(trajectories.unit_ids, lengths)
+        yield Steps(rows, times=times, previous=previous, begins=times == 0), units
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountSpec:
+    """What a worker is built from: references and public facts.
+
+    Args:
+        source: where its rows come from.
+        columns: of the table.
+        rows_per_unit: public cap c: each of a unit's n rows weighs 1 / max(n, c).
+        max_rows_per_unit: public cap on the rows of a unit that count; None: all do.
+
+    Raises:
+        ConfigError: ``rows_per_unit`` is not 1 to `UNIT_WEIGHT`.
+    """
+
+    source: StepSource
+    columns: TableColumns
+    rows_per_unit: int
+    max_rows_per_unit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows_per_unit <= UNIT_WEIGHT:
+            raise ConfigError(
+                f"rows_per_unit must lie in 1 .. {UNIT_WEIGHT}, got {self.rows_per_unit}"
+            )
+
+
+class CountWorker:
+    """Counts the rows of a shard in cells, each row with its unit's weight.
+
+    Privacy: a row of a unit with n rows weighs ``UNIT_WEIGHT // max(n, rows_per_unit)``, so that a
+    unit's rows weigh `UNIT_WEIGHT` together at most and each of its rows is in one cell of a count:
+    a unit moves a count by at most `UNIT_WEIGHT` in L1, and so in L2. Which rows it has is decided
+    by its own rows alone. A row with a number that is not finite or a category outside its space
+    weighs nothing and leaves no trace. Sums are integers: exact, in any order. What is returned is
+    raw: it goes to the server, which draws choices and adds noise. Events: ``bounded_range`` and
+    ``discrete_gaussian``.
+    """
+
+    def __init__(self, spec: CountSpec) -> None:
+        self._columns = spec.columns
+        self._rows, self._weights = _weighted_rows(spec)
+        self._known: tuple[NDArray[np.int64], ...] = ()
+        self._bins = np.empty((0, 0), np.int32)
+
+    def columns(self) -> NDArray[np.int64]:
+        """Return the counts of all columns that have counts of their own, one after the other.
+
+        ``(sum of TableColumns.counted,)`` int64: of each column its cells, then its values.
+        """
+        parts = []
+        for place, column in enumerate(self._columns.columns):
+            if not column.counted:
+                continue
+            parts.append(self._histogram(self._rows.cells[:, place], column.size))
+            if place in self._columns.valued:
+                values = self._rows.values[:, self._columns.valued.index(place)]
+                parts.append(self._histogram(values, column.counted - column.size))
+        return np.concatenate(parts)
+
+    def tables(
+        self, bins: Sequence[NDArray[np.int64]], cliques: Sequence[Clique]
+    ) -> list[NDArray[np.int64]]:
+        """Return the joint counts of cliques over bins, each of the shape of its sizes.
+
+        Args:
+            bins: of each column, the bin of each cell; public.
+            cliques: places of columns.
+        """
+        self._set_bins(bins)
+        sizes = [int(one.max()) + 1 for one in bins]
+        return [
+            counts_of(self._bins, clique, sizes, self._weights).astype(np.int64)
+            for clique in cliques
+        ]
+
+    def _histogram(self, places: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+        return np.bincount(places, weights=self._weights, minlength=size).astype(np.int64)
+
+    def _set_bins(self, bins: Sequence[NDArray[np.int64]]) -> None:
+        same = len(bins) == len(self._known) and all(
+            np.array_equal(one, other) for one, other in zip(bins, self._known, strict=True)
+        )
+        if same:
+            return
+        self._known = tuple(np.array(one) for one in bins)
+        binned = [one[self._rows.cells[:, place]] for place, one in enumerate(self._known)]
+        self._bins = np.stack(binned, axis=1).astype(np.int32)
+
+
+def _weighted_rows(spec: CountSpec) -> tuple[CodedRows, NDArray[np.float64]]:
+    """Return the rows that count, and the whole number that each weighs, exact as float64."""
+    cells = [np.empty((0, len(spec.columns)), np.int32)]
+    values = [np.empty((0, len(spec.columns.valued)), np.int32)]
+    valid, units = [np.empty(0, np.bool_)], [np.empty(0, np.uint64)]
+    for steps, ids in spec.source():
+        coded = spec.columns.coded(steps)
+        cells.append(coded.cells)
+        values.append(coded.values)
+        valid.append(coded.valid)
+        units.append(ids)
+    order, _, counts = rows_by_unit(np.concatenate(units), spec.max_rows_per_unit)
+    each = UNIT_WEIGHT // np.maximum(np.repeat(counts, counts), spec.rows_per_unit)
+    rows = CodedRows(
+        cells=np.concatenate(cells)[order],
+        values=np.concatenate(values)[order],
+        valid=np.concatenate(valid)[order],
+    )
+    return rows, np.where(rows.valid, each, 0).astype(np.float64)

@@ -1,0 +1,151 @@
+"""The model of a table as released counts have it, and rows drawn from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.model import Drawer, Field
+from distributed_privrl.marginals.shapes import ColumnShape, drawn_numbers
+from distributed_privrl.marginals.tables import Clique, counts_of, local_correlation
+
+_UNRELATED = 0.05
+"""Numbers whose bins correlate less than this lie in their bins independently of each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """How a number lies in its bin, given how another lies in its own.
+
+    Args:
+        leader: the other's place.
+        correlations: ``(K, L)``, for each of the other's bins and of the number's.
+    """
+
+    leader: int
+    correlations: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A distribution over rows of a table; all of it released or public.
+
+    Args:
+        columns: of the table.
+        shapes: of each column; those of columns that share one are the same.
+        field: over bins.
+        couplings: of numbers, by place.
+    """
+
+    columns: TableColumns
+    shapes: tuple[ColumnShape, ...]
+    field: Field
+    couplings: dict[int, Coupling]
+
+    def numbers(
+        self,
+        bins: NDArray[np.int32],
+        random: np.random.Generator,
+        *,
+        places: Sequence[int] | None = None,
+        scores: NDArray[np.float64] | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """Return numbers, or categories from 0, of each column ``(N,)``.
+
+        Args:
+            bins: ``(N, V)``.
+            random: of the draws.
+            places: columns that are asked for; others are empty. None: all.
+            scores: ``(N, V)`` normal scores of where numbers lie in their bins, written for those
+                that are asked for, read for others. None: nothing is known.
+        """
+        asked = range(len(self.columns)) if places is None else places
+        if scores is None:
+            scores = np.zeros(bins.shape)
+        numbers = [np.empty(0)] * len(self.columns)
+        for place in self._leaders_first(asked):
+            column = self.columns[place]
+            if column.cells is not None:
+                scores[:, place] = random.standard_normal(len(bins))
+                coupling = self.couplings.get(place)
+                if coupling is not None:
+                    leader = coupling.leader
+                    together = coupling.correlations[bins[:, leader], bins[:, place]]
+                    scores[:, place] *= np.sqrt(1 - together**2)
+                    scores[:, place] += together * scores[:, leader]
+            numbers[place] = drawn_numbers(
+                column, self.shapes[place], bins[:, place], norm.cdf(scores[:, place])
+            )
+        return numbers
+
+    def _leaders_first(self, asked: Sequence[int]) -> list[int]:
+        order: list[int] = []
+
+        def add(place: int) -> None:
+            if place in order or place not in asked:
+                return
+            if place in self.couplings:
+                add(self.couplings[place].leader)
+            order.append(place)
+
+        for place in asked:
+            add(place)
+        return order
+
+    def transitions(self, count: int, random: np.random.Generator) -> Transitions:
+        """Return ``count`` independent transitions."""
+        rows = np.zeros((count, len(self.columns)), np.int32)
+        Drawer(self.field).fill(rows, random)
+        return self.columns.transitions(self.numbers(rows, random))
+
+
+def couplings(
+    columns: TableColumns, field: Field, cliques: Sequence[Clique], rows: NDArray[np.int32]
+) -> dict[int, Coupling]:
+    """Return how numbers lie in their bins, for those that were counted together.
+
+    Args:
+        columns: of the table.
+        field: over bins.
+        cliques: that were measured.
+        rows: ``(N, V)``, drawn from the field.
+
+    Each number follows at most one other, the one that it goes with most, among those before it.
+    """
+    found: dict[int, Coupling] = {}
+    ranks = _ranks(rows)
+    for place in range(len(columns)):
+        if columns[place].cells is None:
+            continue
+        leaders = {
+            other
+            for clique in cliques
+            if place in clique
+            for other in clique
+            if other < place and columns[other].cells is not None
+        }
+        if not leaders:
+            continue
+        strength = {one: abs(float(np.mean(ranks[:, one] * ranks[:, place]))) for one in leaders}
+        leader = max(sorted(leaders), key=strength.__getitem__)
+        if strength[leader] < _UNRELATED:
+            continue
+        table = counts_of(rows, (leader, place), field.sizes)
+        found[place] = Coupling(leader, local_correlation(table))
+    return found
+
+
+def _ranks(rows: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return the standardised ranks of each column's bins, ``(N, V)``."""
+    ranks = np.zeros(rows.shape)
+    for place in range(rows.shape[1]):
+        counts = np.bincount(rows[:, place])
+        middle = np.cumsum(counts) - counts / 2
+        own = middle[rows[:, place]]
+        deviation = own.std()
+        ranks[:, place] = (own - own.mean()) / deviation if deviation > 0 else 0.0
+    return ranks

@@ -1,0 +1,271 @@
+"""What a run of marginals releases and costs, from public facts alone."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from distributed_privrl.core.config import PositiveInt, PrivacyConfig, Probability, StrictModel
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.marginals.workload import LARGEST_WEIGHT
+from distributed_privrl.privacy.calibration import calibrate_schedule
+from distributed_privrl.privacy.events import Event
+from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.schedules import Schedule, merged
+from distributed_privrl.privacy.selection import ExponentialSelection
+from distributed_privrl.privacy.units import (
+    PrivacyBudget,
+    Relation,
+    UnitCount,
+    check_delta_for_units,
+)
+from distributed_privrl.stages.release_plan import ReleasePlan
+
+_FEWEST, _MOST = 0.5, 3.0
+_SCORE_SLOPE = 2
+"""A cell's score moves by so much at most where the cell's count moves by one."""
+
+
+class SelectionConfig(StrictModel):
+    """How the budget is spent on columns, choices and joint counts."""
+
+    steps: PositiveInt = Field(
+        default=3, description="times that a model is estimated and further joint counts are chosen"
+    )
+    tables: PositiveInt | None = Field(
+        default=None,
+        description="joint counts that are chosen and measured in all (default: by columns, units"
+        " and epsilon)",
+    )
+    columns_share: Probability = Field(
+        default=0.35, description="part of the budget that counts single columns"
+    )
+    choices_share: Probability = Field(
+        default=0.1, description="part of the budget that chooses joint counts"
+    )
+
+    @property
+    def tables_share(self) -> float:
+        """Part of the budget that measures joint counts."""
+        return 1 - self.columns_share - self.choices_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRelease:
+    """What one step draws; noise and events come from here.
+
+    Args:
+        columns: of all single columns together; None: the step chooses joint counts.
+        choices: of joint counts; None: it chooses none.
+        tables: of each joint count that was chosen.
+        count: joint counts that it chooses and measures.
+    """
+
+    columns: IntegerGaussianRelease | None = None
+    choices: ExponentialSelection | None = None
+    tables: IntegerGaussianRelease | None = None
+    count: int = 0
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the step is charged as."""
+        if self.columns is not None:
+            return (self.columns.event,)
+        assert self.choices is not None
+        assert self.tables is not None
+        return (self.choices.event, self.tables.event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalsPlan(ReleasePlan):
+    """A plan whose steps are objects: what the program draws by, and what is charged.
+
+    Args:
+        releases: of each step; empty without privacy.
+        counts: joint counts that each step after the first one chooses.
+
+    Raises:
+        UnsafeError: the schedule charges something else than what is drawn.
+    """
+
+    releases: tuple[StepRelease, ...] = ()
+    counts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.schedule != tuple(one.events for one in self.releases):
+            raise UnsafeError("the schedule must charge what the steps' releases draw")
+
+
+def integer_sensitivity(relation: Relation) -> float:
+    """Return by how much one unit moves a joint count, in L2.
+
+    One unit adds `UNIT_WEIGHT` to cells at most; a unit that becomes another one takes as much from
+    some and gives as much to others, both at least zero: sqrt(2) times as much.
+    """
+    return UNIT_WEIGHT * math.sqrt(relation.contributions)
+
+
+def score_sensitivity(relation: Relation) -> int:
+    """Return by how much one unit moves the score of a joint count; see `program.score`."""
+    return _SCORE_SLOPE * LARGEST_WEIGHT * UNIT_WEIGHT * relation.contributions
+
+
+def tables_in_all(config: SelectionConfig, *, columns: int, units: int, epsilon: float) -> int:
+    """Return how many joint counts are measured: the more, the more units and epsilon there are.
+
+    Args:
+        config: says it, or leaves it to the others.
+        columns: of the table.
+        units: number of them.
+        epsilon: of the stage.
+    """
+    if config.tables is not None:
+        return config.tables
+    each = 0.5 * math.log10(max(units * min(epsilon, 10.0) / 160, 1.0))
+    return max(1, round(columns * min(max(each, _FEWEST), _MOST)))
+
+
+def marginals_plan(
+    privacy: PrivacyConfig,
+    config: SelectionConfig,
+    *,
+    unit: str,
+    units: UnitCount,
+    columns: int,
+    histograms: int,
+    epsilon: float | None,
+    delta: float,
+    spent: float = 0.0,
+    details: dict[str, Any] | None = None,
+) -> MarginalsPlan:
+    """Return the plan: a step that counts all columns, and steps that choose joint counts.
+
+    Args:
+        privacy: relation and accountant.
+        config: shares, steps and joint counts.
+        unit: what one person contributes.
+        units: how many there are.
+        columns: of the table.
+        histograms: of single columns, that a row has one entry in each of.
+        epsilon: of the stage; None: without privacy.
+        delta: of the stage.
+        spent: epsilon that the run spends elsewhere.
+        details: what ``privrl plan`` shows beside.
+
+    Raises:
+        ConfigError: the shares leave nothing for joint counts, or no noise keeps the budget.
+        UnsafeError: delta is not below 1/units.
+    """
+    if config.tables_share <= 0:
+        raise ConfigError(
+            f"columns_share={config.columns_share:g} and choices_share={config.choices_share:g}"
+            " leave nothing for joint counts: lower them"
+        )
+    total = tables_in_all(
+        config, columns=columns, units=units.value, epsilon=epsilon if epsilon else 10.0
+    )
+    counts = _split(total, config.steps)
+    about = {"joint_counts": total, **(details or {})}
+    steps = 1 + len(counts)
+    if epsilon is None:
+        return MarginalsPlan(
+            units=units,
+            budget=None,
+            accountant=privacy.accountant,
+            steps=steps,
+            spare=0,
+            counts=counts,
+            details=about,
+        )
+    check_delta_for_units(delta, units)
+    relation = Relation(privacy.relation)
+    budget = PrivacyBudget(epsilon=epsilon, delta=delta, unit=unit, relation=relation)
+
+    def releases(factor: float) -> tuple[StepRelease, ...]:
+        return _releases(config, counts, relation, histograms, factor)
+
+    def events(factor: float) -> tuple[Event, ...]:
+        return merged(_schedule(releases(factor)))
+
+    factor = calibrate_schedule(events, budget, privacy.accountant)
+    drawn = releases(factor)
+    return MarginalsPlan(
+        units=units,
+        budget=budget,
+        accountant=privacy.accountant,
+        spent=spent,
+        steps=steps,
+        spare=0,
+        schedule=_schedule(drawn),
+        releases=drawn,
+        counts=counts,
+        details={**about, **_noise_facts(drawn, relation)},
+        noise=f"Gaussian integers, {total} joint counts of {columns} columns",
+    )
+
+
+def _split(total: int, steps: int) -> tuple[int, ...]:
+    """Return how many joint counts each step chooses: half, then half of the rest, and so on.
+
+    Example:
+        >>> _split(12, 3)
+        (6, 3, 3)
+    """
+    counts, left = [], total
+    for step in range(steps):
+        count = left if step == steps - 1 else -(-left // 2)
+        if count:
+            counts.append(count)
+        left -= count
+    return tuple(counts)
+
+
+def _releases(
+    config: SelectionConfig,
+    counts: tuple[int, ...],
+    relation: Relation,
+    histograms: int,
+    factor: float,
+) -> tuple[StepRelease, ...]:
+    """Return each step's releases at a factor of the noise.
+
+    At factor 1 all add up to one Gaussian release of noise multiplier 1: a choice of epsilon e
+    counts as e^2 / 4 of 1 / z^2, as zero-concentrated differential privacy has it.
+    """
+    total, sensitivity = sum(counts), integer_sensitivity(relation)
+    columns = IntegerGaussianRelease(
+        sensitivity=sensitivity * math.sqrt(histograms),
+        noise_multiplier=factor / math.sqrt(config.columns_share),
+    )
+    steps = [StepRelease(columns=columns)]
+    for count in counts:
+        choices = ExponentialSelection(
+            sensitivity=score_sensitivity(relation),
+            epsilon=2 * math.sqrt(config.choices_share / total) / factor,
+            count=count,
+        )
+        tables = IntegerGaussianRelease(
+            sensitivity=sensitivity,
+            noise_multiplier=factor * math.sqrt(total / config.tables_share),
+            count=count,
+        )
+        steps.append(StepRelease(choices=choices, tables=tables, count=count))
+    return tuple(steps)
+
+
+def _schedule(releases: tuple[StepRelease, ...]) -> Schedule:
+    return tuple(one.events for one in releases)
+
+
+def _noise_facts(releases: tuple[StepRelease, ...], relation: Relation) -> dict[str, float]:
+    """Return the noise of a cell in units: what ``privrl plan`` says of it."""
+    first, last = releases[0].columns, releases[-1].tables
+    assert first is not None
+    assert last is not None
+    return {
+        "column_noise_units": round(first.standard_deviation / UNIT_WEIGHT, 3),
+        "joint_noise_units": round(last.standard_deviation / UNIT_WEIGHT, 3),
+    }

@@ -1,0 +1,287 @@
+"""What noisy counts of single columns say: masses of cells, bins for joint counts, shapes inside.
+
+All of it is post-processing of one noisy release. Masses are those of pieces: a run of cells is
+divided only where it holds more than its noise, so that empty tails do not fill up with noise; the
+outermost piece falls off exponentially, as fast as its neighbour's density and its own mass say.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.columns import Column
+
+_DIVIDED = 3.0
+"""Deviations of its noise that a piece must hold to be divided."""
+_BIN = 3.0
+"""Deviations of a cell's noise that a bin of a number holds at least."""
+_VALUE = 3.5
+"""Deviations from which a single value counts by itself."""
+_NEAR = 0.4
+"""Bins end at the roundest number within this part of a bin of where they should."""
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnShape:
+    """A column as the noisy counts have it.
+
+    Args:
+        masses: ``(C,)``, estimated weight of each cell, at least zero.
+        bins: ``(C,)``, the bin of each cell, from 0; categories are bins.
+        noisy: ``(C,)``, the released counts.
+        deviation: of their noise.
+        value_masses: ``(W,)`` of single values; empty where they are not counted.
+    """
+
+    masses: NDArray[np.float64]
+    bins: NDArray[np.int64]
+    noisy: NDArray[np.float64]
+    deviation: float
+    value_masses: NDArray[np.float64]
+
+    @property
+    def size(self) -> int:
+        """The number K of bins."""
+        return int(self.bins.max()) + 1
+
+    @property
+    def bin_masses(self) -> NDArray[np.float64]:
+        """Estimated weight of each bin, ``(K,)``."""
+        return _sums(self.bins, self.masses, self.size)
+
+    @property
+    def bin_counts(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The released weight of each bin, ``(K,)``, and of how many cells it is the sum."""
+        cells = np.bincount(self.bins, minlength=self.size)
+        return _sums(self.bins, self.noisy, self.size), np.asarray(cells, np.int64)
+
+
+def _sums(
+    labels: NDArray[np.int64], weights: NDArray[np.float64], size: int
+) -> NDArray[np.float64]:
+    return np.asarray(np.bincount(labels, weights=weights, minlength=size), np.float64)
+
+
+def column_shape(
+    column: Column, noisy: NDArray[np.float64], *, deviation: float, most_bins: int
+) -> ColumnShape:
+    """Return what noisy counts say of a column.
+
+    Args:
+        column: of the table; has counts of its own.
+        noisy: ``(C + W,)`` released weights of cells, and of single values where they are counted.
+        deviation: of their noise.
+        most_bins: of a number; a bin has no less than a few deviations.
+    """
+    counts, values = noisy[: column.size], noisy[column.size :]
+    cells = column.cells
+    if cells is None or column.size <= most_bins:
+        masses = np.maximum(counts, 0.0)
+        return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
+    masses = _masses(cells, counts, deviation)
+    bins = _bins(cells, masses, most_bins, least=_BIN * deviation)
+    return ColumnShape(masses, bins, counts, deviation, values)
+
+
+def drawn_numbers(
+    column: Column,
+    shape: ColumnShape,
+    bins: NDArray[np.integer],
+    ranks: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return numbers of a column that lie in ``bins``.
+
+    Args:
+        column: of the table.
+        shape: its own, or that of the column whose shape it shares.
+        bins: ``(N,)``.
+        ranks: ``(N,)`` in [0, 1), where among the numbers of its bin each one lies.
+
+    Returns:
+        ``(N,)``; categories are counted from 0.
+    """
+    if column.cells is None:
+        return bins.astype(np.float64)
+    cells = column.cells
+    low, high = cells.edges
+    numbers = np.empty(len(bins))
+    for chosen, rows in _groups(bins, shape.size):
+        inside = np.flatnonzero(shape.bins == chosen)
+        places, rest = _quantiles(ranks[rows], shape.masses[inside])
+        within = inside[places]
+        numbers[rows] = low[within] + rest * (high[within] - low[within])
+        if cells.step:
+            numbers[rows] = _whole(cells, shape, within, rest)
+    return numbers
+
+
+def _whole(
+    cells: NumberCells, shape: ColumnShape, within: NDArray[np.int64], rest: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return values of cells ``(N,)``: where single values were counted, the heavy ones more."""
+    low, high = cells.edges
+    numbers = np.empty(len(within))
+    for cell, rows in _groups(within, cells.size):
+        count = round((high[cell] - low[cell]) / cells.step) + 1
+        likely = np.ones(count)
+        if len(shape.value_masses) and count > 1:
+            first = cells.first_value(cell)
+            likely = _value_masses(
+                shape.value_masses[first : first + count], shape.masses[cell], shape.deviation
+            )
+        places, _ = _quantiles(rest[rows], likely)
+        numbers[rows] = low[cell] + places * cells.step
+    return numbers
+
+
+def _value_masses(noisy: NDArray[np.float64], mass: float, deviation: float) -> NDArray[np.float64]:
+    """Return the weight of each value of a cell: those that stand out, and the rest evenly."""
+    heavy = noisy > _VALUE * deviation
+    masses = np.where(heavy, noisy, 0.0)
+    left = max(mass - masses.sum(), 0.0)
+    others = len(noisy) - int(heavy.sum())
+    if others:
+        masses = np.where(heavy, masses, left / others)
+    return masses
+
+
+def _groups(labels: NDArray[np.integer], count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each label that occurs, and where it does."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.searchsorted(labels[order], np.arange(count + 1))
+    for label in range(count):
+        if ends[label + 1] > ends[label]:
+            yield label, order[ends[label] : ends[label + 1]]
+
+
+def _quantiles(
+    ranks: NDArray[np.float64], masses: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return in which of some masses each rank lies, and its rank there; none: they are equal."""
+    total = masses.sum()
+    shares = masses / total if total > 0 else np.full(len(masses), 1 / len(masses))
+    ends = np.cumsum(shares)
+    places = np.minimum(np.searchsorted(ends, ranks, side="right"), len(masses) - 1)
+    places = np.where(shares[places] > 0, places, int(np.flatnonzero(shares)[-1]))
+    rest = (ranks - (ends - shares)[places]) / shares[places]
+    return places, np.clip(rest, 0.0, 1.0 - 1e-12)
+
+
+def _masses(
+    cells: NumberCells, noisy: NDArray[np.float64], deviation: float
+) -> NDArray[np.float64]:
+    """Return the weight of each cell ``(C,)``: that of its piece, spread over the piece's width."""
+    masses = np.zeros(len(noisy))
+    lone = np.flatnonzero(cells.atoms & (noisy > _DIVIDED * deviation))
+    masses[lone] = noisy[lone]
+    others = np.setdiff1d(np.arange(len(noisy)), lone)
+    pieces = _divided(others, max(float(noisy[others].sum()), 0.0), noisy, deviation)
+    widths = np.maximum(cells.widths, 0.0)
+    for place, (inside, mass) in enumerate(pieces):
+        spread = widths[inside]
+        if len(pieces) > 1 and place in (0, len(pieces) - 1) and len(inside) > 1:
+            neighbour, beside = pieces[1 if place == 0 else place - 1]
+            density = beside / max(widths[neighbour].sum(), 1e-300)
+            spread = _tail(cells, inside, mass, density, rising=place == 0)
+        total = spread.sum()
+        shares = spread / total if total > 0 else np.full(len(inside), 1 / len(inside))
+        masses[inside] = mass * shares
+    return masses
+
+
+def _divided(
+    inside: NDArray[np.int64], mass: float, noisy: NDArray[np.float64], deviation: float
+) -> list[tuple[NDArray[np.int64], float]]:
+    """Return pieces of a run of cells and their weights, which add up to ``mass``."""
+    count = len(inside)
+    if count < 2 or mass < _DIVIDED * deviation * count**0.5:
+        return [(inside, mass)]
+    halves = inside[: count // 2], inside[count // 2 :]
+    sums = [max(float(noisy[half].sum()), 0.0) for half in halves]
+    total = sum(sums)
+    if total <= 0:
+        return [(inside, mass)]
+    return [
+        piece
+        for half, own in zip(halves, sums, strict=True)
+        for piece in _divided(half, own / total * mass, noisy, deviation)
+    ]
+
+
+def _tail(
+    cells: NumberCells, inside: NDArray[np.int64], mass: float, density: float, *, rising: bool
+) -> NDArray[np.float64]:
+    """Return how an outermost piece spreads: exponentially, starting from its neighbour's density.
+
+    A piece as dense as that, or denser, is spread evenly.
+    """
+    low, high = cells.edges[0][inside], cells.edges[1][inside] + cells.step
+    if mass <= 0 or density * (high[-1] - low[0]) <= mass:
+        return np.maximum(cells.widths[inside], 0.0)
+    rate = density / mass
+    near, far = (high[-1] - high, high[-1] - low) if rising else (low - low[0], high - low[0])
+    return np.asarray(np.exp(-rate * near) - np.exp(-rate * far), np.float64)
+
+
+def _bins(
+    cells: NumberCells, masses: NDArray[np.float64], most: int, *, least: float
+) -> NDArray[np.int64]:
+    """Return the bin of each cell ``(C,)``.
+
+    Bins are runs of cells between round numbers, each with about the same part of what a bin costs:
+    half its weight, half the cube root of its density times its width, which is where a number is
+    best told by few bins. An atom that weighs enough is a bin.
+    """
+    alone = cells.atoms & (masses >= least)
+    others = np.flatnonzero(~alone)
+    labels = np.zeros(len(masses), np.int64)
+    if len(others):
+        groups = _runs(cells, masses, others, most)
+        groups = _merged(groups, masses, least)
+        for label, group in enumerate(groups):
+            labels[group] = label
+    labels[alone] = len(masses) + np.arange(int(alone.sum()))
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    ranks = np.empty(len(first), np.int64)
+    ranks[np.argsort(first)] = np.arange(len(first))
+    return np.asarray(ranks[inverse], np.int64)
+
+
+def _runs(
+    cells: NumberCells, masses: NDArray[np.float64], others: NDArray[np.int64], most: int
+) -> list[NDArray[np.int64]]:
+    weights = masses[others]
+    resolved = np.cbrt(weights) * cells.widths[others] ** (2 / 3)
+    shares = [part / part.sum() if part.sum() > 0 else part for part in (weights, resolved)]
+    cost = (shares[0] + shares[1]) / 2
+    if cost.sum() <= 0:
+        return [others]
+    before = np.concatenate([[0.0], np.cumsum(cost)[:-1]]) / cost.sum()
+    roundness = cells.roundness[others]
+    cuts = {0, len(others)}
+    for place in range(1, most):
+        aim = place / most
+        distance = np.abs(before - aim)
+        near = np.flatnonzero(distance <= max(_NEAR / most, distance.min()))
+        cuts.add(int(near[np.lexsort((distance[near], -roundness[near]))[0]]))
+    ends = sorted(cuts)
+    return [others[a:b] for a, b in pairwise(ends)]
+
+
+def _merged(
+    groups: list[NDArray[np.int64]], masses: NDArray[np.float64], least: float
+) -> list[NDArray[np.int64]]:
+    """Join the lightest run with its lighter neighbour until all weigh ``least``."""
+    groups = list(groups)
+    weights = [float(masses[group].sum()) for group in groups]
+    while len(groups) > 1 and min(weights) < least:
+        light = int(np.argmin(weights))
+        sides = [side for side in (light - 1, light + 1) if 0 <= side < len(groups)]
+        first, second = sorted((light, min(sides, key=weights.__getitem__)))
+        groups[first : second + 1] = [np.concatenate([groups[first], groups[second]])]
+        weights[first : second + 1] = [weights[first] + weights[second]]
+    return groups

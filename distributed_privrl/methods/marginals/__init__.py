@@ -1,0 +1,1 @@
+"""Private synthetic rows and trajectories from noisy marginals."""

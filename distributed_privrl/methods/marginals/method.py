@@ -1,0 +1,146 @@
+"""`marginals` as a declared run: columns, joint counts, a model, rows.
+
+Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM); McKenna, Sheldon and Miklau 2019
+(private-PGM).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.columns import TableColumns, step_columns
+from distributed_privrl.marginals.counting import StoredTransitions
+from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.plan import MarginalsPlan, marginals_plan
+from distributed_privrl.marginals.stage import STAGE, MarginalsStage
+from distributed_privrl.methods.marginals.config import MarginalsConfig
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.stages.bounding import bounds_question, first_bounds
+from distributed_privrl.stages.context import RunContext, SyntheticTransitions
+from distributed_privrl.stages.encoders import bounds_of, check_bounds_named, search_ranges
+from distributed_privrl.stages.first_releases import FirstRelease, Question
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.stages.plan import left_for_rounds
+
+_UNKNOWN_COLUMNS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows.
+
+    Args:
+        ranges: where bounds are searched with noise; None: they are public.
+        columns: of the table, by bounds that are public or paid for.
+        plan: that was drawn by; None before.
+    """
+
+    ranges: Bounds | None
+    columns: TableColumns
+    plan: MarginalsPlan | None = None
+
+
+@dataclass(frozen=True)
+class MarginalsMethod(DeclaredMethod[World]):
+    """Independent transitions from noisy marginals.
+
+    Args:
+        config: of the run.
+
+    Privacy: unit ``data.unit``, relation ``privacy.relation``; each of a unit's n rows weighs
+    1 / max(n, ``model.rows_per_unit``), so that a unit moves a count by 1 at most; events:
+    ``discrete_gaussian`` for all columns, then ``bounded_range`` and ``discrete_gaussian`` for each
+    joint count; bounds and the number of units as in any method. What is drawn from the model is
+    post-processing.
+    """
+
+    config: MarginalsConfig
+
+    def check_config(self) -> None:
+        """Refuse what the configuration alone tells."""
+        check_bounds_named(self.config.data)
+
+    def first_releases(self) -> tuple[FirstRelease[World], ...]:
+        """Return the bounds, if they are found with noise."""
+        return first_bounds(self.config.data, self._ask_bounds)
+
+    def check(self, context: RunContext) -> World:
+        """Return the columns of the table; see `DeclaredMethod.check`."""
+        ranges = search_ranges(self.config.data, context.store, relation=self.relation)
+        return World(ranges=ranges, columns=self.columns(context, ranges))
+
+    def columns(self, context: RunContext, found: Bounds | None) -> TableColumns:
+        """Return the columns of the table, by public bounds or those that were found."""
+        data = self.config.data
+        info = context.store.info(data.sensitive)
+        return step_columns(
+            info.observation_space,
+            info.action_space,
+            bounds_of(data, context.store, found),
+            next_observation=self.config.model.coding(data),
+        )
+
+    def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
+        assert world.ranges is not None
+        asked = bounds_question(
+            self.config.data, context, world.ranges, relation=self.relation, units=units
+        )
+        return asked.then(lambda found: replace(world, columns=self.columns(context, found)))
+
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the one stage: columns, then joint counts."""
+        config, privacy = self.config, self.config.privacy
+        known = world is not None
+        epsilon = privacy.epsilon
+        plan = marginals_plan(
+            privacy,
+            config.training,
+            unit=config.data.unit,
+            units=units,
+            columns=len(world.columns) if world is not None else _UNKNOWN_COLUMNS,
+            histograms=world.columns.histograms if world is not None else _UNKNOWN_COLUMNS,
+            epsilon=None if epsilon is None else left_for_rounds(epsilon, self.spent),
+            delta=privacy.delta,
+            spent=self.spent,
+        )
+        return (StagePlan(name=STAGE, plan=plan if known else replace(plan, details={})),)
+
+    def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
+        """Return the world with the plan that it draws by."""
+        plan = stages[0].plan
+        assert isinstance(plan, MarginalsPlan)
+        return replace(world, plan=plan)
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Count, choose and release."""
+        assert isinstance(stage.plan, MarginalsPlan)
+        self.stage(world).release(self.config, context, stage.plan)
+        return world
+
+    def stage(self, world: World) -> MarginalsStage:
+        """Return what the run counts."""
+        return MarginalsStage(
+            columns=world.columns,
+            table=self.config.model,
+            source=lambda ref: StoredTransitions(ref=ref),
+        )
+
+    def model(self, world: World, context: RunContext) -> TableModel:
+        """Return the model that the release is drawn from."""
+        assert world.plan is not None
+        return self.stage(world).model(self.config, context, world.plan)
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Draw the synthetic rows."""
+        model, config = self.model(world, context), self.config
+        streams, most = Streams(config.seed).child("sampling"), config.training.sampling.chunk_rows
+
+        def chunks() -> Iterator[Transitions]:
+            for index, start in enumerate(range(0, config.output.size, most)):
+                rows = min(most, config.output.size - start)
+                yield model.transitions(rows, streams.numpy(f"chunk/{index}"))
+
+        return Released(release=SyntheticTransitions(chunks=chunks))
