@@ -36,6 +36,16 @@ class MethodSettings:
 
 _WITHOUT_PUBLIC_ROWS: Mapping[str, Any] = {"pretraining": {"steps": 0}}
 
+
+def _hybrid(share: float) -> dict[str, Any]:
+    """Return the settings of privorl_ar, pre-trained on marginals that have a share of epsilon."""
+    pretraining = {"from": "marginals", "marginals": {"share": share}}
+    return {
+        "model": {"bins": 32, "hidden": [32]},
+        "training": {"rounds": 400, "pretraining": pretraining},
+    }
+
+
 METHODS: Mapping[str, MethodSettings] = {
     "privorl_ar": MethodSettings(  # docs/privorl_ar.md, "From your CSV"
         method="privorl_ar",
@@ -63,12 +73,19 @@ METHODS: Mapping[str, MethodSettings] = {
     "marginals_j": MethodSettings(
         method="marginals_j", rounds=False, levels=False, trajectories=True
     ),
-    "hybrid": MethodSettings(method="hybrid", rounds=False, levels=False),
+    "hybrid": MethodSettings(method="privorl_ar", values=_hybrid(0.5)),
+    "hybrid_80": MethodSettings(method="privorl_ar", values=_hybrid(0.8)),
 }
 """By the name that cells have; those of a method that is not installed are not available."""
 
+_QUICK_HYBRID: Mapping[str, Any] = {
+    "model": {"bins": 8, "hidden": [8]},
+    "training": {"rounds": 5, "pretraining": {"steps": 5}},
+}
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "privorl_ar": {"model": {"bins": 8, "hidden": [8]}, "training": {"rounds": 5}},
+    "hybrid": _QUICK_HYBRID,
+    "hybrid_80": _QUICK_HYBRID,
     "privorl_ar_j": {"model": {"horizon": 8}, "training": {"rounds": 3}},
     "privorl_n": {
         "model": {"width": 16, "depth": 1},
