@@ -48,7 +48,8 @@ class MarginalsStage:
             CountSpec(
                 source=self.source(ref),
                 columns=self.columns,
-                rows_per_unit=self.table.cap(config.data),
+                rows_per_unit=self.table.row_cap(config.data),
+                trajectories_per_unit=self.table.trajectory_cap(config.data),
                 max_rows_per_unit=config.data.max_length,
             )
             for ref in shard_refs(
