@@ -24,6 +24,7 @@ class MethodSettings:
         trajectories: whether it draws whole trajectories (``output.size`` counts them).
         rounds: whether it learns in rounds of sampled units, and so has ``training``.
         levels: whether its model takes ``reward_levels``.
+        weights: whether its model takes the table's ``rows_per_unit``.
         values: sections of the configuration.
     """
 
@@ -31,6 +32,7 @@ class MethodSettings:
     trajectories: bool = False
     rounds: bool = True
     levels: bool = True
+    weights: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -59,7 +61,14 @@ METHODS: Mapping[str, MethodSettings] = {
             "training": {"rounds": 400, **_WITHOUT_PUBLIC_ROWS},
         },
     ),
-    "marginals": MethodSettings(method="marginals", rounds=False, levels=False),
+    "marginals": MethodSettings(method="marginals", rounds=False, levels=False, weights=True),
+    "marginals_wide": MethodSettings(  # where a category has hundreds of values, such as a state
+        method="marginals",
+        rounds=False,
+        levels=False,
+        weights=True,
+        values={"model": {"cells": 600_000, "model_cells": 2_000_000}},
+    ),
     "marginals_j": MethodSettings(
         method="marginals_j", rounds=False, levels=False, trajectories=True
     ),
@@ -161,6 +170,8 @@ def run_values(
         values["data"]["environment"] = table.environment
     if settings.levels:
         values["model"] = {"reward_levels": list(table.reward_levels)}
+    if settings.weights:
+        values["model"] = {"rows_per_unit": table.rows_per_unit}
     if settings.rounds:
         values["training"] = {"expected_batch_size": min(LARGEST_BATCH, max(1, sizes.units // 4))}
     for part in (settings.values, QUICK.get(name, {}) if quick else {}):
