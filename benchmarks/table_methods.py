@@ -70,7 +70,7 @@ METHODS: Mapping[str, MethodSettings] = {
         values={"model": {"cells": 600_000, "model_cells": 2_000_000}},
     ),
     "marginals_j": MethodSettings(
-        method="marginals_j", rounds=False, levels=False, trajectories=True
+        method="marginals_j", rounds=False, levels=False, trajectories=True, weights=True
     ),
     "hybrid": MethodSettings(method="hybrid", rounds=False, levels=False),
 }
@@ -148,7 +148,7 @@ def run_values(
     """
     settings = check_available(name)
     size = sizes.trajectories if settings.trajectories else sizes.rows
-    longest = max(1, round(LARGEST_RELEASE * sizes.trajectories / sizes.rows))
+    largest = max(1, round(LARGEST_RELEASE * sizes.trajectories / sizes.rows))
     values: dict[str, Any] = {
         "method": settings.method,
         "seed": seed,
@@ -162,7 +162,7 @@ def run_values(
         "privacy": {"epsilon": epsilon, "delta": delta_of(sizes.units)},
         "output": {
             "dataset": output,
-            "size": min(size, longest if settings.trajectories else LARGEST_RELEASE),
+            "size": min(size, largest if settings.trajectories else LARGEST_RELEASE),
         },
         "runtime": {"executor": "local", "workers": 1},
     }
@@ -172,8 +172,13 @@ def run_values(
         values["model"] = {"reward_levels": list(table.reward_levels)}
     if settings.weights:
         values["model"] = {"rows_per_unit": table.rows_per_unit}
+    training: dict[str, Any] = {}
+    if settings.trajectories:
+        training["sampling"] = {"max_length": table.longest or table.unit_rows}
     if settings.rounds:
-        values["training"] = {"expected_batch_size": min(LARGEST_BATCH, max(1, sizes.units // 4))}
+        training["expected_batch_size"] = min(LARGEST_BATCH, max(1, sizes.units // 4))
+    if training:
+        values["training"] = training
     for part in (settings.values, QUICK.get(name, {}) if quick else {}):
         values = merged(values, part)
     return values

@@ -127,6 +127,7 @@ FLEET = SourceTable(
     schema=SCHEMA,
     bounds=BOUNDS,
     unit_rows=600,
+    longest=150,  # five flights on each day of a month
     rows_per_unit=ROWS_PER_UNIT,
     whole=("hour", "delay", "distance", "reward"),
     flags=("cancelled",),

@@ -39,6 +39,7 @@ class BenchmarkTable(ABC):
             the table is about (``model.rows_per_unit`` of `marginals`); each table says why.
         value_steps: how finely a column's values lie, where `naming` does not say it: its whole
             numbers, its flags and the columns of its categories have a step of 1.
+        longest: steps of a trajectory at most, where a unit has several (default: ``unit_rows``).
         cells: columns of the cells among which rare ones are counted, and public cuts of numbers.
         reward_levels: values of a reward that has few.
         relations: what holds in the table, by name.
@@ -51,6 +52,7 @@ class BenchmarkTable(ABC):
     rows_per_unit: int
     cells: Mapping[str, Sequence[float]]
     value_steps: Mapping[str, float] = field(default_factory=dict)
+    longest: int | None = None
     reward_levels: Sequence[float] = ()
     relations: Mapping[str, Relation] = field(default_factory=dict)
     judge: Literal["exact", "agents"] | None = None
