@@ -26,6 +26,7 @@ from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.plan import left_for_rounds
 
 _UNKNOWN_COLUMNS = 12
+"""Of the table, where no dataset has been opened: what is shown of the noise is for so many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,6 @@ class MarginalsMethod(DeclaredMethod[World]):
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the one stage: columns, then joint counts."""
         config, privacy = self.config, self.config.privacy
-        known = world is not None
         epsilon = privacy.epsilon
         plan = marginals_plan(
             privacy,
@@ -106,7 +106,9 @@ class MarginalsMethod(DeclaredMethod[World]):
             delta=privacy.delta,
             spent=self.spent,
         )
-        return (StagePlan(name=STAGE, plan=plan if known else replace(plan, details={})),)
+        if world is None:
+            plan = replace(plan, details={"columns_assumed": _UNKNOWN_COLUMNS, **plan.details})
+        return (StagePlan(name=STAGE, plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
         """Return the world with the plan that it draws by."""
