@@ -24,6 +24,8 @@ class MethodSettings:
         trajectories: whether it draws whole trajectories (``output.size`` counts them).
         rounds: whether it learns in rounds of sampled units, and so has ``training``.
         levels: whether its model takes ``reward_levels``.
+        weights: whether its model takes the table's ``rows_per_unit``.
+        hybrid: whether the marginals that it pre-trains on take it.
         values: sections of the configuration.
     """
 
@@ -31,6 +33,8 @@ class MethodSettings:
     trajectories: bool = False
     rounds: bool = True
     levels: bool = True
+    weights: bool = False
+    hybrid: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,12 +73,19 @@ METHODS: Mapping[str, MethodSettings] = {
             "training": {"rounds": 400, **_WITHOUT_PUBLIC_ROWS},
         },
     ),
-    "marginals": MethodSettings(method="marginals", rounds=False, levels=False),
-    "marginals_j": MethodSettings(
-        method="marginals_j", rounds=False, levels=False, trajectories=True
+    "marginals": MethodSettings(method="marginals", rounds=False, levels=False, weights=True),
+    "marginals_wide": MethodSettings(  # where a category has hundreds of values, such as a state
+        method="marginals",
+        rounds=False,
+        levels=False,
+        weights=True,
+        values={"model": {"cells": 600_000, "model_cells": 2_000_000}},
     ),
-    "hybrid": MethodSettings(method="privorl_ar", values=_hybrid(0.5)),
-    "hybrid_80": MethodSettings(method="privorl_ar", values=_hybrid(0.8)),
+    "marginals_j": MethodSettings(
+        method="marginals_j", rounds=False, levels=False, trajectories=True, weights=True
+    ),
+    "hybrid": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.5)),
+    "hybrid_80": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.8)),
 }
 """By the name that cells have; those of a method that is not installed are not available."""
 
@@ -156,7 +167,7 @@ def run_values(
     """
     settings = check_available(name)
     size = sizes.trajectories if settings.trajectories else sizes.rows
-    longest = max(1, round(LARGEST_RELEASE * sizes.trajectories / sizes.rows))
+    largest = max(1, round(LARGEST_RELEASE * sizes.trajectories / sizes.rows))
     values: dict[str, Any] = {
         "method": settings.method,
         "seed": seed,
@@ -170,7 +181,7 @@ def run_values(
         "privacy": {"epsilon": epsilon, "delta": delta_of(sizes.units)},
         "output": {
             "dataset": output,
-            "size": min(size, longest if settings.trajectories else LARGEST_RELEASE),
+            "size": min(size, largest if settings.trajectories else LARGEST_RELEASE),
         },
         "runtime": {"executor": "local", "workers": 1},
     }
@@ -178,8 +189,18 @@ def run_values(
         values["data"]["environment"] = table.environment
     if settings.levels:
         values["model"] = {"reward_levels": list(table.reward_levels)}
+    if settings.weights:
+        values["model"] = {"rows_per_unit": table.rows_per_unit}
+    training: dict[str, Any] = {}
+    if settings.trajectories:
+        training["sampling"] = {"max_length": table.longest or table.unit_rows}
+    if settings.hybrid:
+        table_values = {"rows_per_unit": table.rows_per_unit}
+        training["pretraining"] = {"marginals": {"table": table_values}}
     if settings.rounds:
-        values["training"] = {"expected_batch_size": min(LARGEST_BATCH, max(1, sizes.units // 4))}
+        training["expected_batch_size"] = min(LARGEST_BATCH, max(1, sizes.units // 4))
+    if training:
+        values["training"] = training
     for part in (settings.values, QUICK.get(name, {}) if quick else {}):
         values = merged(values, part)
     return values

@@ -28,7 +28,7 @@ from benchmarks.tables.source import BenchmarkTable
 from benchmarks.utility_scales import FAST_IQL
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.environments import register
 
 NAME = "utility_tables"
@@ -135,7 +135,7 @@ def _release(cell: Cell, setting: Setting) -> dict[str, Any]:
     values = run_values(
         cell.method,
         table,
-        sizes_of(setting.store, dataset_of(table)),
+        sizes_of(setting.store, dataset_of(table), table.unit),
         dataset=dataset_of(table),
         output=cell.output,
         epsilon=cell.epsilon,
@@ -155,12 +155,12 @@ def _release(cell: Cell, setting: Setting) -> dict[str, Any]:
     }
 
 
-def sizes_of(store: DatasetStore, dataset: str) -> Sizes:
-    """Return how large a public table is."""
+def sizes_of(store: DatasetStore, dataset: str, unit: str) -> Sizes:
+    """Return how large a public table is, whose unit is ``unit``."""
     read: Trajectories = store.read_trajectories(dataset)
-    return Sizes(
-        units=len(np.unique(read.unit_ids)), rows=len(read.rewards), trajectories=len(read)
-    )
+    rows = len(read.rewards)
+    units = rows if unit == TRANSITION else len(np.unique(read.unit_ids))
+    return Sizes(units=units, rows=rows, trajectories=len(read))
 
 
 def _forget_peak() -> None:

@@ -51,6 +51,8 @@ BOUNDS: Mapping[str, Any] = {
 }
 """A day has 24 hours; nobody waits longer than a day, or leaves an hour early; the longest flight
 within the country has less than 5,000 miles; two hours cannot be made up in the air."""
+ROWS_PER_UNIT = 50
+"""Most planes fly all over the country, and leave from New York about once a week."""
 _QUICK_PLANES = 150
 
 
@@ -125,6 +127,8 @@ FLEET = SourceTable(
     schema=SCHEMA,
     bounds=BOUNDS,
     unit_rows=600,
+    longest=150,  # five flights on each day of a month
+    rows_per_unit=ROWS_PER_UNIT,
     whole=("hour", "delay", "distance", "reward"),
     flags=("cancelled",),
     cells={"route": (), "cancelled": (), "delay": (15, 60, 240), "terminated": ()},

@@ -47,6 +47,8 @@ def _box(low: Sequence[float], high: Sequence[float]) -> dict[str, Any]:
 def wages_table(quick: bool = False) -> pd.DataFrame:
     """Return wages of 545 young men in 1980 to 1987, (4360, 13), a row a man and year.
 
+    Everyone answered in all eight years, so that seven rows of a man have a successor.
+
     The state is schooling, experience, union, marriage, health and ethnicity, the action the
     occupation, the reward the logarithm of the hourly wage in dollars.
 
@@ -91,6 +93,7 @@ WAGES = SourceTable(
         "reward": [-4.7, 5.0],  # a cent to 150 dollars an hour
     },
     unit_rows=8,
+    rows_per_unit=7,
     whole=("school", "exper"),
     flags=("union", "married", "health"),
     one_hot={"ethnicity": ETHNICITIES},
@@ -111,7 +114,9 @@ def visits_table(quick: bool = False) -> pd.DataFrame:
     The state is age, sex, marriage, children, work, schooling and the household's yearly income in
     ten thousands of marks; the action says how often a doctor was seen (`VISITS`); the reward is
     minus the days in hospital, sixty at most. The last interview ends a person's trajectory:
-    without an end 6,127 rows would be lost, and with them 1,150 people of one interview.
+    without an end 6,127 rows would be lost, and with them 1,150 people of one interview. People
+    come and go in five years: half of them, about three, are a usual number of interviews.
+    Schooling is in years and half years, but for few that are means.
 
     Source: German health registry, Hilbe and Greene (2007); COUNT ``rwm5yr``.
     """
@@ -147,6 +152,8 @@ VISITS_TABLE = SourceTable(
     },
     bounds={"observation": {"low": _LOWEST, "high": _HIGHEST}, "reward": [-60, 0]},
     unit_rows=5,
+    rows_per_unit=3,
+    value_steps={"educ": 0.5},
     whole=("age", "reward"),
     flags=("female", "married", "kids", "outwork", "self"),
     cells={"doctor": (), "female": (), "self": (), "reward": (-3.5, -1.5, -0.5)},
@@ -165,7 +172,7 @@ def respiratory_table(quick: bool = False) -> pd.DataFrame:
 
     The state is centre, sex, age and whether the breath was good at the visit before, the action
     the treatment (0 placebo, 1 active), the reward whether it is good now. The next state is known
-    at every visit, so that no row is lost.
+    at every visit, so that no row is lost: the trial has four visits, and a patient four rows.
 
     Source: Koch et al. (1990); geepack ``respiratory``.
     """
@@ -222,6 +229,8 @@ RESPIRATORY = SourceTable(
     },
     bounds={"observation": {"low": [0] * 4, "high": [1, 1, 100, 1]}, "reward": [0, 1]},
     unit_rows=4,
+    rows_per_unit=4,
+    value_steps={"reward": 1},
     whole=("age",),
     flags=("centre", "female", "good"),
     reward_levels=(0, 1),

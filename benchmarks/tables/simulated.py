@@ -8,10 +8,13 @@ from benchmarks.tables.source import RecordedTable
 from benchmarks.utility_rows import share_in_walls
 from benchmarks.utility_tasks import TASKS
 from distributed_privrl.core.config import read_yaml
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.environments.sepsis import DEATH, SURVIVAL
 
 EPISODE_STEPS = 64
-"""Of a run through a maze: 1,000,000 steps are 15,625 people."""
+"""Of a run through a maze: 1,000,000 steps are 15,625 people, each with so many rows."""
+STAY_ROWS = 8
+"""A step is four hours; what the simulator knows of a patient is a day and a half, about."""
 
 
 def _survival_is_rewarded(rows: Rows) -> float:
@@ -29,6 +32,8 @@ SEPSIS = RecordedTable(
     quick_options={"patients": 300},
     bounds={"reward": [0, 1]},
     unit_rows=20,
+    rows_per_unit=STAY_ROWS,
+    value_steps={"reward": 1},
     reward_levels=(0, 1),
     cells={"dose": (), "reward": (), "terminated": ()},
     relations={
@@ -48,17 +53,18 @@ SEPSIS = RecordedTable(
 )
 
 
-def _maze(name: str) -> RecordedTable:
+def _maze(name: str, unit: str = TRAJECTORY) -> RecordedTable:
     task = TASKS[name]
     maze = task.maze
     assert maze is not None
     height, width = maze.cells.shape
+    rows = EPISODE_STEPS if unit == TRAJECTORY else 1
     return RecordedTable(
-        name=name,
+        name=name if unit == TRAJECTORY else f"{name}_rows",
         recipe=task.recipe,
         simulator=task.environment,
         columns=Naming(observation=("x", "y", "vx", "vy"), action=("ax", "ay")),
-        recorded_unit="trajectory",
+        recorded_unit=unit,
         options={"episode_steps": EPISODE_STEPS, "layout": "packed"},
         steps=(1_000_000, 4096),
         bounds={
@@ -69,7 +75,8 @@ def _maze(name: str) -> RecordedTable:
             "action": {"low": -1, "high": 1},
             "reward": [0, 1],
         },
-        unit_rows=EPISODE_STEPS,
+        unit_rows=rows,
+        rows_per_unit=rows,
         reward_levels=(0, 1),
         cells={"x": _cuts(width), "y": _cuts(height), "terminated": ()},
         relations={
@@ -86,8 +93,10 @@ def _cuts(size: int) -> list[float]:
 
 
 MAZES = tuple(_maze(name) for name in ("umaze", "medium", "large"))
+UMAZE_ROWS = _maze("umaze", unit=TRANSITION)
+"""The same steps, each another person's."""
 
-_JOINTS = 17
+_JOINTS, _EPISODE = 17, 1000
 HALFCHEETAH = RecordedTable(
     name="halfcheetah",
     recipe=TASKS["halfcheetah"].recipe,
@@ -101,7 +110,8 @@ HALFCHEETAH = RecordedTable(
     quick_options={"training_steps": 9, "reference_episodes": 1, "snapshots": 1},
     steps=(200_000, 2000),
     bounds=read_yaml(CONFIGURATIONS / "bounds" / "halfcheetah.yaml"),
-    unit_rows=1000,
+    unit_rows=_EPISODE,
+    rows_per_unit=_EPISODE,
     cells={"s1": (-2, -1, 0, 1, 2), "reward": (0, 2, 4)},
     relations={"terminated": terminated_share},
 )

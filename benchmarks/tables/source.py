@@ -35,6 +35,11 @@ class BenchmarkTable(ABC):
         name: of the table.
         bounds: of the product's ``data.bounds``: public knowledge, never found in the rows.
         unit_rows: rows of one unit that count at most (``data.max_length``), a public choice.
+        rows_per_unit: about how many rows a unit usually has, as anyone would say who knows what
+            the table is about (``model.rows_per_unit`` of `marginals`); each table says why.
+        value_steps: how finely a column's values lie, where `naming` does not say it: its whole
+            numbers, its flags and the columns of its categories have a step of 1.
+        longest: steps of a trajectory at most, where a unit has several (default: ``unit_rows``).
         cells: columns of the cells among which rare ones are counted, and public cuts of numbers.
         reward_levels: values of a reward that has few.
         relations: what holds in the table, by name.
@@ -44,7 +49,10 @@ class BenchmarkTable(ABC):
     name: str
     bounds: Mapping[str, Any]
     unit_rows: int
+    rows_per_unit: int
     cells: Mapping[str, Sequence[float]]
+    value_steps: Mapping[str, float] = field(default_factory=dict)
+    longest: int | None = None
     reward_levels: Sequence[float] = ()
     relations: Mapping[str, Relation] = field(default_factory=dict)
     judge: Literal["exact", "agents"] | None = None
@@ -74,10 +82,24 @@ class BenchmarkTable(ABC):
             quick: a small part, for tests.
         """
 
+    def stepped_bounds(self) -> dict[str, Any]:
+        """Return the bounds with the step of every column that has one."""
+        naming, bounds = self.naming, dict(self.bounds)
+        one_hot = (name for names in naming.one_hot.values() for name in names)
+        steps = dict.fromkeys([*naming.whole, *naming.flags, *one_hot], 1.0)
+        steps |= self.value_steps
+        observation = [steps.get(name, 0.0) for name in naming.observation]
+        if any(observation):
+            bounds["observation"] = {**bounds["observation"], "step": observation}
+        if "reward" in steps:
+            low, high = bounds["reward"]
+            bounds["reward"] = {"low": low, "high": high, "step": steps["reward"]}
+        return bounds
+
     def write_bounds(self, file: Path) -> None:
         """Write the bounds as a file for ``data.bounds``."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, yaml.safe_dump(dict(self.bounds)))
+        write_atomically(file, yaml.safe_dump(self.stepped_bounds()))
 
 
 @dataclass(frozen=True, kw_only=True)

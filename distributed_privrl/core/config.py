@@ -138,6 +138,17 @@ class OutputConfig(StrictModel):
         return (self.dataset,)
 
 
+class TrajectoryOutputConfig(OutputConfig):
+    """The trajectories that the run releases."""
+
+    COUNTED: ClassVar[str | None] = "trajectories"
+
+    size: PositiveInt = Field(description="synthetic trajectories")
+    layout: Literal["episodes"] = Field(
+        default="episodes", description="a Minari episode for each trajectory"
+    )
+
+
 class PolicyOutputConfig(StrictModel):
     """What a run that learns a policy releases."""
 

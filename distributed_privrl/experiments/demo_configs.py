@@ -62,6 +62,14 @@ AUTOREGRESSIVE: dict[str, Any] = {
     },
 }
 
+MARGINALS: dict[str, Any] = {
+    **CONFIG,
+    "method": "marginals",
+    "data": {key: value for key, value in CONFIG["data"].items() if key != "public"},
+    "model": {},
+    "training": {},
+}
+
 TRAJECTORIES: dict[str, Any] = {
     "method": "privorl_j",
     "seed": 0,
@@ -182,6 +190,7 @@ _MAZES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 DEMOS = {
     "privorl_n": Demo(config=CONFIG, recipes=_MAZES),
     "privorl_ar": Demo(config=AUTOREGRESSIVE, recipes=_MAZES),
+    "marginals": Demo(config=MARGINALS, recipes=_MAZES[:1]),
     "privorl_j": Demo(
         config=TRAJECTORIES,
         recipes=tuple(

@@ -17,9 +17,10 @@ from distributed_privrl.marginals.cells import NumberCells
 
 Part = Literal["observation", "action", "reward", "next_observation", "end", "previous", "time"]
 NextObservation = Literal["absolute", "difference"]
-PARTS: tuple[Part, ...] = ("time", "previous", "observation", "action", "reward")
-"""What comes first in a step, in this order; the next observation and the end follow."""
 ENDS = ("goes on", "terminates", "is cut")
+"""What the categories of an end mean."""
+LATER = 8
+"""So many steps from the start of a trajectory are told apart; later ones in ever wider groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +85,14 @@ class TableColumns:
         columns: of the table.
         observation_space: of the dataset.
         action_space: of the dataset.
+        lengths: groups of lengths of trajectories that are counted, each trajectory once, beside
+            the columns; 0: none are.
     """
 
     columns: tuple[Column, ...]
     observation_space: Space
     action_space: Space
+    lengths: int = 0
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -103,8 +107,8 @@ class TableColumns:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """Integers that are counted for each column alone."""
-        return tuple(one.counted for one in self.columns)
+        """Integers that are counted for each column alone, and at last for lengths."""
+        return (*(one.counted for one in self.columns), self.lengths)
 
     @cached_property
     def valued(self) -> tuple[int, ...]:
@@ -113,8 +117,9 @@ class TableColumns:
 
     @property
     def histograms(self) -> int:
-        """Histograms of single columns that each row has an entry in."""
-        return sum(one.counted > 0 for one in self.columns) + len(self.valued)
+        """Histograms that are counted first: of columns, of values beside them, of lengths."""
+        own = sum(one.counted > 0 for one in self.columns)
+        return own + len(self.valued) + (self.lengths > 0)
 
     def of(self, *parts: Part) -> tuple[int, ...]:
         """Return the places of the columns of some parts, in order."""
@@ -145,6 +150,11 @@ class TableColumns:
                     values[:, self.valued.index(place)] = column.cells.values_of(numbers)
             valid &= proper
         return CodedRows(cells=cells, values=values, valid=valid)
+
+    def recoded(self, place: int, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the cells of drawn numbers of a column, or their categories as they are."""
+        cells = self.columns[place].cells
+        return numbers.astype(np.int64) if cells is None else cells.cells_of(numbers)
 
     def transitions(self, numbers: Sequence[NDArray[np.float64]]) -> Transitions:
         """Return drawn columns, ``(N,)`` each, as transitions; a row is a unit of its own.
@@ -208,12 +218,12 @@ class Steps:
             return rows.rewards
         if column.part == "time":
             assert self.times is not None
-            return self.times
+            return np.searchsorted(time_starts(column.categories), self.times, side="right") - 1
         if column.part == "previous":
             assert self.previous is not None
             assert self.begins is not None
             before = _at(self.previous, column.place)
-            return np.where(self.begins, column.start + column.categories - 1, before)
+            return np.where(self.begins, _nothing_before(column), before)
         if column.part == "action":
             return _at(rows.actions, column.place)
         before = _at(rows.observations, column.place)
@@ -224,6 +234,36 @@ class Steps:
             return after
         with np.errstate(all="ignore"):
             return after.astype(np.float64) - before.astype(np.float64)
+
+
+def time_starts(groups: int) -> NDArray[np.int64]:
+    """Return the first step of each group of steps, ``(groups,)``, counted from 0.
+
+    Two groups: the first step, and all later ones.
+
+    Example:
+        >>> time_starts(12).tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15]
+    """
+    starts = list(range(min(groups, LATER + 1)))
+    while len(starts) < groups:
+        starts.append(starts[-1] + max(2, starts[-1] // 4))
+    return np.array(starts, np.int64)
+
+
+def time_groups(longest: int) -> int:
+    """Return how many groups tell the steps of a trajectory of ``longest`` steps apart."""
+    groups = 2
+    while groups < longest and time_starts(groups + 1)[-1] < longest:
+        groups += 1
+    return groups
+
+
+def _nothing_before(column: Column) -> float:
+    """Return what stands for the action before the first one: the last category, or the least."""
+    if column.cells is None:
+        return column.start + column.categories - 1
+    return column.cells.low
 
 
 def _at(part: NDArray[Any], place: int) -> NDArray[Any]:
@@ -274,6 +314,36 @@ def step_columns(
     ]
     end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
     return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)
+
+
+def trajectory_columns(steps: TableColumns, *, groups: int, previous: bool) -> TableColumns:
+    """Return the columns of a step of a trajectory: those of a transition, and what came before.
+
+    Args:
+        steps: of transitions, whose ends tell three cases apart.
+        groups: of steps by their time, see `time_starts`; 2: the first, and all others.
+        previous: with the action of the step before.
+    """
+    before: list[Column] = []
+    for place in steps.of("action") if previous else ():
+        column = steps[place]
+        none = 0 if column.cells is not None else 1
+        before.append(
+            replace(
+                column,
+                name=f"previous_{column.name}",
+                part="previous",
+                categories=column.categories + none,
+                like=None if none else place,
+            )
+        )
+    time = Column(name="time", part="time", categories=groups)
+    return TableColumns(
+        (*steps.columns, *before, time),
+        steps.observation_space,
+        steps.action_space,
+        lengths=groups if groups > 2 else 0,
+    )
 
 
 def _cells(name: str, low: float, high: float, step: float) -> NumberCells:

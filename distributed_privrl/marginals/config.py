@@ -7,10 +7,10 @@ from pydantic import Field
 from distributed_privrl.core.config import DataConfig, PositiveInt, StrictModel
 from distributed_privrl.marginals.columns import NextObservation
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
-from distributed_privrl.privacy.units import TRANSITION
+from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION
 
-ROWS_PER_UNIT = 10
-"""Rows of a unit that weigh alike where nothing is said and a unit may have many."""
+PER_UNIT = 10
+"""Rows, and trajectories, of a unit that weigh alike where nothing is said and it may have many."""
 
 
 class TableConfig(StrictModel):
@@ -26,6 +26,11 @@ class TableConfig(StrictModel):
         description="public number c: each of a unit's n rows weighs 1 / max(n, c). The larger, the"
         " nearer to all rows alike; the smaller, the less noise (default: 1 where a transition is"
         " the unit, else 10)",
+    )
+    trajectories_per_unit: Annotated[int, Field(ge=1, le=UNIT_WEIGHT)] | None = Field(
+        default=None,
+        description="the same for trajectories, whose lengths are counted: each of a unit's m"
+        " trajectories weighs 1 / max(m, c) (default: 1 where a trajectory is the unit, else 10)",
     )
     bins: Annotated[int, Field(ge=2, le=256)] = Field(
         default=48, description="bins of a number in joint counts at most; noise decides below that"
@@ -44,8 +49,14 @@ class TableConfig(StrictModel):
             return "absolute" if data.environment is None else "difference"
         return self.next_observation
 
-    def cap(self, data: DataConfig) -> int:
+    def row_cap(self, data: DataConfig) -> int:
         """Return the number c of ``rows_per_unit``."""
         if self.rows_per_unit is not None:
             return self.rows_per_unit
-        return 1 if data.unit == TRANSITION else ROWS_PER_UNIT
+        return 1 if data.unit == TRANSITION else PER_UNIT
+
+    def trajectory_cap(self, data: DataConfig) -> int:
+        """Return the number c of ``trajectories_per_unit``."""
+        if self.trajectories_per_unit is not None:
+            return self.trajectories_per_unit
+        return 1 if data.unit in (TRANSITION, TRAJECTORY) else PER_UNIT

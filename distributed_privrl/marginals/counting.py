@@ -88,21 +88,24 @@ class CountSpec:
         columns: of the table.
         rows_per_unit: public cap c: each of a unit's n rows weighs 1 / max(n, c).
         max_rows_per_unit: public cap on the rows of a unit that count; None: all do.
+        trajectories_per_unit: public cap c: each of a unit's m trajectories weighs 1 / max(m, c).
 
     Raises:
-        ConfigError: ``rows_per_unit`` is not 1 to `UNIT_WEIGHT`.
+        ConfigError: a cap is not 1 to `UNIT_WEIGHT`.
     """
 
     source: StepSource
     columns: TableColumns
     rows_per_unit: int
     max_rows_per_unit: int | None = None
+    trajectories_per_unit: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rows_per_unit <= UNIT_WEIGHT:
-            raise ConfigError(
-                f"rows_per_unit must lie in 1 .. {UNIT_WEIGHT}, got {self.rows_per_unit}"
-            )
+        for name in ("rows_per_unit", "trajectories_per_unit"):
+            if not 1 <= getattr(self, name) <= UNIT_WEIGHT:
+                raise ConfigError(
+                    f"{name} must lie in 1 .. {UNIT_WEIGHT}, got {getattr(self, name)}"
+                )
 
 
 class CountWorker:
@@ -110,7 +113,9 @@ class CountWorker:
 
     Privacy: a row of a unit with n rows weighs ``UNIT_WEIGHT // max(n, rows_per_unit)``, so that a
     unit's rows weigh `UNIT_WEIGHT` together at most and each of its rows is in one cell of a count:
-    a unit moves a count by at most `UNIT_WEIGHT` in L1, and so in L2. Which rows it has is decided
+    a unit moves a count by at most `UNIT_WEIGHT` in L1, and so in L2. So do its m trajectories,
+    which weigh ``UNIT_WEIGHT // max(m, trajectories_per_unit)`` each, in the count of lengths.
+    Which rows it has is decided
     by its own rows alone. A row with a number that is not finite or a category outside its space
     weighs nothing and leaves no trace. Sums are integers: exact, in any order. What is returned is
     raw: it goes to the server, which draws choices and adds noise. Events: ``bounded_range`` and
@@ -119,14 +124,15 @@ class CountWorker:
 
     def __init__(self, spec: CountSpec) -> None:
         self._columns = spec.columns
-        self._rows, self._weights = _weighted_rows(spec)
+        self._rows, self._weights, self._once = _weighted_rows(spec)
         self._known: tuple[NDArray[np.int64], ...] = ()
         self._bins = np.empty((0, 0), np.int32)
 
     def columns(self) -> NDArray[np.int64]:
         """Return the counts of all columns that have counts of their own, one after the other.
 
-        ``(sum of TableColumns.counted,)`` int64: of each column its cells, then its values.
+        ``(sum of TableColumns.counted,)`` int64: of each column its cells, then its values; at last
+        the lengths of trajectories, by the group of their last step.
         """
         parts = []
         for place, column in enumerate(self._columns.columns):
@@ -136,6 +142,11 @@ class CountWorker:
             if place in self._columns.valued:
                 values = self._rows.values[:, self._columns.valued.index(place)]
                 parts.append(self._histogram(values, column.counted - column.size))
+        if self._columns.lengths:
+            (time,) = self._columns.of("time")
+            times = self._rows.cells[:, time]
+            lengths = np.bincount(times, weights=self._once, minlength=self._columns.lengths)
+            parts.append(lengths.astype(np.int64))
         return np.concatenate(parts)
 
     def tables(
@@ -168,8 +179,13 @@ class CountWorker:
         self._bins = np.stack(binned, axis=1).astype(np.int32)
 
 
-def _weighted_rows(spec: CountSpec) -> tuple[CodedRows, NDArray[np.float64]]:
-    """Return the rows that count, and the whole number that each weighs, exact as float64."""
+def _weighted_rows(
+    spec: CountSpec,
+) -> tuple[CodedRows, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the rows that count, and the whole numbers that each weighs, exact as float64.
+
+    The second number is the weight of the trajectory that ends with the row; elsewhere it is zero.
+    """
     cells = [np.empty((0, len(spec.columns)), np.int32)]
     values = [np.empty((0, len(spec.columns.valued)), np.int32)]
     valid, units = [np.empty(0, np.bool_)], [np.empty(0, np.uint64)]
@@ -186,4 +202,19 @@ def _weighted_rows(spec: CountSpec) -> tuple[CodedRows, NDArray[np.float64]]:
         values=np.concatenate(values)[order],
         valid=np.concatenate(valid)[order],
     )
-    return rows, np.where(rows.valid, each, 0).astype(np.float64)
+    weights = np.where(rows.valid, each, 0).astype(np.float64)
+    return rows, weights, _once_a_trajectory(spec, rows, counts)
+
+
+def _once_a_trajectory(
+    spec: CountSpec, rows: CodedRows, counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the weight of the trajectory that ends with each row, ``(N,)``; elsewhere zero."""
+    ends = spec.columns.of("end")
+    if not spec.columns.lengths or not ends:
+        return np.zeros(len(rows.valid))
+    last = (rows.cells[:, ends[0]] > 0) & rows.valid
+    unit = np.repeat(np.arange(len(counts)), counts)
+    trajectories = np.bincount(unit[last], minlength=len(counts))[unit]
+    each = UNIT_WEIGHT // np.maximum(trajectories, spec.trajectories_per_unit)
+    return np.where(last, each, 0).astype(np.float64)

@@ -39,12 +39,14 @@ class TableModel:
         shapes: of each column; those of columns that share one are the same.
         field: over bins.
         couplings: of numbers, by place.
+        lengths: weight of trajectories by the group of their last step; empty: nobody counted.
     """
 
     columns: TableColumns
     shapes: tuple[ColumnShape, ...]
     field: Field
     couplings: dict[int, Coupling]
+    lengths: NDArray[np.float64]
 
     def numbers(
         self,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.marginals.tables import Clique
 
 _FLOOR = 1e-4
@@ -197,6 +198,15 @@ class Drawer:
                     message = np.log(sums[..., 0]) + most[..., 0]
                 factors.append((set(parents), parents, message))
         self._conditionals.reverse()
+
+    def shares(self, column: int, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Return how likely each bin of a drawn column is in rows, ``(N, K)``."""
+        for one, parents, cumulated in self._conditionals:
+            if one == column:
+                chosen = cumulated[tuple(rows[:, parent] for parent in parents)]
+                chosen = np.broadcast_to(chosen, (len(rows), cumulated.shape[-1]))
+                return np.diff(chosen, axis=1, prepend=0.0)
+        raise ConfigError(f"column {column} is not drawn")
 
     def fill(self, rows: NDArray[np.int32], random: np.random.Generator) -> None:
         """Draw all columns of rows ``(N, V)`` but the given ones, in place."""

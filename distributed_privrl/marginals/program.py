@@ -24,7 +24,15 @@ from distributed_privrl.marginals.drawing import TableModel, couplings
 from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape
-from distributed_privrl.marginals.tables import Clique, Margin, cleaned, counts_of, raked
+from distributed_privrl.marginals.tables import (
+    Clique,
+    Margin,
+    block_maps,
+    blocks,
+    cleaned,
+    counts_of,
+    raked,
+)
 from distributed_privrl.marginals.workload import fitting, workload
 from distributed_privrl.privacy.choosing import Chooser
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
@@ -86,21 +94,46 @@ class _Table:
 
 
 def score(
-    counts: NDArray[np.int64], expected: NDArray[np.int64], *, noise: int, weight: int
+    counts: NDArray[np.int64],
+    expected: NDArray[np.int64],
+    *,
+    noise: int,
+    weight: int,
+    ordered: Sequence[bool],
 ) -> int:
     """Return how much a joint count would teach: its distance from the model less what noise hides.
+
+    The best of single cells and of ever wider blocks of neighbouring bins, as `tables.cleaned`
+    finds in blocks what no cell shows.
 
     Args:
         counts: exact, of a candidate's cells: raw private data.
         expected: what the model expects of them, of the same shape; public.
-        noise: deviation of the noise, in whole steps: a cell that counts less is lost in it.
+        noise: of a cell, in whole steps: one that counts less is lost in it.
         weight: of the candidate, 1 to `LARGEST_WEIGHT`.
+        ordered: of each axis, whether neighbouring bins belong together.
 
-    Privacy: a cell's part, ``|x - m| - min(x, noise)``, has slopes between -2 and 1; a unit that
-    adds `UNIT_WEIGHT` to cells in all moves the score by 2 ``weight`` `UNIT_WEIGHT` at most.
+    Privacy: a cell's or block's part, ``|x - m| - min(x, noise)``, has slopes between -2 and 1; a
+    unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by
+    2 ``weight`` `UNIT_WEIGHT` at most.
     """
+    return weight * max(
+        _teaches(blocks(counts, maps), blocks(expected, maps), _noise_of(noise, maps))
+        for maps in block_maps(counts.shape, ordered)
+    )
+
+
+def _noise_of(noise: int, maps: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the noise of each block: that of the sum of its cells."""
+    cells = blocks(np.ones([len(one) for one in maps]), maps)
+    return np.asarray(np.rint(noise * np.sqrt(cells)), np.int64)
+
+
+def _teaches(
+    counts: NDArray[np.int64], expected: NDArray[np.int64], noise: NDArray[np.int64]
+) -> int:
     error = int(np.abs(counts - expected).sum())
-    return weight * (error - int(np.minimum(counts, noise).sum()) - counts.size * (noise // 16))
+    return error - int(np.minimum(counts, noise).sum()) - int((noise // 16).sum())
 
 
 class MarginalsProgram(Program):
@@ -203,7 +236,14 @@ class MarginalsProgram(Program):
             shapes=self._shapes,
             field=self._field,
             couplings=couplings(self._spec.columns, self._field, cliques, self._rows),
+            lengths=self._lengths(),
         )
+
+    def _lengths(self) -> NDArray[np.float64]:
+        """Return the weight of trajectories by the group of their last step, at least zero."""
+        assert self._noisy_columns is not None
+        counts, _ = self._noisy_columns
+        return np.maximum(counts[len(counts) - self._spec.columns.lengths :], 0).astype(np.float64)
 
     def _count_columns(
         self,
@@ -253,6 +293,7 @@ class MarginalsProgram(Program):
                     np.rint(self._expected(one)).astype(np.int64),
                     noise=round(_HIDDEN * deviation),
                     weight=weights[one],
+                    ordered=self._ordered(one),
                 )
                 for one in open_
             ]
@@ -322,8 +363,11 @@ class MarginalsProgram(Program):
             total=self._total,
             expected=expected,
             margins=[self._margin(i) for i in table.clique],
-            ordered=[self._spec.columns[i].cells is not None for i in table.clique],
+            ordered=self._ordered(table.clique),
         )
+
+    def _ordered(self, clique: Clique) -> list[bool]:
+        return [self._spec.columns[i].cells is not None for i in clique]
 
     def _margin(self, place: int) -> Margin:
         shape = self._shapes[place]

@@ -1,10 +1,12 @@
 """What noisy counts of single columns say: masses of cells, bins for joint counts, shapes inside.
 
-All of it is post-processing of one noisy release. Masses are those of pieces: a run of cells is
-divided only where it holds more than its noise, so that empty tails do not fill up with noise; the
-outermost piece falls off exponentially, as fast as its neighbour's density and its own mass say.
+All of it is post-processing of one noisy release. Masses are those of pieces: runs of cells that
+are divided only where the noise lets a difference be seen, so that empty tails do not fill up with
+noise; the outermost piece falls off exponentially, as fast as its neighbour's density and its own
+mass say.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,8 +17,10 @@ from numpy.typing import NDArray
 from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.columns import Column
 
-_DIVIDED = 3.0
-"""Deviations of its noise that a piece must hold to be divided."""
+_SURE = 3.0
+"""Deviations of its noise from which a weight is taken as it was released."""
+_PIECE = 2.0
+"""What a further piece costs: squared errors, in logarithms of the number of cells."""
 _BIN = 3.0
 """Deviations of a cell's noise that a bin of a number holds at least."""
 _VALUE = 3.5
@@ -176,10 +180,13 @@ def _masses(
 ) -> NDArray[np.float64]:
     """Return the weight of each cell ``(C,)``: that of its piece, spread over the piece's width."""
     masses = np.zeros(len(noisy))
-    lone = np.flatnonzero(cells.atoms & (noisy > _DIVIDED * deviation))
+    lone = np.flatnonzero(cells.atoms & (noisy > _SURE * deviation))
     masses[lone] = noisy[lone]
     others = np.setdiff1d(np.arange(len(noisy)), lone)
-    pieces = _divided(others, max(float(noisy[others].sum()), 0.0), noisy, deviation)
+    pieces = [
+        (inside, _shrunk(float(noisy[inside].sum()), deviation * len(inside) ** 0.5))
+        for inside in _pieces(cells, others, noisy, deviation)
+    ]
     widths = np.maximum(cells.widths, 0.0)
     for place, (inside, mass) in enumerate(pieces):
         spread = widths[inside]
@@ -193,23 +200,42 @@ def _masses(
     return masses
 
 
-def _divided(
-    inside: NDArray[np.int64], mass: float, noisy: NDArray[np.float64], deviation: float
-) -> list[tuple[NDArray[np.int64], float]]:
-    """Return pieces of a run of cells and their weights, which add up to ``mass``."""
+def _shrunk(mass: float, deviation: float) -> float:
+    """Return a piece's weight, the less of it the more of it may be noise.
+
+    Empty tails of many cells would fill up with what their noise adds up to.
+    """
+    if mass >= _SURE * deviation:
+        return mass
+    return max(mass, 0.0) ** 3 / (mass**2 + deviation**2)
+
+
+def _pieces(
+    cells: NumberCells, inside: NDArray[np.int64], noisy: NDArray[np.float64], deviation: float
+) -> list[NDArray[np.int64]]:
+    """Return runs of cells, each about evenly dense: as many as stand out from the noise.
+
+    The division with the least squared error over the noise's variance and a cost a piece, found
+    by dynamic programming (optimal partitioning).
+
+    Reference: Jackson et al. 2005.
+    """
+    counts, widths = noisy[inside] / deviation, np.maximum(cells.widths[inside], 1e-12)
+    widths = widths / widths.mean()
+    sums = [np.append(0.0, np.cumsum(one)) for one in (counts**2, counts * widths, widths**2)]
     count = len(inside)
-    if count < 2 or mass < _DIVIDED * deviation * count**0.5:
-        return [(inside, mass)]
-    halves = inside[: count // 2], inside[count // 2 :]
-    sums = [max(float(noisy[half].sum()), 0.0) for half in halves]
-    total = sum(sums)
-    if total <= 0:
-        return [(inside, mass)]
-    return [
-        piece
-        for half, own in zip(halves, sums, strict=True)
-        for piece in _divided(half, own / total * mass, noisy, deviation)
-    ]
+    cost, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
+    each = _PIECE * math.log(max(count, 2))
+    for stop in range(1, count + 1):
+        squares, products, norms = (one[stop] - one[:stop] for one in sums)
+        errors = cost[:stop] + squares - products**2 / norms + each
+        before[stop] = int(np.argmin(errors))
+        cost[stop] = errors[before[stop]]
+    pieces, stop = [], count
+    while stop > 0:
+        pieces.append(inside[before[stop] : stop])
+        stop = int(before[stop])
+    return pieces[::-1]
 
 
 def _tail(

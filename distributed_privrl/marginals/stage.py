@@ -24,6 +24,7 @@ from distributed_privrl.stages.training import StepsSpec, release_in_steps
 CHECKPOINT = "marginals.safetensors"
 STAGE = "marginals"
 _UNKNOWN_COLUMNS = 12
+"""Of the table, where no dataset has been opened: what is shown of the noise is for so many."""
 
 
 def transition_columns(
@@ -65,7 +66,7 @@ def stage_plan(
         config: of the run.
         selection: how the stage's budget is spent.
         columns: of the table; None: a plan is made, and no dataset has been opened. A guess stands
-            for their number, and the plan shows nothing that depends on it.
+            for their number, and the plan says so.
         units: how many there are.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
@@ -82,7 +83,9 @@ def stage_plan(
         delta=delta,
         spent=spent,
     )
-    return plan if columns is not None else replace(plan, details={})
+    if columns is not None:
+        return plan
+    return replace(plan, details={"columns_assumed": _UNKNOWN_COLUMNS, **plan.details})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +115,8 @@ class MarginalsStage:
             CountSpec(
                 source=self.source(ref),
                 columns=self.columns,
-                rows_per_unit=self.table.cap(config.data),
+                rows_per_unit=self.table.row_cap(config.data),
+                trajectories_per_unit=self.table.trajectory_cap(config.data),
                 max_rows_per_unit=config.data.max_length,
             )
             for ref in shard_refs(

@@ -6,6 +6,7 @@ All of it is post-processing of released counts.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 Clique = tuple[int, ...]
 """Places of columns, rising."""
 
-_HEAVY = 2.5
+Number = TypeVar("Number", np.int64, np.float64)
+
+_HEAVY = 3.0
 """Deviations of its noise from which a cell counts as it was released."""
 _BLOCKS = 4
 """Blocks along a column at the coarsest."""
@@ -80,12 +83,7 @@ def cleaned(
         counts of at least zero that add up to ``total``.
     """
     result = np.maximum(expected, 1e-9 * total / noisy.size)
-    widest = max((n for n, one in zip(noisy.shape, ordered, strict=True) if one), default=1)
-    for level in reversed(range(max(1, math.ceil(math.log2(max(widest / _BLOCKS, 1)) + 1)))):
-        maps = [
-            np.arange(size) >> level if one else np.arange(size)
-            for size, one in zip(noisy.shape, ordered, strict=True)
-        ]
+    for maps in reversed(block_maps(noisy.shape, ordered)):
         known = [
             Margin(
                 np.asarray(np.bincount(one, weights=margin.masses), np.float64),
@@ -93,15 +91,35 @@ def cleaned(
             )
             for one, margin in zip(maps, margins, strict=True)
         ]
-        before = _blocks(result, maps)
-        deviations = deviation * np.sqrt(_blocks(np.ones(noisy.shape), maps))
-        after = _kept_and_raked(_blocks(noisy, maps), deviations, total, before, known)
+        before = blocks(result, maps)
+        deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), maps))
+        after = _kept_and_raked(blocks(noisy, maps), deviations, total, before, known)
         ratio = np.divide(after, before, out=np.zeros_like(after), where=before > 0)
         result = result * ratio[np.ix_(*maps)]
     return result
 
 
-def _blocks(table: NDArray[np.float64], maps: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+def block_maps(
+    shape: Sequence[int], ordered: Sequence[bool]
+) -> list[tuple[NDArray[np.int64], ...]]:
+    """Return the block of each bin of each axis, for ever wider blocks; at first bins alone.
+
+    Args:
+        shape: of a joint count.
+        ordered: of each axis, whether neighbouring bins belong together; others stay apart.
+    """
+    widest = max((n for n, one in zip(shape, ordered, strict=True) if one), default=1)
+    levels = 1 + math.ceil(math.log2(max(widest / _BLOCKS, 1)))
+    return [
+        tuple(
+            np.arange(size) >> level if one else np.arange(size)
+            for size, one in zip(shape, ordered, strict=True)
+        )
+        for level in range(levels)
+    ]
+
+
+def blocks(table: NDArray[Number], maps: Sequence[NDArray[np.int64]]) -> NDArray[Number]:
     """Return the sums of a table over blocks of bins, along each axis."""
     for axis, one in enumerate(maps):
         starts = np.flatnonzero(np.diff(one, prepend=-1))

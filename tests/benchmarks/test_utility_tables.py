@@ -1,6 +1,7 @@
 """The tables' benchmark: its cells, their configurations, a command that goes on."""
 
 import importlib.util
+import itertools
 import json
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from benchmarks.table_judges import cautious_policy
 from benchmarks.table_methods import METHODS, MethodSettings, Sizes, delta_of, run_values
 from benchmarks.tables.catalogue import TABLES
 from benchmarks.utility_tables import Cell
-from distributed_privrl.core.config import validate
+from distributed_privrl.core.config import read_yaml, validate
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.schema import ImportSchema
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments.tabular import TabularMdp
 from distributed_privrl.experiments.registry import METHODS as INSTALLED
@@ -105,6 +108,76 @@ def test_schemas_are_those_of_the_product_and_bounds_hold_their_columns(table: s
     if bounds is not None:
         assert len(bounds["low"]) == len(bounds["high"]) == len(found.naming.observation)
     assert set(found.naming.flags) <= set(found.naming.observation)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_bounds_are_written_with_public_steps_and_hold_whole_numbers_of_them(
+    table: str, tmp_path: Path
+) -> None:
+    found, file = TABLES[table], tmp_path / "bounds" / "table.yaml"
+    found.write_bounds(file)
+    written = read_yaml(file)
+    naming = found.naming
+    whole = {*naming.whole, *naming.flags, *itertools.chain(*naming.one_hot.values())}
+    expected = dict.fromkeys(whole, 1.0) | dict(found.value_steps)
+    low, high, steps = [], [], []
+    if "observation" in written:
+        sides = written["observation"]
+        steps = sides.get("step", [0.0] * len(naming.observation))
+        assert dict(zip(naming.observation, steps, strict=True)) == {
+            name: expected.get(name, 0.0) for name in naming.observation
+        }
+        assert {side: sides[side] for side in ("low", "high")} == {
+            side: found.bounds["observation"][side] for side in ("low", "high")
+        }
+        low, high = list(sides["low"]), list(sides["high"])
+    reward = written["reward"]
+    if "reward" in expected:
+        assert reward["step"] == expected["reward"] == 1
+        reward, steps = [reward["low"], reward["high"]], [*steps, 1.0]
+    else:
+        steps = [*steps, 0.0]
+    assert reward == list(found.bounds["reward"])
+    low, high = [*low, reward[0]], [*high, reward[1]]
+    names = tuple(f"column {place}" for place in range(len(steps)))
+    Bounds(low=np.array(low), high=np.array(high), step=np.array(steps), columns=names)
+
+
+def test_what_is_finely_and_what_is_coarsely_known_is_public() -> None:
+    steps = {name: TABLES[name].stepped_bounds() for name in ("fleet", "wages", "visits", "umaze")}
+    assert steps["fleet"]["observation"]["step"] == [1, 1, 1, 1]
+    assert steps["fleet"]["reward"] == {"low": -1440, "high": 120, "step": 1}
+    assert steps["wages"]["reward"] == [-4.7, 5.0]
+    assert steps["visits"]["observation"]["step"] == [1, 1, 1, 1, 1, 1, 0.5, 0]
+    assert steps["umaze"] == TABLES["umaze"].bounds
+    assert {table.rows_per_unit for table in TABLES.values() if table.unit == "transition"} == {1}
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].method in INSTALLED])
+def test_rows_that_weigh_alike_are_said_to_marginals_alone(name: str, tmp_path: Path) -> None:
+    values = run_values(
+        name,
+        TABLES["fleet"],
+        Sizes(units=4043, rows=334_264, trajectories=37_976),
+        dataset="table/real-v0",
+        output="synthetic/made-v0",
+        epsilon=1.0,
+        seed=3,
+        bounds=tmp_path / "bounds.yaml",
+        quick=False,
+    )
+    said = values.get("model", {}).get("rows_per_unit")
+    assert said == (50 if METHODS[name].method == "marginals" else None)
+
+
+def test_a_step_of_a_maze_may_be_a_person(tmp_path: Path) -> None:
+    store = DatasetStore(tmp_path)
+    for name in ("umaze", "umaze_rows"):
+        table = TABLES[name]
+        table.import_into(store, f"table/{name}-v0", quick=True)
+        sizes = utility_tables.sizes_of(store, f"table/{name}-v0", table.unit)
+        assert (sizes.rows, sizes.trajectories) == (4096, 64)
+        assert sizes.units == (64 if name == "umaze" else 4096)
 
 
 def test_names_of_cells_are_files() -> None:

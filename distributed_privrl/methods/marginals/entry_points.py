@@ -1,8 +1,9 @@
 """What the tool sees of marginals: the entry points' functions."""
 
 from distributed_privrl.evaluation.method import Method
-from distributed_privrl.methods.marginals.config import MarginalsConfig
+from distributed_privrl.methods.marginals.config import MarginalsConfig, MarginalsJConfig
 from distributed_privrl.methods.marginals.method import MarginalsMethod
+from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
 
 
 def marginals() -> Method:
@@ -11,4 +12,13 @@ def marginals() -> Method:
         config=MarginalsConfig,
         declare=MarginalsMethod,
         summary="private synthetic transitions from noisy marginals: for tables of people",
+    )
+
+
+def marginals_j() -> Method:
+    """Return the method ``marginals_j``."""
+    return Method(
+        config=MarginalsJConfig,
+        declare=TrajectoryMarginalsMethod,
+        summary="private synthetic trajectories from noisy marginals of their steps",
     )

@@ -20,7 +20,7 @@ from distributed_privrl.marginals.stage import (
     stage_plan,
     transition_columns,
 )
-from distributed_privrl.methods.marginals.config import MarginalsConfig
+from distributed_privrl.methods.marginals.config import MarginalsConfig, MarginalsJConfig
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
@@ -60,7 +60,7 @@ class MarginalsMethod(DeclaredMethod[World]):
     post-processing.
     """
 
-    config: MarginalsConfig
+    config: MarginalsConfig | MarginalsJConfig
 
     def check_config(self) -> None:
         """Refuse what the configuration alone tells."""
@@ -129,6 +129,7 @@ class MarginalsMethod(DeclaredMethod[World]):
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic rows."""
         model, config = self.model(world, context), self.config
+        assert isinstance(config, MarginalsConfig)
         streams, most = Streams(config.seed).child("sampling"), config.training.sampling.chunk_rows
 
         def chunks() -> Iterator[Transitions]:

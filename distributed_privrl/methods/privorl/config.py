@@ -1,7 +1,7 @@
 """Configuration of PrivORL: of rows (-n, -AR), then of whole trajectories (-j, -AR-j)."""
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -11,6 +11,7 @@ from distributed_privrl.core.config import (
     PositiveInt,
     RunConfig,
     StrictModel,
+    TrajectoryOutputConfig,
 )
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import TRAJECTORY
@@ -475,17 +476,6 @@ class PrivorlArJTraining(TrajectoriesTraining):
         optimiser=OptimiserConfig(learning_rate=3e-3, schedule="cosine"),
     )
     sampling: StepRolloutConfig = StepRolloutConfig()
-
-
-class TrajectoryOutputConfig(OutputConfig):
-    """The trajectories that the run releases."""
-
-    COUNTED: ClassVar[str | None] = "trajectories"
-
-    size: PositiveInt = Field(description="synthetic trajectories")
-    layout: Literal["episodes"] = Field(
-        default="episodes", description="a Minari episode for each trajectory"
-    )
 
 
 class TrajectoriesConfig(PrivorlConfig):

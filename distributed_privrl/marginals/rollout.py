@@ -1,0 +1,204 @@
+"""Whole trajectories drawn from the model of a step, one step after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
+from distributed_privrl.marginals.columns import TableColumns, time_starts
+from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.model import Drawer
+
+_LEAST = 1e-6
+_WIDEST = 30.0
+
+
+def known_before(columns: TableColumns) -> tuple[int, ...]:
+    """Return the columns that are known before a step is drawn: time, what came before, state."""
+    return columns.of("observation", "previous", "time")
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """Draws trajectories.
+
+    The first step is drawn given its time alone; each later one given its time, the action before
+    and the observation that the step before has led to: the very numbers, so that steps join.
+
+    Args:
+        model: of a step.
+        longest: steps at most; what has not ended by then is cut.
+    """
+
+    model: TableModel
+    longest: int
+
+    @cached_property
+    def _drawers(self) -> tuple[Drawer, Drawer]:
+        columns, field = self.model.columns, self.model.field
+        begin = field.drawer(columns.of("previous", "time"))
+        return begin, field.drawer(known_before(columns))
+
+    def draw(self, count: int, random: np.random.Generator) -> Trajectories:
+        """Return ``count`` trajectories."""
+        columns = self.model.columns
+        drawn: list[tuple[NDArray[np.int64], Transitions]] = []
+        bins = np.zeros((count, len(columns)), np.int32)
+        scores = np.zeros(bins.shape)
+        places, before = np.arange(count), [np.empty(0)] * len(columns)
+        for time in range(self.longest):
+            numbers = self._step(time, bins, scores, before, random)
+            steps = columns.transitions(numbers)
+            last = time == self.longest - 1
+            truncated = (steps.truncated | last) & ~steps.terminated
+            steps = replace(steps, truncated=truncated)
+            drawn.append((places, steps))
+            goes_on = ~(steps.terminated | truncated)
+            if not goes_on.any():
+                break
+            places = places[goes_on]
+            bins, scores = bins[goes_on], scores[goes_on]
+            before = self._state_after(steps.select(goes_on), numbers, goes_on)
+            self._take_over(bins, scores, before)
+        return _joined(count, drawn)
+
+    def _step(
+        self,
+        time: int,
+        bins: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        before: Sequence[NDArray[np.float64]],
+        random: np.random.Generator,
+    ) -> list[NDArray[np.float64]]:
+        """Draw a step in place, and return its numbers; those of the observation are given."""
+        columns = self.model.columns
+        (place,) = columns.of("time")
+        starts = time_starts(columns[place].categories)
+        bins[:, place] = np.searchsorted(starts, time, side="right") - 1
+        if time == 0:
+            for previous in columns.of("previous"):
+                column = columns[previous]
+                none = column.categories - 1 if column.cells is None else 0
+                bins[:, previous] = self.model.shapes[previous].bins[none]
+            self._drawers[0].fill(bins, random)
+            self._end(time, self._drawers[0], bins, random)
+            return self.model.numbers(bins, random, scores=scores)
+        self._drawers[1].fill(bins, random)
+        self._end(time, self._drawers[1], bins, random)
+        known = set(known_before(columns))
+        asked = [i for i in range(len(columns)) if i not in known]
+        numbers = self.model.numbers(bins, random, places=asked, scores=scores)
+        return [before[i] if i in known else one for i, one in enumerate(numbers)]
+
+    def _end(
+        self,
+        time: int,
+        drawer: Drawer,
+        bins: NDArray[np.int32],
+        random: np.random.Generator,
+    ) -> None:
+        """Draw anew which trajectories end, so that as many do as lengths say, in place.
+
+        Odds of ending, which depend on the step, are raised or lowered alike.
+        """
+        hazard = self._hazards[time] if time < len(self._hazards) else None
+        if hazard is None:
+            return
+        (place,) = self.model.columns.of("end")
+        shares = drawer.shares(place, bins)
+        kinds = np.maximum(shares[:, 1:], _LEAST)
+        goes_on = np.maximum(shares[:, 0], _LEAST)
+        odds = kinds.sum(axis=1) / goes_on
+
+        def missing(log_factor: float) -> float:
+            scaled = odds * np.exp(log_factor)
+            return float((scaled / (1 + scaled)).mean()) - hazard
+
+        factor = (
+            brentq(missing, -_WIDEST, _WIDEST) if missing(-_WIDEST) < 0 < missing(_WIDEST) else 0.0
+        )
+        scaled = odds * np.exp(factor)
+        ends = random.random(len(bins)) < scaled / (1 + scaled)
+        cut = random.random(len(bins)) < kinds[:, -1] / kinds.sum(axis=1)
+        bins[:, place] = np.where(ends, np.where(cut, kinds.shape[1], 1), 0)
+
+    @cached_property
+    def _hazards(self) -> list[float | None]:
+        """How likely a trajectory ends at each step if it came so far; None: nothing says."""
+        lengths = self.model.lengths
+        if not len(lengths) or lengths.sum() <= 0:
+            return []
+        starts = np.append(time_starts(len(lengths)), self.longest)
+        left = np.cumsum(lengths[::-1])[::-1]
+        hazards: list[float | None] = []
+        for group, (start, stop) in enumerate(pairwise(starts.tolist())):
+            share = lengths[group] / left[group] if left[group] > 0 else None
+            each = None if share is None else float(1 - (1 - share) ** (1 / max(stop - start, 1)))
+            hazards += [each if each is not None and 0 < each < 1 else None] * (stop - start)
+        return hazards
+
+    def _state_after(
+        self,
+        steps: Transitions,
+        numbers: Sequence[NDArray[np.float64]],
+        goes_on: NDArray[np.bool_],
+    ) -> list[NDArray[np.float64]]:
+        """Return what is known before the next step: observation and previous action, by column."""
+        columns = self.model.columns
+        known: list[NDArray[np.float64]] = [np.empty(0)] * len(columns)
+        reached = steps.next_observations
+        for place in columns.of("observation"):
+            column = columns[place]
+            values = reached if reached.ndim == 1 else reached[:, column.place]
+            start = column.start if column.cells is None else 0
+            known[place] = values.astype(np.float64) - start
+        for previous, action in zip(columns.of("previous"), columns.of("action"), strict=False):
+            known[previous] = numbers[action][goes_on]
+        return known
+
+    def _take_over(
+        self,
+        bins: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        before: Sequence[NDArray[np.float64]],
+    ) -> None:
+        """Write the bins of what is known before a step, and where the numbers lie in them."""
+        columns = self.model.columns
+        after = columns.of("next_observation")
+        for place, reached in zip(columns.of("observation"), after, strict=True):
+            cells = columns.recoded(place, before[place])
+            bins[:, place] = self.model.shapes[place].bins[cells]
+            scores[:, place] = 0.0 if columns[reached].difference else scores[:, reached]
+        for place in columns.of("previous"):
+            cells = columns.recoded(place, before[place])
+            bins[:, place] = self.model.shapes[place].bins[cells]
+
+
+def _joined(count: int, drawn: Sequence[tuple[NDArray[np.int64], Transitions]]) -> Trajectories:
+    """Return trajectories from the steps of each time, and which trajectory each is of."""
+    places = np.concatenate([one for one, _ in drawn])
+    steps = Transitions.concatenate([one for _, one in drawn])
+    order = np.argsort(places, kind="stable")
+    lengths = np.bincount(places, minlength=count)
+    offsets = offsets_of(lengths)
+    steps = steps.select(order)
+    states = len(steps) + count
+    observations = np.empty((states, *steps.observations.shape[1:]), steps.observations.dtype)
+    trajectory = np.repeat(np.arange(count), lengths)
+    observations[np.arange(len(steps)) + trajectory] = steps.observations
+    last = offsets[1:] - 1
+    observations[offsets[1:] + np.arange(count)] = steps.next_observations[last]
+    return Trajectories(
+        observations=observations,
+        actions=steps.actions,
+        rewards=steps.rewards,
+        terminated=steps.terminated,
+        truncated=steps.truncated,
+        offsets=offsets,
+        unit_ids=np.arange(count, dtype=np.uint64),
+    )

@@ -1,0 +1,175 @@
+"""Columns of a step: what is counted, what a row is as cells, and drawn numbers as transitions."""
+
+import logging
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from tests.marginals.rows import ACTION, STATE, few_columns, step_bounds, steps_of
+
+ROWS = [(0.0, 0, 0.0, 1.0, False), (3.0, 1, 1.0, 3.0, True), (2.0, 1, 0.0, 0.0, False)]
+
+
+def test_names_sizes_and_what_is_counted() -> None:
+    columns = few_columns()
+    names = [column.name for column in columns.columns]
+    assert names == ["observation_0", "action", "reward", "next_observation_0", "end"]
+    assert columns.sizes == (4, 2, 2, 4, 2)
+    assert columns.counted == (4, 2, 2, 0, 2)  # an observation's counts stand for the next one's
+    assert columns.histograms == 4
+    changes = few_columns(next_observation="difference")
+    assert changes.sizes == (4, 2, 2, 7, 2)
+    assert changes.histograms == 5
+    assert few_columns(ends=1).histograms == 3
+    assert columns.of("action", "observation") == (0, 1)
+
+
+def test_values_beside_cells_are_a_histogram_of_their_own() -> None:
+    columns = step_columns(STATE, ACTION, step_bounds(high=999.0), next_observation="absolute")
+    assert columns.valued == (0,)
+    assert columns[0].counted == columns[0].size + 1000
+    assert columns[3].counted == 0
+    assert columns.histograms == 5  # cells and values of the observation, and three others
+    coded = columns.coded(Steps(steps_of([(731.0, 0, 0.0, 2.0, False)])))
+    assert coded.values.tolist() == [[731]]
+
+
+def test_rows_are_cells_by_hand() -> None:
+    coded = few_columns().coded(Steps(steps_of(ROWS)))
+    assert coded.cells.tolist() == [[0, 0, 0, 1, 0], [3, 1, 1, 3, 1], [2, 1, 0, 0, 0]]
+    assert coded.valid.all()
+    changes = few_columns(next_observation="difference").coded(Steps(steps_of(ROWS)))
+    assert changes.cells[:, 3].tolist() == [4, 3, 1]  # +1, 0 and -2, of -3 .. 3
+
+
+def test_a_cut_step_is_told_apart_only_where_three_ends_are() -> None:
+    rows = replace(steps_of(ROWS), truncated=np.array([True, True, False]))
+    assert few_columns().coded(Steps(rows)).cells[:, 4].tolist() == [0, 1, 0]
+    assert few_columns(ends=3).coded(Steps(rows)).cells[:, 4].tolist() == [2, 1, 0]
+
+
+SPACES: dict[str, tuple[Any, Any]] = {
+    "boxes": (Box(-5, 5, (2,)), Box(-1, 1, (2,))),
+    "categories": (Discrete(6, start=2), Discrete(3, start=1)),
+    "several categories": (MultiDiscrete([3, 4], start=[0, 1]), MultiDiscrete([2, 5])),
+}
+
+
+def bounds_of(observation: Any, action: Any) -> Bounds:
+    names, low, high, step = [], [], [], []
+    for part, space, width in (("observation", observation, 0.5), ("action", action, 0.0)):
+        if isinstance(space, Box):
+            for place in range(space.shape[0]):
+                names.append(f"{part}_{place}")
+                low.append(float(space.low[place]))
+                high.append(float(space.high[place]))
+                step.append(width)
+    sides = (np.array([*side, end]) for side, end in ((low, -2.0), (high, 2.0), (step, 0.25)))
+    lowest, highest, steps = sides
+    return Bounds(low=lowest, high=highest, step=steps, columns=(*names, "reward"))
+
+
+def rows_within(observation: Any, action: Any, count: int) -> Transitions:
+    """Return rows in the spaces, whose numbers with a step are of its grid."""
+    source = np.random.default_rng(3)
+
+    def drawn(space: Any) -> Any:
+        if isinstance(space, Box):
+            return (source.integers(-12, 13, (count, 2)) / 2).clip(space.low, space.high)
+        if space.shape:
+            return source.integers(space.start, space.start + space.nvec, (count, 2))
+        return source.integers(space.start, space.start + space.n, count)
+
+    return Transitions(
+        observations=drawn(observation),
+        actions=drawn(action),
+        rewards=source.integers(-8, 9, count) / 4,
+        next_observations=drawn(observation),
+        terminated=source.random(count) < 0.3,
+        truncated=np.zeros(count, bool),
+        unit_ids=np.arange(count),
+    )
+
+
+def atoms_of(columns: TableColumns, rows: Transitions) -> list[Any]:
+    """Return the number of each row's cell, where that is one value, or its category."""
+    cells = columns.coded(Steps(rows)).cells
+    numbers = []
+    for place, column in enumerate(columns.columns):
+        if column.cells is None:
+            numbers.append(cells[:, place].astype(np.float64))
+            continue
+        low = column.cells.edges[0]
+        numbers.append(low[cells[:, place]])
+    return numbers
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("coding", ["absolute", "difference"])
+def test_rows_come_back_from_their_cells(name: str, coding: Any) -> None:
+    """Values of a grid, categories, clipped actions and ends are what they were."""
+    observation, action = SPACES[name]
+    rows = rows_within(observation, action, 200)
+    columns = step_columns(
+        observation, action, bounds_of(observation, action), next_observation=coding
+    )
+    back = columns.transitions(atoms_of(columns, rows))
+    np.testing.assert_array_equal(back.observations, rows.observations)
+    np.testing.assert_array_equal(back.next_observations, rows.next_observations)
+    np.testing.assert_array_equal(back.rewards, rows.rewards)
+    np.testing.assert_array_equal(back.terminated, rows.terminated)
+    if isinstance(action, Box):
+        ends = np.abs(rows.actions) == 1
+        assert ends.any()
+        np.testing.assert_array_equal(back.actions[ends], rows.actions[ends])
+    else:
+        np.testing.assert_array_equal(back.actions, rows.actions)
+    assert len(np.unique(back.unit_ids)) == 200
+
+
+def test_what_is_drawn_beyond_the_space_is_clipped_to_it() -> None:
+    columns = few_columns(next_observation="difference")
+    numbers = [np.array([3.0]), np.array([1.0]), np.array([1.0]), np.array([3.0]), np.array([0.0])]
+    back = columns.transitions(numbers)
+    assert back.next_observations.tolist() == [[3.0]]  # 3 + 3
+
+
+BAD: dict[str, tuple[float, int, float, float, bool]] = {
+    "no number": (np.nan, 0, 0.0, 1.0, False),
+    "endless": (1.0, 0, np.inf, 1.0, False),
+    "endless after": (1.0, 0, 0.0, -np.inf, True),
+    "both endless": (np.inf, 0, 0.0, np.inf, True),
+    "no such action": (1.0, 2, 0.0, 1.0, False),
+    "far outside": (1.0, -(2**62), 0.0, 1.0, False),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("coding", ["absolute", "difference"])
+def test_malformed_rows_do_not_count_and_leave_no_trace(
+    name: str, coding: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    columns = few_columns(next_observation=coding)
+    with caplog.at_level(logging.DEBUG), warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        coded = columns.coded(Steps(steps_of([*ROWS, BAD[name]])))
+    assert coded.valid.tolist() == [True, True, True, False]
+    alone = columns.coded(Steps(steps_of(ROWS)))
+    np.testing.assert_array_equal(coded.cells[:3], alone.cells)
+    assert (coded.cells >= 0).all()
+    assert (coded.cells < np.array(columns.sizes)).all()
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_column_of_one_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="observation_0 has the one value 2"):
+        step_columns(STATE, ACTION, step_bounds(low=2.0, high=2.0), next_observation="absolute")

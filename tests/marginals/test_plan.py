@@ -1,0 +1,108 @@
+"""What a run of marginals is charged: every draw, and no more than the budget."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.marginals.plan import (
+    MarginalsPlan,
+    SelectionConfig,
+    integer_sensitivity,
+    score_sensitivity,
+    tables_in_all,
+)
+from distributed_privrl.marginals.workload import LARGEST_WEIGHT
+from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.schedules import merged
+from distributed_privrl.privacy.units import Relation
+from tests.marginals.programs import plan_of
+from tests.marginals.rows import few_columns
+
+COLUMNS = few_columns()
+
+
+@pytest.fixture(scope="module")
+def plan() -> MarginalsPlan:
+    return plan_of(COLUMNS, steps=3, tables=7)
+
+
+def test_a_step_of_columns_and_steps_of_choices_that_halve(plan: MarginalsPlan) -> None:
+    assert plan.counts == (4, 2, 1)
+    assert (plan.steps, plan.spare, plan.block_rounds) == (4, 0, 1)
+    kinds = [[(event.kind, event.count) for event in step] for step in plan.schedule]
+    assert kinds[0] == [("discrete_gaussian", 1)]
+    assert kinds[1:] == [
+        [("bounded_range", count), ("discrete_gaussian", count)] for count in plan.counts
+    ]
+
+
+def test_what_is_charged_is_what_the_releases_draw(plan: MarginalsPlan) -> None:
+    for release, events in zip(plan.releases, plan.schedule, strict=True):
+        drawn = (release.columns, release.choices, release.tables)
+        assert events == tuple(one.event for one in drawn if one is not None)
+        assert release.count == (0 if release.columns else release.choices.count)
+    first, later = plan.releases[0].columns, plan.releases[1:]
+    assert first is not None
+    assert first.sensitivity == UNIT_WEIGHT * math.sqrt(COLUMNS.histograms)
+    for one in later:
+        assert one.choices is not None
+        assert one.tables is not None
+        assert one.choices.sensitivity == 2 * LARGEST_WEIGHT * UNIT_WEIGHT
+        assert one.tables.sensitivity == UNIT_WEIGHT
+
+
+def test_the_budget_is_kept_and_spent(plan: MarginalsPlan) -> None:
+    whole = epsilon(merged(plan.schedule), delta=1e-5, relation=Relation.REPLACE_WITH_NULL)
+    assert 0.99 * 8 < whole <= 8
+    assert plan.epsilon(plan.steps, certified=True) == pytest.approx(whole, rel=1e-3)
+
+
+def test_shares_are_parts_of_one_release_of_all(plan: MarginalsPlan) -> None:
+    """The inverse squares of noise multipliers add up, a choice counting as epsilon^2 / 4."""
+    first, one = plan.releases[0].columns, plan.releases[1]
+    assert first is not None
+    assert one.choices is not None
+    assert one.tables is not None
+    columns = first.noise_multiplier**-2
+    tables = 7 * one.tables.noise_multiplier**-2
+    choices = 7 * one.choices.epsilon**2 / 4
+    total = columns + tables + choices
+    assert [columns / total, choices / total, tables / total] == pytest.approx([0.35, 0.1, 0.55])
+
+
+@pytest.mark.parametrize(
+    ("relation", "contributions"),
+    [("replace_with_null", 1), ("add_or_remove", 1), ("replace_one", 2)],
+)
+def test_sensitivities_by_relation(relation: str, contributions: int) -> None:
+    one = Relation(relation)
+    assert integer_sensitivity(one) == UNIT_WEIGHT * math.sqrt(contributions)
+    assert score_sensitivity(one) == 8 * UNIT_WEIGHT * contributions
+
+
+def test_a_schedule_that_charges_something_else_is_refused(plan: MarginalsPlan) -> None:
+    with pytest.raises(UnsafeError, match="must charge what"):
+        replace(plan, schedule=(plan.schedule[1], *plan.schedule[1:]))
+
+
+def test_without_privacy_nothing_is_charged() -> None:
+    plan = plan_of(COLUMNS, epsilon=None)
+    assert (plan.budget, plan.schedule, plan.releases, plan.counts) == (None, (), (), (1, 1))
+
+
+def test_more_units_and_epsilon_measure_more() -> None:
+    ask = SelectionConfig()
+    few, some, many = (
+        tables_in_all(ask, columns=10, units=units, epsilon=1.0) for units in (10, 10_000, 10**9)
+    )
+    assert (few, some, many) == (5, 9, 30)
+    assert tables_in_all(ask, columns=10, units=10_000, epsilon=0.1) < some
+    assert tables_in_all(SelectionConfig(tables=4), columns=10, units=10, epsilon=1.0) == 4
+
+
+def test_shares_that_leave_nothing_and_large_deltas_are_refused() -> None:
+    with pytest.raises(ConfigError, match="leave nothing for joint counts"):
+        plan_of(COLUMNS, columns_share=0.6, choices_share=0.4)

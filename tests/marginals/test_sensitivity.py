@@ -1,0 +1,185 @@
+"""What a unit moves, by enumeration of small datasets and by units made for the worst case.
+
+Workers, program, plan and scores are the package's own; the bounds are those that are charged for.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.plan import (
+    MarginalsPlan,
+    integer_sensitivity,
+    score_sensitivity,
+)
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.units import Relation
+from tests.marginals.programs import (
+    Adds,
+    Chooses,
+    plan_of,
+    program_of,
+    released_columns,
+    resumed,
+)
+from tests.marginals.rows import few_columns, group, joint_counts, steps_of
+
+COLUMNS = few_columns()
+CLIQUES = [(0,), (0, 1), (0, 2), (0, 1, 3), (1, 2, 4)]
+Row = tuple[float, int, float, float, bool]
+Unit = tuple[Row, ...]
+Data = tuple[Unit, ...]
+A: Row = (0.0, 0, 0.0, 0.0, False)
+B: Row = (3.0, 1, 1.0, 3.0, True)
+C: Row = (1.0, 1, 0.0, 2.0, False)
+BAD: Row = (np.nan, 0, 0.0, 0.0, False)
+ABSENT: Unit = ()
+UNITS: tuple[Unit, ...] = (
+    (A,),
+    (B,),
+    (A, A),
+    (A, B, C),
+    (B,) * 5,
+    (A, BAD),
+    (BAD,),
+    (C,) * 3 + (A,),
+)
+ALL = (ABSENT, *UNITS)
+CAP, MOST = 2, 4
+
+
+def table(units: Data, copies: int = 1) -> Transitions | None:
+    """Return the rows of units, whose numbers are 0, 1, ..: an absent one leaves its own free."""
+    rows = [row for unit in units for row in unit]
+    owners = [owner for owner, unit in enumerate(units) for _ in unit]
+    return steps_of(rows, owners) if rows else None
+
+
+@cache
+def counts(units: Data, cap: int, most: int | None) -> tuple[NDArray[np.int64], ...]:
+    """Return the counts of columns, then of each clique."""
+    workers = group(table(units), COLUMNS, cap=cap, most=most)
+    (columns,) = workers.call("columns")
+    bins = [np.arange(size) for size in COLUMNS.sizes]
+    (tables,) = workers.call("tables", {"bins": bins, "cliques": CLIQUES})
+    return (columns, *tables)
+
+
+def neighbours(relation: Relation) -> Iterator[tuple[Unit, Unit]]:
+    """Yield what a unit may hold in the one dataset and in the other."""
+    if relation is Relation.REPLACE_ONE:
+        yield from itertools.combinations(ALL, 2)
+        return
+    yield from ((unit, ABSENT) for unit in UNITS)
+
+
+RELATIONS = [Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("cap", "most"), [(1, None), (CAP, None), (CAP, MOST)])
+def test_counts_move_by_what_is_charged_at_most_and_by_all_of_it_somewhere(
+    relation: Relation, cap: int, most: int | None
+) -> None:
+    bound = integer_sensitivity(relation)
+    all_columns = bound * math.sqrt(COLUMNS.histograms)
+    moved = []
+    for one, other in neighbours(relation):
+        for size in range(3):
+            for others in itertools.combinations_with_replacement(UNITS, size):
+                pair = counts((one, *others), cap, most), counts((other, *others), cap, most)
+                moved.append(
+                    [float(np.linalg.norm((x - y).ravel())) for x, y in zip(*pair, strict=True)]
+                )
+    most_moved = np.max(moved, axis=0)
+    assert most_moved[0] <= all_columns
+    assert (most_moved[1:] <= bound).all()
+    if cap == 1 or relation is Relation.REPLACE_WITH_NULL or most is None:
+        assert most_moved[0] > 0.999 * all_columns
+        assert (most_moved[1:] > 0.999 * bound).all()
+
+
+def own(rows: int, **settings: Any) -> tuple[float, float]:
+    """Return by how much a unit of many equal rows moves columns and a joint count, in L2."""
+    few = steps_of([A, B, C, B], [1, 2, 3, 0])
+    with_it = few.select(np.concatenate([np.arange(3), np.full(rows, 3)]))
+    bins = [np.arange(size) for size in COLUMNS.sizes]
+    totals = []
+    for data in (with_it, few.select(slice(0, 3))):
+        workers = group(data, COLUMNS, **settings)
+        tables = workers.call("tables", {"bins": bins, "cliques": [(0, 1, 2)]})
+        totals.append((sum(workers.call("columns")), sum(one[0] for one in tables)))
+    columns, joint = (float(np.linalg.norm((x - y).ravel())) for x, y in zip(*totals, strict=True))
+    return columns / math.sqrt(COLUMNS.histograms), joint
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("rows", "share"), [(1, 0.5), (2, 1.0), (3, 1.0), (1000, 1.0), (2**17 + 1, 1.0)]
+)
+def test_many_rows_weigh_no_more_than_one_unit(rows: int, share: float, workers: int) -> None:
+    for moved in own(rows, cap=CAP, workers=workers):
+        assert moved <= UNIT_WEIGHT
+        assert moved == pytest.approx(share * UNIT_WEIGHT, rel=0.13)
+
+
+def test_a_million_rows_weigh_no_more_and_more_than_the_weight_has_parts_nothing() -> None:
+    for rows, moved in ((1_000_000, 1_000_000), (2**20 + 1, 0)):
+        assert own(rows, cap=10) == (pytest.approx(moved), moved)
+    assert own(3000, cap=10, most=7)[1] == 7 * (UNIT_WEIGHT // 10)
+
+
+def test_rows_of_one_number_are_one_units_wherever_they_lie_among_others() -> None:
+    """Two people under one id, far apart in the dataset and in different chunks."""
+    rows = steps_of([A, B, C, B, A, A], [6, 1, 2, 3, 4, 6])
+    found = joint_counts(rows, COLUMNS, (0, 1), workers=4, chunk=1)
+    without = joint_counts(rows.select(np.array([1, 2, 3, 4])), COLUMNS, (0, 1), workers=4)
+    assert np.abs(found - without).sum() == UNIT_WEIGHT
+
+
+@cache
+def plan(relation: Relation) -> MarginalsPlan:
+    """Return a plan whose joint counts have noise of a few units."""
+    return plan_of(COLUMNS, relation=relation.value, epsilon=10.0)
+
+
+@cache
+def scores(units: Data, relation: Relation, released: int) -> tuple[int, ...]:
+    """Return the scores of all candidates, given what columns were released."""
+    chooser = Chooses()
+    program = program_of(COLUMNS, plan(relation), chooser, rows=2000)
+    tensors = released_columns(COLUMNS, units=released, deviation=0.2 * UNIT_WEIGHT)
+    resumed(program, tensors).step(1, group(table(units), COLUMNS, cap=1), Adds(), 1)
+    return tuple(chooser.asked[0][0])
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("released", [48, 6])
+def test_scores_move_by_what_is_charged_at_most(relation: Relation, released: int) -> None:
+    bound = score_sensitivity(relation)
+    moved = []
+    for one, other in neighbours(relation):
+        for others in ((), ((B,), (B,)), ((A, B, C), (C,), (B,), (B,))):
+            pair = [scores((unit, *others), relation, released) for unit in (one, other)]
+            moved.append(max(abs(x - y) for x, y in zip(*pair, strict=True)))
+    assert max(moved) <= bound
+    if (released, relation) == (48, Relation.REPLACE_ONE):
+        # One unit takes 2, the other gives 1: three quarters of what is charged is the worst case.
+        assert max(moved) == pytest.approx(0.75 * bound, rel=0.01)
+    elif released == 48:
+        assert max(moved) > 0.95 * bound
+
+
+def test_the_candidates_are_the_same_for_neighbours() -> None:
+    """Which joint counts may be chosen follows from what was released."""
+    for relation in RELATIONS:
+        lengths = {len(scores((unit,), relation, 48)) for unit in ALL}
+        assert len(lengths) == 1
+        assert lengths.pop() > 5
