@@ -237,6 +237,8 @@ def _pieces(
 
     Reference: Jackson et al. 2005.
     """
+    if not len(inside):
+        return []
     counts, widths = noisy[inside] / deviation, np.maximum(cells.widths[inside], 1e-12)
     widths = widths / widths.mean()
     sums = [np.append(0.0, np.cumsum(one)) for one in (counts**2, counts * widths, widths**2)]
