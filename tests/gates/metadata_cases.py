@@ -38,7 +38,7 @@ def _expert(folder: Path, master: DatasetStore) -> Case:
 
 
 def _marginals(folder: Path, master: DatasetStore) -> Case:
-    return _ready(intake.Intake(folder, master).budget())
+    return _ready(intake.Intake(folder, master).budget(), training__tables=1)
 
 
 def _primorl(folder: Path, master: DatasetStore) -> Case:
