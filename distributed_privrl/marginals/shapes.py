@@ -239,8 +239,8 @@ def _pieces(
     """
     if not len(inside):
         return []
-    counts, widths = noisy[inside] / deviation, np.maximum(cells.widths[inside], 1e-12)
-    widths = widths / widths.mean()
+    counts, widths = noisy[inside] / deviation, cells.widths[inside]
+    widths = np.maximum(widths / max(widths.mean(), 1e-300), 1e-3)  # an atom has none
     sums = [np.append(0.0, np.cumsum(one)) for one in (counts**2, counts * widths, widths**2)]
     count = len(inside)
     cost, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
