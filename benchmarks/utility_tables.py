@@ -9,7 +9,6 @@ are kept as they end; the same command goes on where it stopped.
 import argparse
 import dataclasses
 import functools
-import resource
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import cells
+from benchmarks import cells, processes
 from benchmarks.table_figures import FRESH, REAL, figures_of, plain, real_figures, result_of
 from benchmarks.table_judges import JudgeScale, judged
 from benchmarks.table_methods import METHODS, Sizes, check_available, run_values
@@ -143,12 +142,12 @@ def _release(cell: Cell, setting: Setting) -> dict[str, Any]:
         bounds=bounds,
         quick=setting.quick,
     )
-    _forget_peak()
+    processes.forget_peak()
     clock = time.process_time()
     finished = cells.run_product(cell, values, setting.work, reports=False)
     return {
         "cpu s": round(time.process_time() - clock, 1),
-        "memory MB": _peak(),
+        "memory MB": processes.peak_megabytes(),
         "delta": finished.config.privacy.delta,
         "certified epsilon": finished.cost["certified_epsilon"],
         "settings": {name: values.get(name, {}) for name in ("model", "training")},
@@ -161,24 +160,6 @@ def sizes_of(store: DatasetStore, dataset: str, unit: str) -> Sizes:
     rows = len(read.rewards)
     units = rows if unit == TRANSITION else len(np.unique(read.unit_ids))
     return Sizes(units=units, rows=rows, trajectories=len(read))
-
-
-def _forget_peak() -> None:
-    """Begin the process's peak of memory anew, where the system can."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
-def _peak() -> int:
-    """Return the largest memory of the process so far, or since `_forget_peak`, in MB."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(kilobytes / 1024)
 
 
 def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
@@ -202,6 +183,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--methods", nargs="*", choices=tuple(METHODS), default=METHODS_BY_DEFAULT)
     parser.add_argument("--epsilons", nargs="+", default=EPSILONS, help="none: without privacy")
     parser.add_argument("--generators", type=int, default=3, help="seeds of each cell")
+    parser.add_argument("--kept", action="store_true", help="print finished cells, make none")
     parser.add_argument("--quick", action="store_true", help="small parts, a handful of rounds")
     parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")
     parser.add_argument("--parallel", type=int, default=2, help="1: in this process")
@@ -218,17 +200,23 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Import the tables that are missing, run the cells that are missing, print what they say."""
+    """Import the tables that are missing, run the cells that are missing, print what they say.
+
+    With ``--kept`` nothing is made: the table has the cells that are there.
+    """
     options = _parsed(arguments)
     work = options.work / options.scale
     setting = Setting(work=work, quick=options.quick)
     register()
-    for name in options.tables:
+    wanted = list(cells_of(options))
+    if options.kept:
+        wanted = [cell for cell in wanted if cells.file_of(cell, work).exists()]
+    for name in () if options.kept else options.tables:
         if dataset_of(TABLES[name]) not in setting.store.ids():
             TABLES[name].import_into(setting.store, dataset_of(TABLES[name]), quick=options.quick)
     cells.run_table(
         NAME,
-        list(cells_of(options)),
+        wanted,
         functools.partial(run_cell, setting=setting),
         lambda rows: result_of(rows, NOTES),
         options=options,

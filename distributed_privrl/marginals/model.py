@@ -19,6 +19,7 @@ _FLOOR = 1e-4
 _ITERATIONS = 1000
 _TOLERANCE = 1e-6
 _NUMBERS = 4_000_000
+_LEAST_SHARE = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +178,7 @@ class Drawer:
         order, _ = elimination(field.sizes, field.potentials, given)
         factors = [(set(clique), clique, values) for clique, values in field.potentials.items()]
         self._conditionals: list[tuple[int, Clique, NDArray[np.float64]]] = []
+        self._log_shares: list[NDArray[np.float64]] = []
         for column, parents in order:
             if column in self._given:
                 break
@@ -193,11 +195,13 @@ class Drawer:
             even = np.full(masses.shape, 1 / masses.shape[-1])
             shares = np.divide(masses, sums, out=even, where=sums > 0)
             self._conditionals.append((column, parents, np.cumsum(shares, axis=-1)))
+            self._log_shares.append(np.log(np.maximum(shares, _LEAST_SHARE)))
             if parents:
                 with np.errstate(all="ignore"):
                     message = np.log(sums[..., 0]) + most[..., 0]
                 factors.append((set(parents), parents, message))
         self._conditionals.reverse()
+        self._log_shares.reverse()
 
     def shares(self, column: int, rows: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return how likely each bin of a drawn column is in rows, ``(N, K)``."""
@@ -222,6 +226,16 @@ class Drawer:
                 part = slice(start, start + step)
                 above = flat[places[part]] <= uniforms[part, None]
                 rows[part, column] = np.minimum(above.sum(axis=1), size - 1)
+
+    def log_likelihoods(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Return the log-probability ``(N,)`` of rows ``(N, V)``, given the columns not drawn.
+
+        It is finite: what cannot be drawn is as likely as the smallest float.
+        """
+        total = np.zeros(len(rows))
+        for (column, parents, _), logs in zip(self._conditionals, self._log_shares, strict=True):
+            total += logs[tuple(rows[:, i] for i in (*parents, column))]
+        return total
 
 
 def _aligned(

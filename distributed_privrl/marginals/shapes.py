@@ -83,12 +83,29 @@ def column_shape(
     """
     counts, values = noisy[: column.size], noisy[column.size :]
     cells = column.cells
-    if cells is None or column.size <= most_bins:
-        masses = np.maximum(counts, 0.0)
+    if cells is None:
+        masses = _category_masses(counts, deviation)
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
     masses = _masses(cells, counts, deviation)
+    if column.size <= most_bins:
+        return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
     bins = _bins(cells, masses, most_bins, least=_BIN * deviation)
     return ColumnShape(masses, bins, counts, deviation, values)
+
+
+def _category_masses(noisy: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """Return the weight of each category ``(C,)``: none of one that noise alone may have made.
+
+    A noisy count decides: so nobody dies in synthetic rows where nobody did. Categories that do not
+    stand out one by one may stand out together, and are then kept.
+    """
+    seen = noisy > _SURE * deviation
+    rest = float(noisy[~seen].sum())
+    masses = np.where(seen, noisy, 0.0)
+    if rest > _SURE * deviation * float(np.sqrt((~seen).sum())):
+        kept = np.where(seen, 0.0, np.maximum(noisy, 0.0))
+        masses += kept * (rest / kept.sum())
+    return masses if masses.any() else np.maximum(noisy, 0.0)
 
 
 def drawn_numbers(
@@ -220,8 +237,10 @@ def _pieces(
 
     Reference: Jackson et al. 2005.
     """
-    counts, widths = noisy[inside] / deviation, np.maximum(cells.widths[inside], 1e-12)
-    widths = widths / widths.mean()
+    if not len(inside):
+        return []
+    counts, widths = noisy[inside] / deviation, cells.widths[inside]
+    widths = np.maximum(widths / max(widths.mean(), 1e-300), 1e-3)  # an atom has none
     sums = [np.append(0.0, np.cumsum(one)) for one in (counts**2, counts * widths, widths**2)]
     count = len(inside)
     cost, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)

@@ -82,7 +82,8 @@ def cleaned(
     Returns:
         counts of at least zero that add up to ``total``.
     """
-    result = np.maximum(expected, 1e-9 * total / noisy.size)
+    least = 1e-9 * total / noisy.size  # a block without weight could not take any up later
+    result = np.maximum(expected, least)
     for maps in reversed(block_maps(noisy.shape, ordered)):
         known = [
             Margin(
@@ -94,9 +95,8 @@ def cleaned(
         before = blocks(result, maps)
         deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), maps))
         after = _kept_and_raked(blocks(noisy, maps), deviations, total, before, known)
-        ratio = np.divide(after, before, out=np.zeros_like(after), where=before > 0)
-        result = result * ratio[np.ix_(*maps)]
-    return result
+        result = np.maximum(result * (after / before)[np.ix_(*maps)], least)
+    return np.asarray(result * (total / result.sum()))
 
 
 def block_maps(
@@ -173,11 +173,11 @@ def raked(
         tables: cleaned counts, the latest last.
         sizes: bins of each column.
     """
-    limit = _LARGEST_WEIGHT * weights.sum() / len(weights)
+    weights, limit = weights / weights.sum(), _LARGEST_WEIGHT / len(weights)
     for _ in range(_SWEEPS):
         for clique, table in tables.items():
-            now = counts_of(rows, clique, sizes, weights)
-            ratio = np.divide(table, now, out=np.zeros_like(now), where=now > 0)
+            now, shares = counts_of(rows, clique, sizes, weights), table / table.sum()
+            ratio = np.divide(shares, now, out=np.zeros_like(now), where=now > 0)
             weights = np.minimum(weights * ratio[tuple(rows[:, i] for i in clique)], limit)
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(weights), 1 / len(weights))

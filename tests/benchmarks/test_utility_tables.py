@@ -62,6 +62,10 @@ def test_a_command_prints_a_sheet_a_table_and_goes_on(
     utility_tables.main(command)
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == found
     assert times == {path: path.stat().st_mtime_ns for path in kept.iterdir()}
+    more = [*command, "--epsilons", "4", "1", "--kept"]  # the cell at 1 is not there
+    utility_tables.main(more)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == found
+    assert times == {path: path.stat().st_mtime_ns for path in kept.iterdir()}
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].method in INSTALLED])

@@ -7,7 +7,7 @@ from typing import Any
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.store import DatasetStore
 from tests.gates.metadata import Case
-from tests.worlds import crowd, grid, mazes, swings, walks
+from tests.worlds import crowd, grid, intake, mazes, swings, walks
 from tests.worlds.world import World
 
 AGENTS = {"trainers": ["bc"], "steps": 4, "episodes": 1}
@@ -35,6 +35,10 @@ def _expert(folder: Path, master: DatasetStore) -> Case:
     evaluation = {"episodes": 1, "max_steps": 40}
     output = {"output__dataset": "crowd/stable-v0"}
     return _ready(crowd.Crowd(folder, master), evaluation=evaluation, **output)
+
+
+def _marginals(folder: Path, master: DatasetStore) -> Case:
+    return _ready(intake.Intake(folder, master).budget(), training__tables=1)
 
 
 def _primorl(folder: Path, master: DatasetStore) -> Case:
@@ -71,6 +75,11 @@ CASES: dict[str, tuple[Callable[[Path, DatasetStore], Case], Callable[[Path], Da
         lambda folder, master: _privorl(folder, master, walks.ar_config()),
         walks.walk_store,
     ),
+    "marginals_j": (
+        lambda folder, master: _privorl(folder, master, walks.marginals_config(training__tables=1)),
+        walks.walk_store,
+    ),
+    "marginals": (_marginals, lambda folder: intake.admission_store(folder / "datasets")),
     "primorl": (_primorl, swings.swing_store),
     "expert": (_expert, crowd.crowd_store),
     "apvi": (_value_iteration("apvi"), lambda folder: grid.Grid(folder).store),

@@ -23,7 +23,7 @@ def test_names_sizes_and_what_is_counted() -> None:
     names = [column.name for column in columns.columns]
     assert names == ["observation_0", "action", "reward", "next_observation_0", "end"]
     assert columns.sizes == (4, 2, 2, 4, 2)
-    assert columns.counted == (4, 2, 2, 0, 2)  # an observation's counts stand for the next one's
+    assert columns.counted == (4, 2, 2, 0, 2, 0)  # an observation's counts stand for the next one's
     assert columns.histograms == 4
     changes = few_columns(next_observation="difference")
     assert changes.sizes == (4, 2, 2, 7, 2)

@@ -10,6 +10,7 @@ from torch import nn
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.methods.marginals.config import MarginalsJConfig
 from distributed_privrl.methods.privorl.config import (
     PrivorlArJConfig,
     PrivorlJConfig,
@@ -168,3 +169,9 @@ class Walks(World):
     dataset = SENSITIVE
     allowed: ClassVar[dict[str, Any]] = {"epsilon": 8.0, "delta": 1e-4, "unit": "trajectory"}
     config = staticmethod(config)
+
+
+def marginals_config(**changes: Any) -> MarginalsJConfig:
+    """Return a run of marginals on the walks; ``section__key=value`` changes it."""
+    own: dict[str, Any] = {"method": "marginals_j", "model": {"bins": 6}, "training": {"tables": 4}}
+    return parsed(changed(config_values() | own, changes), MarginalsJConfig)

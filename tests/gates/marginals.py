@@ -1,0 +1,234 @@
+"""Gates on marginals: a run draws what it certifies, of what a unit moves as little as is charged.
+
+Estimates are chains of conditionals here, which take no time: what is drawn does not depend on how
+good a model is.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.experiments.run import RunResult
+from distributed_privrl.marginals import program
+from distributed_privrl.marginals.counting import CountWorker
+from distributed_privrl.marginals.plan import integer_sensitivity, score_sensitivity
+from distributed_privrl.privacy.accounting import epsilon
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.choosing import SecureChooser
+from distributed_privrl.privacy.events import (
+    EVENTS,
+    BoundedRangeEvent,
+    DiscreteGaussianEvent,
+    Event,
+)
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.noise import SecureNoise
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.units import Relation
+from distributed_privrl.privacy.verification import verify_certificate
+from tests.marginals.programs import (
+    Adds,
+    Chooses,
+    chained,
+    plan_of,
+    program_of,
+    released_columns,
+    resumed,
+)
+from tests.marginals.rows import column_counts, few_columns, group, joint_counts, steps_of
+from tests.worlds.intake import Intake
+
+Draw = tuple[str, float]
+"""A choice and its scale, or a release and its standard deviation."""
+A, B = (0.0, 0, 0.0, 0.0, False), (3.0, 1, 1.0, 3.0, True)
+
+
+@dataclass
+class Seen:
+    """What passed through the sources of randomness, and through workers.
+
+    Args:
+        draws: in order, each with the number of the reserved step that pays for it.
+        noisy: what each release gave, and what it was given.
+        raw: what each worker returned.
+    """
+
+    draws: list[tuple[int, Draw]] = field(default_factory=list)
+    noisy: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    raw: list[NDArray[np.int64]] = field(default_factory=list)
+
+
+@contextmanager
+def watched(ledger: Ledger) -> Iterator[Seen]:
+    """Watch the draws of this process, all of one run's stage."""
+    seen = Seen()
+    choose, add = SecureChooser.choose_exponential, SecureNoise.add_discrete_gaussian
+    columns, tables = CountWorker.columns, CountWorker.tables
+
+    def note(kind: str, value: float) -> None:
+        (entry,) = (one for one in ledger.entries() if one.kind == "rounds")
+        seen.draws.append((entry.reserved_rounds - 1, (kind, value)))
+
+    def spy_choose(self: Any, scores: Any, *, scale: float, tag: int = 0) -> int:
+        note("choice", scale)
+        return choose(self, scores, scale=scale, tag=tag)
+
+    def spy_add(self: Any, values: Any, *, standard_deviation: float, tag: int = 0) -> Any:
+        note("release", standard_deviation)
+        given = values.copy()
+        noisy = add(self, values, standard_deviation=standard_deviation, tag=tag)
+        seen.noisy.append((noisy, given))
+        return noisy
+
+    def spy_columns(self: CountWorker) -> Any:
+        seen.raw.append(columns(self))
+        return seen.raw[-1].copy()
+
+    def spy_tables(self: CountWorker, bins: Any, cliques: Any) -> Any:
+        answer = tables(self, bins, cliques)
+        seen.raw.extend(answer)
+        return [one.copy() for one in answer]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecureChooser, "choose_exponential", spy_choose)
+        patch.setattr(SecureNoise, "add_discrete_gaussian", spy_add)
+        patch.setattr(CountWorker, "columns", spy_columns)
+        patch.setattr(CountWorker, "tables", spy_tables)
+        yield seen
+
+
+def stated(events: Sequence[Event], relation: Relation) -> list[Draw]:
+    """Return the draws that the events of a step state."""
+    draws: list[Draw] = []
+    for event in events:
+        if isinstance(event, BoundedRangeEvent):
+            draws += [("choice", 2 * score_sensitivity(relation) / event.epsilon)] * event.count
+        elif isinstance(event, DiscreteGaussianEvent):
+            deviation = event.noise_multiplier * event.sensitivity
+            draws += [("release", deviation)] * event.count
+    return draws
+
+
+def check_certified(place: Intake, result: RunResult, seen: Seen) -> Stage:
+    """What each reserved step drew is what its entry states, and all entries are certified."""
+    checked = verify_certificate(
+        result.directory.certificate, ledger=place.ledger, outputs_root=place.store.root
+    )
+    (stage,) = (one for one in checked.certificate.stages if one.name == "marginals")
+    entry = place.ledger.reserved(result.directory.run_id)
+    assert entry is not None
+    relation = Relation(stage.relation)
+    schedule = [EVENTS.validate_python(step) for step in entry.event["schedule"]]
+    for number, events in enumerate(schedule[: entry.reserved_rounds]):
+        drawn = [draw for step, draw in seen.draws if step == number]
+        _check_same(drawn, stated(events, relation), f"step {number}")
+    late = [draw for step, draw in seen.draws if step >= entry.reserved_rounds]
+    assert not late, "a draw is not covered by a reservation"
+    _check_same([draw for _, draw in seen.draws], stated(stage.events, relation), "the certificate")
+    cost = epsilon(stage.events, delta=stage.delta, relation=relation)
+    assert abs(cost - entry.epsilon) < 1e-3 * cost, f"epsilon {cost} is charged as {entry.epsilon}"
+    return stage
+
+
+def _check_same(drawn: Sequence[Draw], states: Sequence[Draw], what: str) -> None:
+    for kind in ("choice", "release"):
+        made = sorted(value for one, value in drawn if one == kind)
+        said = sorted(value for one, value in states if one == kind)
+        assert len(made) == len(said), f"{what} states {len(said)} {kind}s, {len(made)} were drawn"
+        np.testing.assert_allclose(made, said, rtol=1e-9, err_msg=f"{what}: scales of {kind}s")
+
+
+def gate_certified_draws(folder: Path) -> None:
+    """Number, deviation and scale of all draws of a run are what its certificate states."""
+    place = Intake(folder).budget()
+    with pytest.MonkeyPatch.context() as patch, watched(place.ledger) as seen:
+        patch.setattr(program, "estimated", chained)
+        result = place.run(key=None)
+        stage = check_certified(place, result, seen)
+        assert [event.kind for event in stage.events] == [
+            "discrete_gaussian",
+            "bounded_range",
+            "discrete_gaussian",
+        ]
+        check_released(place, result, seen)
+
+
+def check_released(place: Intake, result: RunResult, seen: Seen) -> None:
+    """What the checkpoint keeps is what was drawn, and no file holds a raw sum."""
+    known = {noisy.tobytes() for noisy, _ in seen.noisy}
+    raw = [given for _, given in seen.noisy] + seen.raw
+    secrets = {one.tobytes() for one in raw if one.size > 3 and np.count_nonzero(one) > 2}
+    secrets |= {one.astype(np.float64).tobytes() for one in raw if np.count_nonzero(one) > 2}
+    secrets |= {np.array(one.sum()).tobytes() for one in raw if len(one) > 3 and one.sum()}
+    assert len(secrets) > 20
+    found = 0
+    folders = [result.directory.path, place.store.root / str(result.released)]
+    for path in (file for one in folders for file in one.rglob("*") if file.is_file()):
+        if "private" in path.relative_to(place.folder).parts[1:-1]:
+            continue
+        content = path.read_bytes()
+        found += sum(one in content for one in known)
+        held = [one for one in secrets if one in content]
+        assert not held, f"{path.name} holds exact counts of real rows"
+    assert found == len(known), "the checkpoint lacks what was released"
+
+
+def _scores(rows: Transitions | None) -> list[int]:
+    """Return the scores of a program that has released columns of 48 units, all cells alike."""
+    columns, chooser = few_columns(), Chooses()
+    made = program_of(columns, plan_of(columns, epsilon=10.0), chooser, rows=2000)
+    tensors = released_columns(columns, units=48, deviation=0.2 * UNIT_WEIGHT)
+    noise: Any = Adds()
+    resumed(made, tensors).step(1, group(rows, columns), noise, 1)
+    return chooser.asked[0][0]
+
+
+def gate_moved_counts(_: Path) -> None:
+    """A unit moves what is counted, and what is scored, by what is charged at most."""
+    columns, relation = few_columns(), Relation.REPLACE_WITH_NULL
+    bound = integer_sensitivity(relation)
+    plan = plan_of(columns, epsilon=10.0)
+    first = plan.releases[0].columns
+    assert first is not None
+    for rows, cap in ((1, 1), (1, 2), (3, 1), (7, 2), (1000, 10)):
+        data = steps_of([B] * rows, [0] * rows)
+        moved = float(np.linalg.norm(column_counts(data, columns, cap=cap))) / UNIT_WEIGHT
+        charged = first.sensitivity / UNIT_WEIGHT
+        assert moved <= charged, f"{rows} rows move columns by {moved:.3f}, {charged:.3f} charged"
+        moved = float(np.linalg.norm(joint_counts(data, columns, (0, 1), cap=cap))) / bound
+        assert moved <= 1, f"{rows} rows move a joint count by {moved:.3f}"
+    scores = [_scores(rows) for rows in (steps_of([B]), None)]
+    moved = max(abs(x - y) for x, y in zip(*scores, strict=True)) / score_sensitivity(relation)
+    assert moved <= 1, f"a unit moves a score by {moved:.3f} of what is charged"
+    assert moved > 0.9, f"a unit moves a score by {moved:.3f} of what is charged alone"
+
+
+def gate_bins_from_what_was_released(_: Path) -> None:
+    """Bins, and the weight of all rows, follow from noisy counts: neighbours have the same."""
+    columns = few_columns()
+    plan = plan_of(columns, epsilon=10.0)
+    asked = []
+    for rows in (steps_of([A, A, A, B]), steps_of([B] * 400)):
+
+        class Same(Adds):
+            """Whatever the rows are, the noisy counts are the same."""
+
+            def add_discrete_gaussian(self, values: Any, **about: Any) -> Any:
+                super().add_discrete_gaussian(values, **about)
+                return np.full_like(values, 40 * UNIT_WEIGHT)
+
+        made = program_of(columns, plan)
+        noise: Any = Same()
+        made.step(0, group(rows, columns), noise, 0)
+        made.prepare(1)
+        shapes = [(one.bins.tolist(), one.masses.tolist()) for one in made._shapes]
+        asked.append((shapes, made._total, made._rows.tolist()))
+    for what, one, other in zip(("bins", "the total", "the model's rows"), *asked, strict=True):
+        assert one == other, f"exact counts decide on {what}"

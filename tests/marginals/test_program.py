@@ -1,0 +1,172 @@
+"""What the server draws in each step, what it keeps, and what it makes of it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.marginals import program
+from distributed_privrl.marginals.program import MarginalsProgram, score
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
+from tests.marginals.rows import column_counts, few_columns, group, joint_counts, steps_of
+
+COLUMNS = few_columns()
+PLAN = plan_of(COLUMNS, steps=2, tables=3)
+OPEN = plan_of(COLUMNS, steps=2, tables=3, epsilon=None)
+ROWS = steps_of(
+    [(0.0, 0, 0.0, 1.0, False), (3.0, 1, 1.0, 3.0, True), (2.0, 1, 0.0, 0.0, False)] * 40
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "estimated", chained)
+
+
+def drawn(made: MarginalsProgram, noise: Any, *steps: int) -> MarginalsProgram:
+    """Do steps that follow each other, each paid for by an entry of the plan's schedule."""
+    for index, reserved in enumerate(steps):
+        made.prepare(index)
+        made.step(index, group(ROWS, COLUMNS), noise, reserved)
+    return made
+
+
+def test_a_score_by_hand() -> None:
+    counts, expected = np.array([[0, 100], [7, 40]]), np.array([[30, 60], [7, 0]])
+    # |x - m| is 30 + 40 + 0 + 40; of x noise hides 0 + 16 + 7 + 16; cells cost 1 each.
+    apart = (False, False)
+    assert score(counts, expected, noise=16, weight=3, ordered=apart) == 3 * (110 - 39 - 4)
+
+
+def test_a_relation_that_no_cell_shows_is_seen_in_blocks() -> None:
+    """Of 8 x 8 bins, 10 in each cell on one side of the middle, where 5 are expected everywhere."""
+    counts = np.kron(np.array([[10, 0], [0, 10]]), np.ones((4, 4), np.int64))
+    expected = np.full((8, 8), 5)
+    alone = score(counts, expected, noise=16, weight=1, ordered=(False, False))
+    # Blocks of 2 x 2: 16 times |40 - 20| or |0 - 20|, less 8 times min(40, 32) and 2 for each.
+    assert score(counts, expected, noise=16, weight=1, ordered=(True, True)) == 320 - 256 - 32
+    assert alone == 320 - 320 - 64
+
+
+def test_each_step_draws_what_its_entry_states() -> None:
+    chooser, noise = Chooses((2, 0, 1)), Adds(amount=5)
+    drawn(program_of(COLUMNS, PLAN, chooser), noise, 0, 1, 2)
+    first, *tables = noise.asked
+    releases = [PLAN.releases[number] for number in (1, 1, 2)]
+    assert PLAN.releases[0].columns is not None
+    assert first[1] == PLAN.releases[0].columns.standard_deviation
+    np.testing.assert_array_equal(first[0], column_counts(ROWS, COLUMNS))
+    assert [one[1] for one in tables] == [one.tables.standard_deviation for one in releases]
+    assert [one[1] for one in chooser.asked] == [one.choices.scale for one in releases]
+    tags = [one[2] for one in noise.asked]
+    assert len(set(tags)) == 4  # no two draws of a test's source are the same
+    assert [one[2] for one in chooser.asked] == tags[1:]
+
+
+def test_what_is_measured_is_what_was_chosen_and_parts_of_it_are_no_candidates_any_more() -> None:
+    made = program_of(COLUMNS, PLAN, Chooses((0, 10**9)), rows=300)
+    with pytest.raises(IndexError):
+        drawn(made, Adds(), 0, 1)
+    chooser, noise = Chooses(), Adds(amount=5)
+    made = drawn(program_of(COLUMNS, PLAN, chooser), noise, 0, 1, 2)
+    cliques = [table.clique for table in made._tables]
+    assert len(set(cliques)) == 3
+    for clique, (values, _, _) in zip(cliques, noise.asked[1:], strict=True):
+        np.testing.assert_array_equal(values, joint_counts(ROWS, COLUMNS, clique).ravel())
+    candidates = [len(scores) for scores, _, _ in chooser.asked]
+    assert candidates[0] > candidates[1] > candidates[2]
+
+
+def test_a_choice_knows_the_ones_before_it_in_the_same_step() -> None:
+    """What one count has said of others is expected of them: their scores fall."""
+    found = []
+    for first in (0, 5):
+        chooser = Chooses((first,))
+        made = drawn(program_of(COLUMNS, PLAN, chooser), Adds(), 0, 1)
+        found.append((made._tables[0].clique, chooser.asked))
+    (one, asked), (other, others) = found
+    assert one != other
+    assert asked[0] == others[0]
+    assert asked[1][0] != others[1][0]
+
+
+def test_where_the_columns_were_lost_the_next_entrys_noise_counts_them() -> None:
+    chooser, noise = Chooses(), Adds()
+    made = drawn(program_of(COLUMNS, PLAN, chooser), noise, 1, 2)
+    first, tables = PLAN.releases[0].columns, PLAN.releases[1].tables
+    assert first is not None
+    assert tables is not None
+    expected = tables.noise_multiplier * first.sensitivity
+    assert noise.asked[0][1] == pytest.approx(expected)
+    assert noise.asked[0][1] > first.standard_deviation
+    assert len(noise.asked) == 2
+    assert [one[1] for one in chooser.asked] == [PLAN.releases[2].choices.scale]
+    assert len(made._tables) == 1
+
+
+def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened() -> None:
+    whole = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1, 0))), Adds(7), 0, 1, 2)
+    half = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1))), Adds(7), 0, 1)
+    resumed = program_of(COLUMNS, PLAN, Chooses((0,)))
+    resumed.restore(half.tensors(), 2)
+    resumed.prepare(2)
+    resumed.step(2, group(ROWS, COLUMNS), Adds(7), 2)
+    expected, found = whole.tensors(), resumed.tensors()
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name].numpy(), tensor.numpy(), err_msg=name)
+    one, other = (
+        made.model().transitions(50, np.random.default_rng(0)) for made in (whole, resumed)
+    )
+    np.testing.assert_array_equal(one.observations, other.observations)
+
+
+def test_what_is_kept_is_noisy_or_follows_from_it() -> None:
+    made = drawn(program_of(COLUMNS, PLAN), Adds(amount=12_345), 0, 1, 2)
+    tensors = made.tensors()
+    np.testing.assert_array_equal(tensors["columns"].numpy(), column_counts(ROWS, COLUMNS) + 12_345)
+    for name, tensor in tensors.items():
+        kind, *numbers = name.split(".")
+        assert kind in {"columns", "table", "cleaned", "deviation"}
+        if kind == "table":
+            exact = joint_counts(ROWS, COLUMNS, tuple(map(int, numbers[1:])))
+            np.testing.assert_array_equal(tensor.numpy(), exact + 12_345)
+
+
+def test_without_privacy_the_best_candidate_is_measured_exactly() -> None:
+    chooser = Chooses()
+    made = drawn(program_of(COLUMNS, OPEN, chooser), None, 0, 1, 2)
+    assert chooser.asked == []
+    for table in made._tables:
+        np.testing.assert_array_equal(table.noisy, joint_counts(ROWS, COLUMNS, table.clique))
+    rows = made.model().transitions(2000, np.random.default_rng(0))
+    assert rows.observations[rows.actions == 0].max() == 0
+    assert rows.terminated.mean() == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_large_candidates_and_models_are_left_out() -> None:
+    few, chooser = Chooses(), Chooses()
+    drawn(program_of(COLUMNS, PLAN, chooser), Adds(), 0, 1)
+    drawn(program_of(COLUMNS, PLAN, few, most_cells=8), Adds(), 0, 1)
+    assert 0 < len(few.asked[0][0]) < len(chooser.asked[0][0])
+    noise = Adds()
+    none = drawn(program_of(COLUMNS, PLAN, Chooses(), model_cells=3), noise, 0, 1, 2)
+    assert len(noise.asked) == 1  # no candidate: fewer draws than are paid for
+    assert none.model().transitions(10, np.random.default_rng(0)).rewards.shape == (10,)
+
+
+def test_a_run_that_released_nothing_has_no_model() -> None:
+    with pytest.raises(BudgetError, match="used up all steps"):
+        program_of(COLUMNS, PLAN).model()
+
+
+def test_the_total_is_of_all_columns_and_never_nothing() -> None:
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+    made.prepare(1)
+    assert made._total == pytest.approx(120 * UNIT_WEIGHT)
+    nothing = program_of(COLUMNS, PLAN)
+    nothing.step(0, group(None, COLUMNS), Adds(amount=-(2**30)), 0)
+    nothing.prepare(1)
+    assert nothing._total == UNIT_WEIGHT

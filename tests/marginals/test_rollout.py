@@ -1,0 +1,113 @@
+"""Trajectories that go on from where a step led to, and end as often as lengths say."""
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.marginals.columns import (
+    TableColumns,
+    step_columns,
+    time_groups,
+    time_starts,
+    trajectory_columns,
+)
+from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.model import Field
+from distributed_privrl.marginals.rollout import Rollout, known_before
+from distributed_privrl.marginals.shapes import column_shape
+
+LONGEST = 12
+
+
+def columns_of(*, difference: bool = False) -> TableColumns:
+    bounds = Bounds(
+        low=np.array([0.0, 0.0]),
+        high=np.array([9.0, 1.0]),
+        columns=("observation_0", "reward"),
+        step=np.array([1.0, 1.0]),
+    )
+    steps = step_columns(
+        Box(0, 9, (1,)),
+        Discrete(2),
+        bounds,
+        next_observation="difference" if difference else "absolute",
+        ends=3,
+    )
+    return trajectory_columns(steps, groups=time_groups(LONGEST), previous=True)
+
+
+def model_of(columns: TableColumns, lengths: list[float] | None = None) -> TableModel:
+    """Return a model without any relation: every bin is as likely as another."""
+    shapes = []
+    for column in columns.columns:
+        noisy = np.full(column.size + 0, 100.0)
+        own = columns[column.like] if column.like is not None else column
+        shapes.append(column_shape(own, noisy[: own.size], deviation=1.0, most_bins=64))
+    sizes = tuple(shape.size for shape in shapes)
+    counted = np.array([] if lengths is None else lengths, np.float64)
+    field = Field(sizes, {(i,): np.zeros(size) for i, size in enumerate(sizes)})
+    return TableModel(columns, tuple(shapes), field, {}, counted)
+
+
+def states(drawn: Trajectories, one: int) -> np.ndarray:
+    start = drawn.offsets[one] + one
+    return drawn.observations[start : start + drawn.lengths[one] + 1]
+
+
+def test_steps_are_told_apart_at_first_and_in_groups_later() -> None:
+    assert time_starts(2).tolist() == [0, 1]
+    assert time_groups(1) == time_groups(2) == 2
+    groups = time_groups(40)
+    starts = time_starts(groups)
+    assert starts[-1] < 40 <= time_starts(groups + 1)[-1]
+    assert (np.diff(starts) > 0).all()
+
+
+def test_time_what_came_before_and_state_are_known_before_a_step() -> None:
+    columns = columns_of()
+    names = [columns[i].name for i in known_before(columns)]
+    assert names == ["observation_0", "previous_action", "time"]
+    previous = columns[columns.of("previous")[0]]
+    assert previous.categories == 3  # nothing came before the first
+
+
+@pytest.mark.parametrize("difference", [False, True])
+def test_steps_join_and_last_ones_say_how_they_end(difference: bool) -> None:
+    drawn = Rollout(model_of(columns_of(difference=difference)), LONGEST).draw(
+        400, np.random.default_rng(0)
+    )
+    assert len(drawn) == 400
+    assert drawn.lengths.min() >= 1
+    assert drawn.lengths.max() <= LONGEST
+    ended = drawn.terminated | drawn.truncated
+    last = drawn.offsets[1:] - 1
+    assert ended[last].all()
+    assert ended.sum() == len(drawn)  # nothing goes on after an end
+    assert not (drawn.terminated & drawn.truncated).any()
+    assert set(np.unique(drawn.observations)) <= set(range(10))
+    steps = drawn.transitions("trajectory")
+    inner = np.setdiff1d(np.arange(len(steps)), last)
+    assert (steps.next_observations[inner] == steps.observations[inner + 1]).all()
+
+
+def test_lengths_are_those_that_were_counted() -> None:
+    columns = columns_of()
+    lengths = np.zeros(columns.lengths)
+    lengths[[1, 4, 7]] = 30.0, 60.0, 10.0  # trajectories of two, five and eight steps
+    lengths += 1e-6
+    drawn = Rollout(model_of(columns, lengths.tolist()), LONGEST).draw(
+        4000, np.random.default_rng(1)
+    )
+    share = np.bincount(drawn.lengths, minlength=LONGEST + 1) / 4000
+    assert share[[2, 5, 8]] == pytest.approx([0.3, 0.6, 0.1], abs=0.04)
+    assert share.sum() - share[[2, 5, 8]].sum() < 0.02
+
+
+def test_trajectories_of_one_seed_are_the_same() -> None:
+    rollout = Rollout(model_of(columns_of()), LONGEST)
+    one, other = (rollout.draw(50, np.random.default_rng(3)) for _ in range(2))
+    assert (one.observations == other.observations).all()
+    assert (one.lengths == other.lengths).all()
+    assert len(states(one, 0)) == one.lengths[0] + 1

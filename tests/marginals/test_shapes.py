@@ -1,0 +1,125 @@
+"""What noisy counts of a column say: masses, bins, and numbers that are drawn from them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.columns import Column
+from distributed_privrl.marginals.shapes import column_shape, drawn_numbers
+
+
+def number(low: float, high: float, step: float = 0.0) -> Column:
+    return Column(name="observation_0", part="observation", cells=NumberCells(low, high, step))
+
+
+def counted(column: Column, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the counts of a column's cells, and of its values where they are counted."""
+    assert column.cells is not None
+    cells = np.bincount(column.cells.cells_of(values), minlength=column.size)
+    parts = [cells]
+    if column.cells.counted_values:
+        own = column.cells.values_of(values)
+        parts.append(np.bincount(own, minlength=column.cells.counted_values))
+    return np.concatenate(parts).astype(np.float64)
+
+
+def drawn(column: Column, noisy: NDArray[np.float64], count: int = 4000, **about: Any) -> Any:
+    shape = column_shape(column, noisy, **({"deviation": 1.0, "most_bins": 12} | about))
+    source = np.random.default_rng(0)
+    masses = shape.bin_masses if shape.bin_masses.any() else np.ones(shape.size)
+    bins = source.choice(shape.size, count, p=masses / masses.sum())
+    return drawn_numbers(column, shape, bins, source.random(count)), bins, shape
+
+
+COLUMNS = [(0.0, 10.0, 0.0), (-3.0, 50.0, 0.0), (0.0, 200.0, 1.0), (0.0, 5000.0, 0.5)]
+
+
+@pytest.mark.parametrize(("low", "high", "step"), COLUMNS)
+@given(seed=st.integers(0, 2**32 - 1), deviation=st.floats(0.5, 500))
+@settings(deadline=None, max_examples=15)
+def test_numbers_lie_in_their_bins_and_on_the_grid(
+    low: float, high: float, step: float, seed: int, deviation: float
+) -> None:
+    column, source = number(low, high, step), np.random.default_rng(seed)
+    assert column.cells is not None
+    noisy = counted(column, source.gamma(2.0, high / 9, 3000))
+    noisy += np.rint(deviation * source.normal(size=len(noisy)))
+    numbers, bins, shape = drawn(column, noisy, 300, deviation=deviation)
+    assert shape.size <= 12 + column.cells.atoms.sum()  # those that weigh enough are bins
+    assert (shape.masses >= 0).all()
+    assert (np.sort(np.unique(shape.bins)) == np.arange(shape.size)).all()
+    assert (low <= numbers).all()
+    assert (numbers <= high).all()
+    np.testing.assert_array_equal(shape.bins[column.cells.cells_of(numbers)], bins)
+    if step:
+        np.testing.assert_array_equal(low + step * column.cells.values_of(numbers), numbers)
+
+
+def test_the_distribution_comes_back() -> None:
+    column, source = number(0, 10), np.random.default_rng(1)
+    values = np.minimum(source.gamma(2.0, 1.2, 50_000), 10)
+    numbers, _, _ = drawn(column, counted(column, values), 50_000, deviation=20.0, most_bins=40)
+    for share in (0.05, 0.25, 0.5, 0.75, 0.95):
+        assert np.quantile(numbers, share) == pytest.approx(np.quantile(values, share), abs=0.1)
+
+
+def test_clipped_values_and_zero_come_back_exactly() -> None:
+    column = number(-2, 8)
+    values = np.concatenate([np.full(500, -2.0), np.zeros(300), np.full(200, 8.0)])
+    numbers, _, _ = drawn(column, counted(column, values))
+    assert set(np.unique(numbers)) == {-2.0, 0.0, 8.0}
+    assert (numbers == -2).mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_values_that_stand_out_of_their_cell_come_back() -> None:
+    column = number(0, 4999, 1.0)
+    values = np.concatenate([np.full(900, 1234.0), np.random.default_rng(2).integers(0, 5000, 900)])
+    numbers, _, _ = drawn(column, counted(column, values))
+    assert (numbers == 1234).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_categories_are_bins_and_come_back() -> None:
+    column = Column(name="action", part="action", categories=4, start=2)
+    shape = column_shape(column, np.array([7.0, -3.0, 0.0, 9.0]), deviation=2.0, most_bins=2)
+    assert shape.bins.tolist() == [0, 1, 2, 3]
+    assert shape.masses.tolist() == [7, 0, 0, 9]
+    numbers = drawn_numbers(column, shape, np.array([3, 0, 3]), np.zeros(3))
+    assert numbers.tolist() == [3, 0, 3]
+
+
+def test_a_category_that_noise_alone_may_have_made_is_not_drawn() -> None:
+    column = Column(name="end", part="end", categories=2)
+    shape = column_shape(column, np.array([100.0, 5.9]), deviation=2.0, most_bins=2)
+    assert shape.masses.tolist() == [100, 0]
+    seen = column_shape(column, np.array([100.0, 6.1]), deviation=2.0, most_bins=2)
+    assert seen.masses.tolist() == [100, 6.1]
+
+
+def test_categories_that_stand_out_together_alone_are_kept() -> None:
+    column = Column(name="state", part="observation", categories=101)
+    noisy = np.append(100.0, np.full(100, 5.0))
+    shape = column_shape(column, noisy, deviation=2.0, most_bins=2)
+    assert shape.masses[1:] == pytest.approx(5.0)
+
+
+def test_an_empty_tail_does_not_fill_with_noise() -> None:
+    column, source = number(0, 1000), np.random.default_rng(3)
+    noisy = counted(column, source.uniform(0, 20, 20_000))
+    noisy += 60 * source.normal(size=len(noisy))
+    numbers, _, _ = drawn(column, noisy, 20_000, deviation=60.0)
+    cut = np.maximum(noisy, 0)
+    low = column.cells.edges[0]
+    far = cut[low > 40].sum() / cut.sum()
+    assert (numbers > 40).mean() < far / 3
+
+
+def test_more_noise_makes_fewer_bins() -> None:
+    column = number(0, 10)
+    noisy = counted(column, np.random.default_rng(4).uniform(0, 10, 10_000))
+    sizes = [drawn(column, noisy, deviation=one, most_bins=40)[2].size for one in (1.0, 100.0, 1e4)]
+    assert sizes[0] > sizes[1] > sizes[2] == 1

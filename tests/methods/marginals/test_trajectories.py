@@ -1,0 +1,123 @@
+"""Whole trajectories from marginals, through the whole program."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.experiments.registry import method_named
+from distributed_privrl.experiments.run import RunResult
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.counting import CountSpec, CountWorker, StoredSteps
+from distributed_privrl.methods.marginals.attack import steps_of
+from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.stages.context import RunContext
+from tests.worlds import walks
+from tests.worlds.world import World
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("walks")
+    master = walks.walk_store(folder / "master")
+    return World(folder, master)
+
+
+CONFIG = walks.marginals_config(output__size=300)
+
+
+@pytest.fixture(scope="module")
+def finished(place: World) -> tuple[RunResult, RunContext]:
+    with pytest.MonkeyPatch.context() as patch:
+        return place.finish(CONFIG, patch)
+
+
+@pytest.fixture
+def result(finished: tuple[RunResult, RunContext]) -> RunResult:
+    return finished[0]
+
+
+def released(place: World, result: RunResult) -> Trajectories:
+    chunks = place.store.iter_trajectories(str(result.released), unit="trajectory")
+    return Trajectories.concatenate(list(chunks))
+
+
+def test_a_run_is_certified_and_its_trajectories_are_whole(place: World, result: RunResult) -> None:
+    verify_certificate(
+        result.directory.certificate, ledger=place.ledger, outputs_root=place.store.root
+    )
+    kinds = [event.kind for stage in result.certificate.stages for event in stage.events]
+    assert set(kinds) == {"discrete_gaussian", "bounded_range"}
+    drawn = released(place, result)
+    assert len(drawn) == 300
+    assert drawn.lengths.max() <= 24
+    last = drawn.offsets[1:] - 1
+    assert (drawn.terminated | drawn.truncated)[last].all()
+
+
+def test_lengths_are_about_those_of_the_walks(place: World, result: RunResult) -> None:
+    real = walks.walks(200, 1).lengths.mean()
+    assert released(place, result).lengths.mean() == pytest.approx(real, rel=0.25)
+
+
+def columns_of(place: World) -> TableColumns:
+    return TrajectoryMarginalsMethod(CONFIG).columns(place.context(), None)
+
+
+def test_a_unit_of_many_trajectories_weighs_one_in_the_count_of_lengths(
+    tmp_path: Path, place: World
+) -> None:
+    """And so do two, however they are cut: 30 trajectories of one unit, one of another."""
+    store, many = walks.walk_store(tmp_path, public=1), walks.walks(31, 5)
+    units = np.append(np.zeros(30, np.uint64), np.uint64(1))
+    store.write_trajectories(
+        "test/wards-v0",
+        Trajectories(**{**vars(many), "unit_ids": units}),
+        unit_column="ward",
+        **walks.SPACES,
+    )
+    (ref,) = shard_refs(store, "test/wards-v0", count=1, unit="ward")
+    columns = columns_of(place)
+    for cap in (1, 30, 100):
+        spec = CountSpec(
+            source=StoredSteps(ref=ref, max_trajectories_per_unit=UNIT_WEIGHT),
+            columns=columns,
+            rows_per_unit=1,
+            trajectories_per_unit=cap,
+        )
+        lengths = CountWorker(spec).columns()[-columns.lengths :]
+        each = UNIT_WEIGHT // max(30, cap)
+        assert lengths.sum() == 30 * each + UNIT_WEIGHT // max(1, cap)
+        assert lengths.sum() <= 2 * UNIT_WEIGHT
+
+
+def test_steps_are_found_again_in_the_rows_of_an_audit() -> None:
+    real = walks.walks(20, 3)
+    steps = steps_of(real.transitions("trajectory"))
+    starts = np.repeat(real.offsets[:-1], real.lengths)
+    assert steps.times is not None
+    assert (steps.times == np.arange(len(steps.transitions)) - starts).all()
+    ended = steps.transitions.terminated | steps.transitions.truncated
+    assert (np.flatnonzero(ended) == real.offsets[1:] - 1).all()
+
+
+def test_an_audit_s_losses_are_finite_for_proper_rows(
+    finished: tuple[RunResult, RunContext],
+) -> None:
+    attack = method_named("marginals_j").open_attack(CONFIG, finished[1])
+    assert attack is not None
+    losses = attack.losses(walks.walks(10, 9).transitions("trajectory"))
+    assert np.isfinite(losses).all()
+    assert (losses > 0).all()
+
+
+def test_what_makes_no_trajectories_is_refused() -> None:
+    with pytest.raises(ConfigError, match="marginals_j releases trajectories"):
+        TrajectoryMarginalsMethod(walks.marginals_config(data__unit="transition")).check_config()
+    with pytest.raises(ConfigError, match="max_length is not set"):
+        TrajectoryMarginalsMethod(walks.marginals_config(data__unit="patient")).check_config()

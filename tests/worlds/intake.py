@@ -1,0 +1,91 @@
+"""A table of admissions, of patients with a few each, and tiny runs of marginals on it."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.methods.marginals.config import MarginalsConfig
+from tests.worlds.overrides import changed, parsed
+from tests.worlds.world import World
+
+DATASET, RELEASED = "intake/admissions-v0", "intake/private-v0"
+PATIENTS, ROWS = 300, 613
+SPACES: dict[str, Any] = {
+    "observation_space": Box(0, 10, (2,)),
+    "action_space": Discrete(3, start=1),
+}
+BOUNDS = """
+observation: {low: [0, 0], high: [10, 4], step: [0, 1]}
+reward: [0, 1]
+"""
+
+
+def admissions(count: int = ROWS, seed: int = 1, *, patients: int = PATIENTS) -> Transitions:
+    """Return admissions of patients who have few of them, or many; numbers go together."""
+    source = np.random.default_rng(seed)
+    severity = source.gamma(2.0, 1.0, count)
+    wards = np.minimum(severity.astype(np.int64), 4)
+    actions = 1 + (severity > 1.5) + (severity > 3)
+    observations = np.stack([np.minimum(severity, 10), wards], axis=1)
+    after = np.stack([np.minimum(0.8 * severity, 10), np.maximum(wards - 1, 0)], axis=1)
+    units = np.minimum(source.geometric(1.5 / patients, count) - 1, patients - 1)
+    return Transitions(
+        observations=observations,
+        actions=actions,
+        rewards=(actions == 1 + wards // 2).astype(np.float32),
+        next_observations=after,
+        terminated=severity > 4,
+        truncated=np.zeros(count, bool),
+        unit_ids=units,
+    )
+
+
+def admission_store(root: Path) -> DatasetStore:
+    """Write the admissions into a new store."""
+    store = DatasetStore(root)
+    write(store, DATASET, admissions())
+    return store
+
+
+def write(store: DatasetStore, dataset: str, rows: Transitions, **settings: Any) -> None:
+    """Write admissions."""
+    about = {"layout": "transitions", "unit_column": "patient", **SPACES}
+    store.write_transitions(dataset, rows, **(about | settings))
+
+
+def config_values(bounds: Path, **changes: Any) -> dict[str, Any]:
+    """Return a run on the admissions; ``section__key=value`` changes it."""
+    values: dict[str, Any] = {
+        "method": "marginals",
+        "data": {
+            "sensitive": DATASET,
+            "unit": "patient",
+            "units": PATIENTS,
+            "bounds": str(bounds),
+        },
+        "privacy": {"epsilon": 4.0, "delta": 1e-4},
+        "model": {"bins": 6, "cells": 200, "draws": 500, "rows_per_unit": 2},
+        "training": {"steps": 2, "tables": 3, "sampling": {"chunk_rows": 150}},
+        "output": {"dataset": RELEASED, "size": 250},
+        "runtime": {"workers": 2, "executor": "local"},
+    }
+    return changed(values, changes)
+
+
+class Intake(World):
+    """The admissions, a ledger, and a place for runs."""
+
+    dataset, key = DATASET, 7
+    allowed: ClassVar[dict[str, Any]] = {"epsilon": 50.0, "delta": 3e-4, "unit": "patient"}
+
+    def __init__(self, folder: Path, master: DatasetStore | None = None) -> None:
+        super().__init__(folder, master, BOUNDS)
+        if master is None:
+            admission_store(self.store.root)
+
+    def config(self, **changes: Any) -> MarginalsConfig:
+        return parsed(config_values(self.bounds, **changes), MarginalsConfig)
