@@ -25,6 +25,7 @@ class MethodSettings:
         rounds: whether it learns in rounds of sampled units, and so has ``training``.
         levels: whether its model takes ``reward_levels``.
         weights: whether its model takes the table's ``rows_per_unit``.
+        hybrid: whether the marginals that it pre-trains on take it.
         values: sections of the configuration.
     """
 
@@ -33,10 +34,21 @@ class MethodSettings:
     rounds: bool = True
     levels: bool = True
     weights: bool = False
+    hybrid: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
 _WITHOUT_PUBLIC_ROWS: Mapping[str, Any] = {"pretraining": {"steps": 0}}
+
+
+def _hybrid(share: float) -> dict[str, Any]:
+    """Return the settings of privorl_ar, pre-trained on marginals that have a share of epsilon."""
+    pretraining = {"from": "marginals", "marginals": {"share": share}}
+    return {
+        "model": {"bins": 32, "hidden": [32]},
+        "training": {"rounds": 400, "pretraining": pretraining},
+    }
+
 
 METHODS: Mapping[str, MethodSettings] = {
     "privorl_ar": MethodSettings(  # docs/privorl_ar.md, "From your CSV"
@@ -72,12 +84,19 @@ METHODS: Mapping[str, MethodSettings] = {
     "marginals_j": MethodSettings(
         method="marginals_j", rounds=False, levels=False, trajectories=True, weights=True
     ),
-    "hybrid": MethodSettings(method="hybrid", rounds=False, levels=False),
+    "hybrid": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.5)),
+    "hybrid_80": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.8)),
 }
 """By the name that cells have; those of a method that is not installed are not available."""
 
+_QUICK_HYBRID: Mapping[str, Any] = {
+    "model": {"bins": 8, "hidden": [8]},
+    "training": {"rounds": 5, "pretraining": {"steps": 5}},
+}
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "privorl_ar": {"model": {"bins": 8, "hidden": [8]}, "training": {"rounds": 5}},
+    "hybrid": _QUICK_HYBRID,
+    "hybrid_80": _QUICK_HYBRID,
     "privorl_ar_j": {"model": {"horizon": 8}, "training": {"rounds": 3}},
     "privorl_n": {
         "model": {"width": 16, "depth": 1},
@@ -175,6 +194,9 @@ def run_values(
     training: dict[str, Any] = {}
     if settings.trajectories:
         training["sampling"] = {"max_length": table.longest or table.unit_rows}
+    if settings.hybrid:
+        table_values = {"rows_per_unit": table.rows_per_unit}
+        training["pretraining"] = {"marginals": {"table": table_values}}
     if settings.rounds:
         training["expected_batch_size"] = min(LARGEST_BATCH, max(1, sizes.units // 4))
     if training:

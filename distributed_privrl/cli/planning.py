@@ -187,6 +187,10 @@ def _work(facts: dict[str, Any]) -> dict[str, str]:
             f"{part['draws']} + {part['spare_draws']} spare draws for epsilon"
             f" {part['epsilon']:g}, delta {part['delta']:g}: {part['noise']}"
         )
+    if "marginals" in facts:
+        part = facts["marginals"]
+        cost = f", for epsilon {part['epsilon']:g}, delta {part['delta']:g}" * ("epsilon" in part)
+        lines["marginals"] = f"before the rounds{cost}: {part['rows']} rows of them are learned"
     if "noise_multiplier" in facts:
         noise = f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})"
         lines["noise"] = noise

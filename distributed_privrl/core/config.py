@@ -15,9 +15,15 @@ from distributed_privrl.core.problems import problems
 
 
 class StrictModel(BaseModel):
-    """Base of every configuration section: frozen, keyword-only, unknown keys are errors."""
+    """Base of every configuration section: frozen, keyword-only, unknown keys are errors.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    A key that is no name in Python, such as ``from``, is the alias of its field: files, dumps and
+    messages have the alias alone.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), serialize_by_alias=True
+    )
 
 
 def _dataset_id(value: str) -> str:
@@ -200,7 +206,8 @@ class RuntimeConfig(StrictModel):
     pretrained: Path | None = Field(
         default=None,
         description="folder where finished pre-trainings are kept and found again by runs with the"
-        " same public data, model, settings and seed; not where `data.bounds` are found with noise",
+        " same public data, model, settings and seed; not where `data.bounds` are found with noise,"
+        " or rows are drawn from marginals",
     )
     checkpoint_steps: PositiveInt = Field(
         default=2000,

@@ -7,6 +7,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 _NAMES = {
     int: "a whole number",
@@ -66,6 +67,11 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[str]:
     return list(clauses)
 
 
+def fields_by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a section by the keys that a user writes."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
 def _within(keys: tuple[str, ...], outer: tuple[str, ...]) -> bool:
     return len(keys) > len(outer) and keys[: len(outer)] == outer
 
@@ -83,7 +89,7 @@ def _place(model: type[BaseModel], location: Sequence[int | str]) -> _Place:
             choices = kinds
             continue
         section = kinds[0] if kinds and _is_section(kinds[0]) else None
-        field = section.model_fields.get(str(part)) if section is not None else None
+        field = fields_by_key(section).get(str(part)) if section is not None else None
         keys, kind = (*keys, str(part)), field.annotation if field is not None else None
     return _Place(keys=keys, section=section, choices=choices)
 
@@ -123,7 +129,7 @@ def _clause(place: _Place, item: Any) -> str:
     if item["type"] == "extra_forbidden" and path in _MOVED:
         return f"{path!r} is called {_MOVED[path]!r} now"
     if item["type"] == "extra_forbidden":
-        known = ", ".join(place.section.model_fields) if place.section is not None else ""
+        known = ", ".join(fields_by_key(place.section)) if place.section is not None else ""
         return f"unknown key {path!r}{f' (known: {known})' if known else ''}"
     if item["type"] == "missing":
         return f"{path!r} is missing"
@@ -142,7 +148,7 @@ def _names(kind: Any) -> list[str]:
     if get_origin(kind) is Literal:
         return [repr(value) for value in get_args(kind)]
     if _is_section(kind):
-        needed = [name for name, field in kind.model_fields.items() if field.is_required()]
+        needed = [key for key, field in fields_by_key(kind).items() if field.is_required()]
         return [f"{{{', '.join(f'{name}: ...' for name in needed)}}}"]
     if get_origin(kind) in (list, tuple):
         return ["a list"]

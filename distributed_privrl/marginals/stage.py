@@ -1,24 +1,91 @@
 """The stage of marginals: workers that count, a server that chooses and releases, a model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.config import DataConfig, RunConfig
 from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import ShardRef, shard_refs
-from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.marginals.columns import TableColumns, step_columns
 from distributed_privrl.marginals.config import TableConfig
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource
 from distributed_privrl.marginals.drawing import TableModel
-from distributed_privrl.marginals.plan import MarginalsPlan
+from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.program import ProgramSpec
+from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.encoders import bounds_of
 from distributed_privrl.stages.training import StepsSpec, release_in_steps
 
 CHECKPOINT = "marginals.safetensors"
 STAGE = "marginals"
+_UNKNOWN_COLUMNS = 12
+"""Of the table, where no dataset has been opened: what is shown of the noise is for so many."""
+
+
+def transition_columns(
+    data: DataConfig, store: DatasetStore, table: TableConfig, *, found: Bounds | None
+) -> TableColumns:
+    """Return the columns of a dataset's transitions, by public bounds or those that were found.
+
+    Args:
+        data: datasets and bounds.
+        store: datasets.
+        table: how numbers after a step are counted.
+        found: bounds that were found with noise and charged, where ``data.bounds`` says so.
+
+    Raises:
+        ConfigError: a column has no bounds, or an empty range.
+    """
+    info = store.info(data.sensitive)
+    return step_columns(
+        info.observation_space,
+        info.action_space,
+        bounds_of(data, store, found),
+        next_observation=table.coding(data),
+    )
+
+
+def stage_plan(
+    config: RunConfig,
+    selection: SelectionConfig,
+    *,
+    columns: TableColumns | None,
+    units: UnitCount,
+    epsilon: float | None,
+    delta: float,
+    spent: float,
+) -> MarginalsPlan:
+    """Return the plan of a stage of marginals; see `marginals_plan`.
+
+    Args:
+        config: of the run.
+        selection: how the stage's budget is spent.
+        columns: of the table; None: a plan is made, and no dataset has been opened. A guess stands
+            for their number, and the plan says so.
+        units: how many there are.
+        epsilon: of the stage; None: without privacy.
+        delta: of the stage.
+        spent: epsilon that the run spends before it.
+    """
+    plan = marginals_plan(
+        config.privacy,
+        selection,
+        unit=config.data.unit,
+        units=units,
+        columns=_UNKNOWN_COLUMNS if columns is None else len(columns),
+        histograms=_UNKNOWN_COLUMNS if columns is None else columns.histograms,
+        epsilon=epsilon,
+        delta=delta,
+        spent=spent,
+    )
+    if columns is not None:
+        return plan
+    return replace(plan, details={"columns_assumed": _UNKNOWN_COLUMNS, **plan.details})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 import distributed_privrl as pr
 from distributed_privrl.core.config import RunConfig, parse_yaml, validate
+from distributed_privrl.core.problems import fields_by_key
 from distributed_privrl.data.bounds import bounds_from_file
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.evaluation.trainer import TRAINERS, PlainTrainer
@@ -233,14 +234,14 @@ def _rows(
     model: type[BaseModel], prefix: str = "", given: BaseModel | None = None
 ) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        inner = field.annotation
+        inner, key = field.annotation, field.alias or name
         value = _default(field) if given is None else getattr(given, name)
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             section = value if isinstance(value, BaseModel) else None
-            yield from _rows(inner, f"{prefix}{name}.", section)
+            yield from _rows(inner, f"{prefix}{key}.", section)
             continue
         meaning = RunConfig.model_fields["method"].description if name == "method" else None
-        yield f"| `{prefix}{name}` | {_shown(value)} | {meaning or field.description} |"
+        yield f"| `{prefix}{key}` | {_shown(value)} | {meaning or field.description} |"
 
 
 def _default(field: FieldInfo) -> Any:
@@ -278,7 +279,7 @@ def test_variants_that_the_page_names_are_keys() -> None:
 def _has_key(model: Any, path: list[str]) -> bool:
     if not path:
         return True
-    field = model.model_fields.get(path[0]) if hasattr(model, "model_fields") else None
+    field = fields_by_key(model).get(path[0]) if hasattr(model, "model_fields") else None
     return field is not None and _has_key(field.annotation, path[1:])
 
 

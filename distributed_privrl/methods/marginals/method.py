@@ -10,23 +10,25 @@ from dataclasses import dataclass, replace
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.columns import TableColumns, step_columns
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StoredTransitions
 from distributed_privrl.marginals.drawing import TableModel
-from distributed_privrl.marginals.plan import MarginalsPlan, marginals_plan
-from distributed_privrl.marginals.stage import STAGE, MarginalsStage
+from distributed_privrl.marginals.plan import MarginalsPlan
+from distributed_privrl.marginals.stage import (
+    STAGE,
+    MarginalsStage,
+    stage_plan,
+    transition_columns,
+)
 from distributed_privrl.methods.marginals.config import MarginalsConfig, MarginalsJConfig
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import RunContext, SyntheticTransitions
-from distributed_privrl.stages.encoders import bounds_of, check_bounds_named, search_ranges
+from distributed_privrl.stages.encoders import check_bounds_named, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.plan import left_for_rounds
-
-_UNKNOWN_COLUMNS = 12
-"""Of the table, where no dataset has been opened: what is shown of the noise is for so many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +77,7 @@ class MarginalsMethod(DeclaredMethod[World]):
 
     def columns(self, context: RunContext, found: Bounds | None) -> TableColumns:
         """Return the columns of the table, by public bounds or those that were found."""
-        data = self.config.data
-        info = context.store.info(data.sensitive)
-        return step_columns(
-            info.observation_space,
-            info.action_space,
-            bounds_of(data, context.store, found),
-            next_observation=self.config.model.coding(data),
-        )
+        return transition_columns(self.config.data, context.store, self.config.model, found=found)
 
     def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
         assert world.ranges is not None
@@ -93,21 +88,17 @@ class MarginalsMethod(DeclaredMethod[World]):
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the one stage: columns, then joint counts."""
-        config, privacy = self.config, self.config.privacy
+        privacy = self.config.privacy
         epsilon = privacy.epsilon
-        plan = marginals_plan(
-            privacy,
-            config.training,
-            unit=config.data.unit,
+        plan = stage_plan(
+            self.config,
+            self.config.training,
+            columns=None if world is None else world.columns,
             units=units,
-            columns=len(world.columns) if world is not None else _UNKNOWN_COLUMNS,
-            histograms=world.columns.histograms if world is not None else _UNKNOWN_COLUMNS,
             epsilon=None if epsilon is None else left_for_rounds(epsilon, self.spent),
             delta=privacy.delta,
             spent=self.spent,
         )
-        if world is None:
-            plan = replace(plan, details={"columns_assumed": _UNKNOWN_COLUMNS, **plan.details})
         return (StagePlan(name=STAGE, plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:

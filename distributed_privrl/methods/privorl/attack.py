@@ -125,7 +125,7 @@ def open_attack(method: PrivorlMethod, world: World, context: RunContext) -> Mod
 
     Args:
         method: that ran.
-        world: as its rounds began with it.
+        world: as its stages began with it.
         context: of the run.
 
     Raises:
@@ -134,6 +134,7 @@ def open_attack(method: PrivorlMethod, world: World, context: RunContext) -> Mod
 
     Privacy: nothing is drawn or charged.
     """
+    world = method.recalled(world, context)
     config, synthesizer = method.config, world.parts.synthesizer
     settings, draws = [LIKELIHOOD], NOTHING_DRAWN
     if isinstance(config, PrivorlNConfig):

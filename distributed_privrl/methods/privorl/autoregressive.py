@@ -4,21 +4,24 @@ Rounds, curiosity and what is charged are those of PrivORL, algorithm 1. The mod
 paper's diffusion but a product of binned factors, one for each variable of a row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.binning import public_bins
+from distributed_privrl.methods.privorl.binning import public_bins, row_bins
 from distributed_privrl.methods.privorl.config import (
     AutoregressiveConfig,
     DrawingConfig,
     PrivorlArConfig,
 )
+from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTransitions
 from distributed_privrl.methods.privorl.method import (
     Parts,
     PrivorlMethod,
@@ -129,6 +132,22 @@ class AutoregressiveMethod(PrivorlMethod):
         """Refuse settings that do not fit together."""
         super().check_config()
         check_public_parts(self.config.model.public_parts, self.config.training.pretraining)
+
+    @property
+    def marginal_rows(self) -> MarginalRows | None:
+        """Independent transitions, if pre-training is on what the run releases."""
+        settings = self.config.training.pretraining.released
+        return None if settings is None else MarginalTransitions(self.config, settings)
+
+    def informed(self, parts: Parts, rows: NDArray[np.float32]) -> Parts:
+        """Return the parts with half of the bins where drawn rows lie, as public rows place them.
+
+        Privacy: post-processing of released marginals.
+        """
+        assert isinstance(parts.synthesizer, AutoregressiveSynthesizer)
+        encoder = TransitionEncoder.from_json(parts.rows.encoder)
+        bins = row_bins(encoder, rows, count=self.config.model.bins, declared=True)
+        return replace(parts, synthesizer=replace(parts.synthesizer, bins=bins))
 
     def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
         """Return the autoregressive model of rows, and what draws them."""

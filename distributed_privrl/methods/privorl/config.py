@@ -15,6 +15,8 @@ from distributed_privrl.core.config import (
 )
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import TRAJECTORY
+from distributed_privrl.marginals.config import TableConfig
+from distributed_privrl.marginals.plan import SelectionConfig
 from distributed_privrl.models.ddpm import DDPM
 from distributed_privrl.models.edm import EDM, SamplerConfig
 from distributed_privrl.privacy.units import Relation
@@ -76,6 +78,40 @@ class PretrainingConfig(StrictModel):
         default=3, description="noise levels of the cheap sampler that makes rows to score"
     )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-3, schedule="cosine")
+
+    @property
+    def released(self) -> "MarginalRowsConfig | None":
+        """What rows to pre-train on are drawn from; None: public datasets."""
+        return None
+
+
+class MarginalRowsConfig(StrictModel):
+    """Rows to pre-train on, drawn from marginals that the run releases first."""
+
+    share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.5,
+        description="part of epsilon and delta that marginals cost; the rounds have the rest",
+    )
+    rows: PositiveInt = Field(default=100_000, description="rows drawn to pre-train on")
+    table: TableConfig = TableConfig()
+    selection: SelectionConfig = SelectionConfig()
+
+
+class SourcedPretrainingConfig(PretrainingConfig):
+    """Pre-training on public rows, or on rows that the run releases as marginals."""
+
+    source: Literal["public", "marginals"] = Field(
+        default="public",
+        alias="from",
+        description="public: rows of data.public; marginals: rows drawn from marginals of the"
+        " sensitive ones, which the run releases first, for part of its budget",
+    )
+    marginals: MarginalRowsConfig = MarginalRowsConfig()
+
+    @property
+    def released(self) -> MarginalRowsConfig | None:
+        """What rows to pre-train on are drawn from; None: public datasets."""
+        return self.marginals if self.source == "marginals" else None
 
 
 RowPart = Literal["observation", "action", "reward", "next_observation", "terminal"]
@@ -186,7 +222,7 @@ class PrivorlNConfig(PrivorlConfig):
     output: OutputConfig
 
 
-class ArPretrainingConfig(PretrainingConfig):
+class ArPretrainingConfig(SourcedPretrainingConfig):
     """The same with larger steps, and no novel rows."""
 
     steps: Annotated[int, Field(ge=0)] = Field(

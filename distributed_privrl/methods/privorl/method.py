@@ -7,28 +7,35 @@ import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, get_args
+from typing import Any, get_args
 
-from distributed_privrl.core.config import NoisyBounds
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.config import PrivacyConfig
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.fingerprint import inspect
-from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.methods.privorl.config import (
     PretrainingConfig,
     PrivorlConfig,
     RowPart,
+    SourcedPretrainingConfig,
 )
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
+from distributed_privrl.methods.privorl.marginal_rows import (
+    MARGINALS,
+    MarginalRows,
+    check_marginal_rows,
+    kept_rows,
+)
 from distributed_privrl.methods.privorl.pretraining import (
-    Pretrainer,
-    PretrainerSpec,
-    PublicRows,
-    coding_digest,
-    pretraining_key,
+    KeptRows,
+    Rows,
+    pretrain,
 )
 from distributed_privrl.methods.privorl.release import (
     PRETRAINED,
@@ -46,7 +53,6 @@ from distributed_privrl.methods.privorl.update import (
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.worker import ShardSource
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import Release, RunContext
 from distributed_privrl.stages.devices import check_device, device_of
@@ -54,25 +60,11 @@ from distributed_privrl.stages.encoders import check_bounds_named, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.plan import check_relation
-from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
 from distributed_privrl.updates.parameters import FlatParameters
 
 START = "start.safetensors"
-
-
-class Rows(PublicRows, Protocol):
-    """Reads and encodes what the model learns from; picklable, holds no arrays."""
-
-    @property
-    def encoder(self) -> str:
-        """JSON of what encodes the rows."""
-        ...
-
-    def shard(self, ref: ShardRef) -> ShardSource:
-        """Return the source of a worker's sensitive rows."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +95,14 @@ class World:
     Args:
         ranges: where bounds are searched with noise; None: they are public.
         parts: of the variant, with bounds and a support that are public or paid for.
+        columns: of the table whose marginals are released; None: there are none.
+        drawn: rows to pre-train on, once those marginals are released.
     """
 
     ranges: Bounds | None
     parts: Parts
+    columns: TableColumns | None = None
+    drawn: KeptRows | None = None
 
 
 @dataclass(frozen=True)
@@ -119,8 +115,10 @@ class PrivorlMethod(DeclaredMethod[World]):
     Privacy: unit ``data.unit``, relation ``privacy.relation``; scaling from public facts, or from
     quantiles found with noise (event ``pure_dp``); the number of units declared or counted with
     noise; the support that draws keep to, if any, found with noise (event ``discrete_laplace``);
-    beyond that, sensitive rows touch the parameters through private rounds alone (event
-    ``poisson_gaussian``); what is drawn from them is post-processing.
+    marginals that rows to pre-train on are drawn from, if any, are a stage of their own (events
+    ``discrete_gaussian`` and ``bounded_range``); beyond that, sensitive rows touch the parameters
+    through private rounds alone (event ``poisson_gaussian``); what is drawn from either is
+    post-processing.
     """
 
     config: PrivorlConfig
@@ -128,6 +126,18 @@ class PrivorlMethod(DeclaredMethod[World]):
     @abc.abstractmethod
     def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
         """Return the variant's parts, for the encoder of its transitions."""
+
+    @property
+    def marginal_rows(self) -> MarginalRows | None:
+        """What is released to draw rows to pre-train on; None: they are public."""
+        return None
+
+    def informed(self, parts: Parts, rows: NDArray[np.float32]) -> Parts:
+        """Return the parts once rows to pre-train on ``(N, D)`` were drawn.
+
+        Privacy: the rows are post-processing of what the run released.
+        """
+        return parts
 
     def check_config(self) -> None:
         """Refuse settings that do not fit together."""
@@ -142,45 +152,80 @@ class PrivorlMethod(DeclaredMethod[World]):
         config = self.config
         check_device(config.runtime, context.executor)
         ranges = search_ranges(config.data, context.store, relation=self.relation)
-        parts = self.parts(context.store, public_encoder(config, context.store, ranges))
-        parts.synthesizer.build(config.seed)  # what cannot be built is refused before any charge
-        return World(ranges=ranges, parts=parts)
+        world = self._bounded(ranges, ranges, context.store)
+        world.parts.synthesizer.build(config.seed)  # refused before any charge, if it cannot be
+        return world
+
+    def _bounded(self, ranges: Bounds | None, found: Bounds | None, store: DatasetStore) -> World:
+        """Return the world for bounds that are public, or were found in ``ranges``."""
+        parts = self.parts(store, public_encoder(self.config, store, found))
+        rows = self.marginal_rows
+        columns = None if rows is None else rows.columns(store, found)
+        return World(ranges=ranges, parts=parts, columns=columns)
 
     def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
-        config, store = self.config, context.store
         assert world.ranges is not None
-
-        def known(bounds: Bounds) -> World:
-            parts = self.parts(store, public_encoder(config, store, bounds))
-            return replace(world, parts=parts)
-
         asked = bounds_question(
-            config.data, context, world.ranges, relation=self.relation, units=units
+            self.config.data, context, world.ranges, relation=self.relation, units=units
         )
-        return asked.then(known)
+        return asked.then(lambda found: self._bounded(world.ranges, found, context.store))
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
-        """Return the rounds."""
-        config = self.config
-        plan = make_plan(
-            config.privacy,
-            config.training,
-            unit=config.data.unit,
-            units=units,
-            spent=self.spent,
-            curiosity_rate=config.training.curiosity_rate,
-        )
-        return (StagePlan(name="fine-tune", plan=plan),)
+        """Return the rounds, and before them the marginals that pre-training draws rows from."""
+        rows = self.marginal_rows
+        if rows is None:
+            return (self._rounds(self.config.privacy, units, spent=self.spent),)
+        columns = None if world is None else world.columns
+        first, left = rows.plan(columns, units, spent=self.spent)
+        cost = 0.0 if first.budget is None else first.budget.epsilon
+        rounds = self._rounds(left, units, spent=self.spent + cost, **rows.shown(first))
+        return (StagePlan(name=MARGINALS, entry=MARGINALS, plan=first), rounds)
 
-    def before(self, world: World, context: RunContext) -> None:
-        """Pre-train on public rows."""
-        _pretrain(self.config, context, world.parts)
+    def _rounds(
+        self, privacy: PrivacyConfig, units: UnitCount, *, spent: float, **shown: Any
+    ) -> StagePlan:
+        """Return the rounds; ``privacy`` is what the run may cost, at the delta of the rounds."""
+        plan = make_plan(
+            privacy,
+            self.config.training,
+            unit=self.config.data.unit,
+            units=units,
+            spent=spent,
+            curiosity_rate=self.config.training.curiosity_rate,
+        )
+        return StagePlan(name="fine-tune", plan=replace(plan, **shown))
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
-        """Fine-tune in private rounds."""
+        """Release marginals and draw rows from them; or pre-train, and fine-tune in rounds."""
+        if isinstance(stage.plan, MarginalsPlan):
+            rows = self.marginal_rows
+            assert rows is not None
+            assert world.columns is not None
+            kept = rows.release(world.columns, world.parts.rows.encoder, context, stage.plan)
+            return self.with_rows(world, kept)
         assert isinstance(stage.plan, RoundPlan)
+        parts = world.parts
+        pretrain(self.config, context, parts.rows, parts.synthesizer, drawn=world.drawn)
         _fine_tune(self.config, context, world.parts, stage.plan)
         return world
+
+    def with_rows(self, world: World, kept: KeptRows) -> World:
+        """Return the world that knows the rows drawn from released marginals."""
+        return replace(world, drawn=kept, parts=self.informed(world.parts, kept.read()))
+
+    def recalled(self, world: World, context: RunContext) -> World:
+        """Return the world as the rounds of a finished run began with it.
+
+        Args:
+            world: as its stages began with it.
+            context: of the run.
+
+        Raises:
+            StorageError: the rows that were drawn from marginals cannot be read.
+        """
+        if self.marginal_rows is None:
+            return world
+        return self.with_rows(world, kept_rows(context.folder, f"{context.run_id}/{MARGINALS}"))
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic rows."""
@@ -197,10 +242,15 @@ def check_config(config: PrivorlConfig) -> None:
         UnsafeError: the relation is ``replace_one``.
     """
     check_relation(config.privacy)
-    if config.training.pretraining.steps and not config.data.public:
+    pretraining = config.training.pretraining
+    if pretraining.released is not None:
+        check_marginal_rows(config)
+    elif pretraining.steps and not config.data.public:
+        sourced = isinstance(pretraining, SourcedPretrainingConfig)
+        also = ", or training.pretraining.from to marginals" if sourced else ""
         raise ConfigError(
             "training.pretraining.steps > 0 needs data.public: name a public dataset, or set the"
-            " steps to 0"
+            f" steps to 0{also}"
         )
     check_bounds_named(config.data)
 
@@ -218,48 +268,6 @@ def check_public_parts(parts: Sequence[RowPart], pretraining: PretrainingConfig)
             f"model.public_parts={list(parts)} need public pre-training: set"
             " training.pretraining.steps above 0, or leave them out"
         )
-
-
-def _pretrain(config: PrivorlConfig, context: RunContext, parts: Parts) -> None:
-    """Algorithm 1, lines 2 to 12; algorithm 2, lines 3 to 18."""
-    settings = config.training.pretraining
-    coding, kept = coding_digest(parts.rows.encoder, parts.synthesizer), None
-    own = isinstance(config.data.bounds, NoisyBounds)  # what follows from them is this run's
-    if config.runtime.pretrained is not None and not own:
-        key = pretraining_key(
-            public={name: inspect(context.store, name).fingerprint for name in config.data.public},
-            coding=coding,
-            config=settings,
-            seed=config.seed,
-        )
-        kept = config.runtime.pretrained.absolute() / f"{key}.safetensors"
-    spec = PretrainerSpec(
-        run_id=context.run_id,
-        root=str(context.store.root.absolute()),
-        public=config.data.public,
-        rows=parts.rows,
-        synthesizer=parts.synthesizer,
-        config=settings,
-        seed=config.seed,
-        checkpoint=context.folder / PRETRAINED,
-        coding=coding,
-        kept=kept,
-        device=device_of(config.runtime),
-    )
-    take_steps(
-        Pretrainer,
-        [spec],
-        context,
-        total=settings.steps,
-        label="public pre-training",
-        service=spec.device == "cpu",  # on a GPU it takes a worker's place
-        note=_public_loss,
-    )
-
-
-def _public_loss(group: WorkerGroup) -> str:
-    loss = group.call("loss")[0]
-    return "" if loss is None else f"loss on public rows {loss:.4g}"
 
 
 def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: RoundPlan) -> None:

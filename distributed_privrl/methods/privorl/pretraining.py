@@ -15,16 +15,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from distributed_privrl.core.config import NoisyBounds
+from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.fingerprint import inspect
+from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.config import PretrainingConfig
+from distributed_privrl.methods.privorl.config import PretrainingConfig, PrivorlConfig
 from distributed_privrl.methods.privorl.curiosity import NovelRows
+from distributed_privrl.methods.privorl.release import PRETRAINED
 from distributed_privrl.methods.privorl.update import Synthesizer
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser
+from distributed_privrl.rounds.worker import ShardSource
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.devices import device_of
+from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.updates.parameters import FlatParameters
 
 CHECKPOINT_EVERY = 1000
+_ROWS = "rows"
 
 
 class PublicRows(Protocol):
@@ -33,6 +43,52 @@ class PublicRows(Protocol):
     def public(self, store: DatasetStore, dataset: str) -> NDArray[np.float32]:
         """Return a public dataset's rows ``(N, D)``."""
         ...
+
+
+class Rows(PublicRows, Protocol):
+    """Reads and encodes what the model learns from; picklable, holds no arrays."""
+
+    @property
+    def encoder(self) -> str:
+        """JSON of what encodes the rows."""
+        ...
+
+    def shard(self, ref: ShardRef) -> ShardSource:
+        """Return the source of a worker's sensitive rows."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptRows:
+    """Encoded rows in a file of the run's folder: drawn from what the run released.
+
+    Args:
+        path: of the file.
+        run_id: entry of the ledger that paid for what they were drawn from.
+    """
+
+    path: Path
+    run_id: str
+
+    def save(self, rows: NDArray[np.float32]) -> None:
+        """Write rows ``(N, D)``, atomically.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
+        state = CheckpointState(run_id=self.run_id, round_index=0, stage="pretraining")
+        save_checkpoint(self.path, {_ROWS: torch.from_numpy(rows)}, state)
+
+    def read(self) -> NDArray[np.float32]:
+        """Return the rows ``(N, D)``.
+
+        Raises:
+            StorageError: the file cannot be read.
+            UnsafeError: it is of another run.
+        """
+        tensors, _ = load_checkpoint(self.path, run_id=self.run_id, stage="pretraining")
+        rows: NDArray[np.float32] = tensors[_ROWS].numpy()
+        return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +105,7 @@ class PretrainerSpec:
         seed: the run's public seed.
         checkpoint: where the parameters go, and where a resumed run finds them.
         coding: see `coding_digest`; a checkpoint of another one is refused.
+        drawn: rows that stand for public ones; None: there are none.
         kept: where the finished parameters are kept for runs with the same `pretraining_key`.
         device: where to compute; checkpoints can be taken up on another one.
     """
@@ -62,6 +119,7 @@ class PretrainerSpec:
     seed: int
     checkpoint: Path
     coding: str = ""
+    drawn: KeptRows | None = None
     kept: Path | None = None
     device: str = "cpu"
 
@@ -86,10 +144,11 @@ def pretraining_key(
     Args:
         public: fingerprint of each public dataset, by its id.
         coding: see `coding_digest`.
-        config: steps, batch and curiosity; where it is kept, or computed, does not count.
+        config: steps, batch and curiosity; where it is kept, or computed, does not count, nor what
+            else rows could come from.
         seed: the run's public seed.
     """
-    settings = config.model_dump(mode="json")
+    settings = config.model_dump(mode="json", exclude={"source", "marginals"})
     facts = {"public": dict(public), "coding": coding, "config": settings, "seed": seed}
     return f"pretraining-{_digest(facts)}"
 
@@ -102,7 +161,7 @@ def _digest(facts: Mapping[str, Any]) -> str:
 class Pretrainer:
     """Trains the denoiser on public rows, part of which are replaced by novel synthetic ones.
 
-    Nothing here sees a sensitive row.
+    Nothing here sees a sensitive row. Rows drawn from what the run released are public, too.
     """
 
     def __init__(self, spec: PretrainerSpec) -> None:
@@ -142,6 +201,8 @@ class Pretrainer:
         """Return all public rows ``(N, D)``, none once nothing is left to do."""
         spec, store = self._spec, DatasetStore(Path(self._spec.root))
         parts = [spec.rows.public(store, name) for name in spec.public if self._left()]
+        if spec.drawn is not None and self._left():
+            parts.append(spec.drawn.read())
         return np.concatenate([np.empty((0, spec.synthesizer.row_width), np.float32), *parts])
 
     def _left(self) -> int:
@@ -213,3 +274,64 @@ class Pretrainer:
                 coding=self._spec.coding,
             )
             save_checkpoint(path, tensors, state)
+
+
+def pretrain(
+    config: PrivorlConfig,
+    context: RunContext,
+    rows: Rows,
+    synthesizer: Synthesizer,
+    *,
+    drawn: KeptRows | None,
+) -> None:
+    """Algorithm 1, lines 2 to 12; algorithm 2, lines 3 to 18.
+
+    Args:
+        config: of the run.
+        context: around the run.
+        rows: reads and encodes public datasets.
+        synthesizer: the model.
+        drawn: rows that stand for public ones; None: there are none.
+
+    Privacy: reads public rows, and rows drawn from what the run released. Parameters that follow
+    from private answers (bounds, marginals) are this run's, and are not kept for others.
+    """
+    settings = config.training.pretraining
+    coding, kept = coding_digest(rows.encoder, synthesizer), None
+    own = isinstance(config.data.bounds, NoisyBounds) or drawn is not None
+    if config.runtime.pretrained is not None and not own:
+        key = pretraining_key(
+            public={name: inspect(context.store, name).fingerprint for name in config.data.public},
+            coding=coding,
+            config=settings,
+            seed=config.seed,
+        )
+        kept = config.runtime.pretrained.absolute() / f"{key}.safetensors"
+    spec = PretrainerSpec(
+        run_id=context.run_id,
+        root=str(context.store.root.absolute()),
+        public=config.data.public,
+        rows=rows,
+        synthesizer=synthesizer,
+        config=settings,
+        seed=config.seed,
+        checkpoint=context.folder / PRETRAINED,
+        coding=coding,
+        drawn=drawn,
+        kept=kept,
+        device=device_of(config.runtime),
+    )
+    take_steps(
+        Pretrainer,
+        [spec],
+        context,
+        total=settings.steps,
+        label="public pre-training",
+        service=spec.device == "cpu",  # on a GPU it takes a worker's place
+        note=_public_loss,
+    )
+
+
+def _public_loss(group: WorkerGroup) -> str:
+    loss = group.call("loss")[0]
+    return "" if loss is None else f"loss on public rows {loss:.4g}"

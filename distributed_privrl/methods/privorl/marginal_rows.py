@@ -1,0 +1,195 @@
+"""Rows to pre-train on where nobody has public ones: drawn from marginals that the run releases.
+
+Marginals are a stage of their own. Once they are released, rows of their model are public, and take
+the place of public rows in PrivORL's algorithms.
+"""
+
+import abc
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.config import PrivacyConfig
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.shards import ShardRef
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.counting import StepSource, StoredTransitions
+from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.plan import MarginalsPlan
+from distributed_privrl.marginals.stage import (
+    STAGE,
+    MarginalsStage,
+    stage_plan,
+    transition_columns,
+)
+from distributed_privrl.methods.privorl.config import MarginalRowsConfig, PrivorlConfig
+from distributed_privrl.methods.privorl.pretraining import KeptRows
+from distributed_privrl.privacy.units import UnitCount, check_delta_for_units
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.plan import left_for_rounds
+
+MARGINALS = STAGE
+_FILE = "marginal_rows.safetensors"
+
+
+@dataclass(frozen=True)
+class MarginalRows(abc.ABC):
+    """What a run releases to draw rows from: a kind of table, its budget, its rows.
+
+    Args:
+        config: of the run.
+        settings: of the marginals.
+
+    Privacy: see `MarginalsStage.release` for what is drawn and charged; rows are post-processing.
+    """
+
+    config: PrivorlConfig
+    settings: MarginalRowsConfig
+
+    @abc.abstractmethod
+    def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
+        """Return the columns of the table, by public bounds or those that were found."""
+
+    @abc.abstractmethod
+    def source(self, ref: ShardRef) -> StepSource:
+        """Return where a worker's rows come from."""
+
+    @abc.abstractmethod
+    def encoded(
+        self, model: TableModel, encoder: str, random: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Return rows drawn from a model, as the run learns them ``(N, D)``.
+
+        Args:
+            model: of what was released.
+            encoder: JSON of what encodes the run's rows.
+            random: of the draws, public.
+        """
+
+    def plan(
+        self, columns: TableColumns | None, units: UnitCount, *, spent: float
+    ) -> tuple[MarginalsPlan, PrivacyConfig]:
+        """Return the plan of the marginals, and the run's bounds with the delta that they leave.
+
+        Args:
+            columns: of the table; None: a plan is made, and no dataset has been opened.
+            units: how many there are.
+            spent: epsilon of what is released before.
+
+        Raises:
+            ConfigError: epsilon is used up.
+            UnsafeError: delta, of both stages together, is not below 1/units.
+        """
+        privacy, share = self.config.privacy, self.settings.share
+        if privacy.epsilon is None:
+            epsilon, delta = None, privacy.delta
+        else:
+            check_delta_for_units(privacy.delta, units)
+            epsilon = share * left_for_rounds(privacy.epsilon, spent)
+            delta = share * privacy.delta
+        plan = stage_plan(
+            self.config,
+            self.settings.selection,
+            columns=columns,
+            units=units,
+            epsilon=epsilon,
+            delta=delta,
+            spent=spent,
+        )
+        if epsilon is None:
+            return plan, privacy
+        return plan, privacy.model_copy(update={"delta": privacy.delta - delta})
+
+    def shown(self, plan: MarginalsPlan) -> dict[str, Any]:
+        """Return what the plan of the rounds shows of the stage before them."""
+        facts: dict[str, Any] = {"rows": self.settings.rows, **plan.details}
+        if plan.budget is None:
+            return {"details": {"marginals": facts}, "after": ", after marginals"}
+        facts |= {"epsilon": plan.budget.epsilon, "delta": plan.budget.delta}
+        cost = f"epsilon {plan.budget.epsilon:g}"
+        return {"details": {"marginals": facts}, "after": f", after marginals for {cost}"}
+
+    def release(
+        self, columns: TableColumns, encoder: str, context: RunContext, plan: MarginalsPlan
+    ) -> KeptRows:
+        """Release what is left of the marginals, and return rows drawn from them.
+
+        The rows are the same after a resume. They are kept in the run's folder, for the process
+        that pre-trains.
+
+        Args:
+            columns: of the table.
+            encoder: JSON of what encodes the run's rows.
+            context: under the name of the stage's entry.
+            plan: of the stage, whose charge is open.
+
+        Raises:
+            BudgetError: crashes used up all steps.
+            StorageError: a file cannot be read or written.
+
+        Privacy: as `MarginalsStage.release`; no other event.
+        """
+        stage = MarginalsStage(columns=columns, table=self.settings.table, source=self.source)
+        stage.release(self.config, context, plan)
+        kept = kept_rows(context.folder, context.run_id)
+        if not kept.path.exists():
+            model = stage.model(self.config, context, plan)
+            random = Streams(self.config.seed).child("pretraining").numpy("marginal rows")
+            kept.save(self.encoded(model, encoder, random))
+        return kept
+
+
+@dataclass(frozen=True)
+class MarginalTransitions(MarginalRows):
+    """Independent transitions; see `MarginalRows`."""
+
+    def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
+        """Return the columns of a transition."""
+        return transition_columns(self.config.data, store, self.settings.table, found=found)
+
+    def source(self, ref: ShardRef) -> StoredTransitions:
+        """Return the transitions of a shard."""
+        return StoredTransitions(ref=ref)
+
+    def encoded(
+        self, model: TableModel, encoder: str, random: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Return drawn transitions, those that the encoder takes."""
+        drawn = model.transitions(self.settings.rows, random)
+        encoded = TransitionEncoder.from_json(encoder).encode(drawn)
+        return encoded.rows[encoded.valid]
+
+
+def kept_rows(folder: Path, run_id: str) -> KeptRows:
+    """Return where a run's folder keeps the rows that were drawn from marginals.
+
+    Args:
+        folder: of the run.
+        run_id: entry of the ledger that paid for the marginals.
+    """
+    return KeptRows(path=folder / _FILE, run_id=run_id)
+
+
+def check_marginal_rows(config: PrivorlConfig) -> None:
+    """Check what the configuration alone tells of pre-training on marginals.
+
+    Raises:
+        ConfigError: there are public rows, too, or nothing is pre-trained.
+    """
+    if config.data.public:
+        raise ConfigError(
+            "training.pretraining.from=marginals is for runs without public rows, and data.public"
+            f" names {', '.join(config.data.public)}: leave either out"
+        )
+    if not config.training.pretraining.steps:
+        raise ConfigError(
+            "training.pretraining.from=marginals would pay for rows that nobody learns from: set"
+            " training.pretraining.steps above 0, or from to public"
+        )
