@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
-BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round offline_trainers value_iteration utility_value_iteration
+BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round offline_trainers value_iteration utility_value_iteration marginals
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
 

@@ -68,6 +68,11 @@ class StepRelease:
     tables: IntegerGaussianRelease | None = None
     count: int = 0
 
+    def __post_init__(self) -> None:
+        paid = {one.count for one in (self.choices, self.tables) if one is not None}
+        if (self.columns is None) != bool(paid) or not paid <= {self.count}:
+            raise UnsafeError("a step counts columns, or chooses and releases equally many counts")
+
     @property
     def events(self) -> tuple[Event, ...]:
         """What the step is charged as."""
@@ -97,6 +102,8 @@ class MarginalsPlan(ReleasePlan):
         super().__post_init__()
         if self.schedule != tuple(one.events for one in self.releases):
             raise UnsafeError("the schedule must charge what the steps' releases draw")
+        if self.releases and self.counts != tuple(one.count for one in self.releases[1:]):
+            raise UnsafeError("a step must choose as many joint counts as its releases pay for")
 
 
 def integer_sensitivity(relation: Relation) -> float:
@@ -109,7 +116,7 @@ def integer_sensitivity(relation: Relation) -> float:
 
 
 def score_sensitivity(relation: Relation) -> int:
-    """Return by how much one unit moves the score of a joint count; see `program.score`."""
+    """Return by how much one unit moves the score of a joint count; see `scores.score`."""
     return _SCORE_SLOPE * LARGEST_WEIGHT * UNIT_WEIGHT * relation.contributions
 
 

@@ -8,6 +8,7 @@ After some choices, private-PGM estimates the model anew.
 Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM), algorithm 2.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,19 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.drawing import TableModel, couplings
 from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
-from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease
+from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
+from distributed_privrl.marginals.scores import score
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape
 from distributed_privrl.marginals.tables import (
     Clique,
     Margin,
-    block_maps,
-    blocks,
     cleaned,
     counts_of,
     raked,
@@ -41,6 +41,7 @@ from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.rounds.releases import Program
 
 _COLUMNS, _TABLE, _CLEANED, _DEVIATION = "columns", "table", "cleaned", "deviation"
+_DIGEST = "digest"
 _EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
 _SHARED = 3.0
@@ -91,49 +92,6 @@ class _Table:
     clique: Clique
     noisy: NDArray[np.int64]
     deviation: float
-
-
-def score(
-    counts: NDArray[np.int64],
-    expected: NDArray[np.int64],
-    *,
-    noise: int,
-    weight: int,
-    ordered: Sequence[bool],
-) -> int:
-    """Return how much a joint count would teach: its distance from the model less what noise hides.
-
-    The best of single cells and of ever wider blocks of neighbouring bins, as `tables.cleaned`
-    finds in blocks what no cell shows.
-
-    Args:
-        counts: exact, of a candidate's cells: raw private data.
-        expected: what the model expects of them, of the same shape; public.
-        noise: of a cell, in whole steps: one that counts less is lost in it.
-        weight: of the candidate, 1 to `LARGEST_WEIGHT`.
-        ordered: of each axis, whether neighbouring bins belong together.
-
-    Privacy: a cell's or block's part, ``|x - m| - min(x, noise)``, has slopes between -2 and 1; a
-    unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by
-    2 ``weight`` `UNIT_WEIGHT` at most.
-    """
-    return weight * max(
-        _teaches(blocks(counts, maps), blocks(expected, maps), _noise_of(noise, maps))
-        for maps in block_maps(counts.shape, ordered)
-    )
-
-
-def _noise_of(noise: int, maps: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the noise of each block: that of the sum of its cells."""
-    cells = blocks(np.ones([len(one) for one in maps]), maps)
-    return np.asarray(np.rint(noise * np.sqrt(cells)), np.int64)
-
-
-def _teaches(
-    counts: NDArray[np.int64], expected: NDArray[np.int64], noise: NDArray[np.int64]
-) -> int:
-    error = int(np.abs(counts - expected).sum())
-    return error - int(np.minimum(counts, noise).sum()) - int((noise // 16).sum())
 
 
 class MarginalsProgram(Program):
@@ -188,7 +146,7 @@ class MarginalsProgram(Program):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that was released: noisy integers, their deviations, cleaned counts."""
-        tensors: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {_DIGEST: self._digest}
         if self._noisy_columns is not None:
             counts, deviation = self._noisy_columns
             tensors[_COLUMNS] = torch.from_numpy(counts.copy())
@@ -202,6 +160,11 @@ class MarginalsProgram(Program):
 
     def restore(self, tensors: Mapping[str, Tensor], steps_done: int) -> None:
         """Take up what was released before a resume; see `Program.restore`."""
+        if not torch.equal(tensors[_DIGEST], self._digest):
+            raise UnsafeError(
+                "bounds, spaces or settings are not those that the counts were made with: bring"
+                " them back, or start a new run"
+            )
         if _COLUMNS in tensors:
             deviation = float(tensors[f"{_COLUMNS}.{_DEVIATION}"])
             self._noisy_columns = tensors[_COLUMNS].numpy().copy(), deviation
@@ -217,6 +180,13 @@ class MarginalsProgram(Program):
             table.clique: tensors[f"{_CLEANED}.{place}"].numpy().copy()
             for place, table in enumerate(self._tables)
         }
+
+    @property
+    def _digest(self) -> Tensor:
+        """Says what the counts mean: columns, cells and settings of bins, all public."""
+        spec = self._spec
+        facts = repr((spec.columns, spec.most_bins, spec.seed, spec.rows)).encode()
+        return torch.tensor(list(hashlib.sha256(facts).digest()), dtype=torch.uint8)
 
     def model(self) -> TableModel:
         """Return the model of all that was released.
@@ -253,6 +223,9 @@ class MarginalsProgram(Program):
         *,
         tag: int,
     ) -> None:
+        first = self._spec.plan.releases[0].columns if self._spec.plan.releases else None
+        if first is not None:
+            self._check_paid(first)
         total = np.asarray(np.sum(workers.call("columns"), axis=0, dtype=np.int64))
         if noise is None or release is None:
             self._noisy_columns = total, _EXACT
@@ -260,13 +233,23 @@ class MarginalsProgram(Program):
         drawn = release.columns
         if drawn is None:  # the first step was lost in a crash: this one's noise counts columns
             assert release.tables is not None
-            first = self._spec.plan.releases[0].columns
             assert first is not None
             drawn = IntegerGaussianRelease(
                 sensitivity=first.sensitivity, noise_multiplier=release.tables.noise_multiplier
             )
         noisy = drawn.release(total, noise, tag=tag)
         self._noisy_columns = noisy, drawn.standard_deviation
+
+    def _check_paid(self, release: IntegerGaussianRelease) -> None:
+        """Refuse a plan that was drawn up for fewer histograms than are counted."""
+        budget, columns = self._spec.plan.budget, self._spec.columns
+        assert budget is not None
+        needed = integer_sensitivity(budget.relation) * columns.histograms**0.5
+        if release.sensitivity < needed * (1 - 1e-12):
+            raise UnsafeError(
+                f"the plan pays for a sensitivity of {release.sensitivity:.6g}, the columns have"
+                f" {needed:.6g}: they are not those that it was drawn up for"
+            )
 
     def _choose(
         self,
@@ -352,8 +335,9 @@ class MarginalsProgram(Program):
 
     def _add(self, table: _Table) -> None:
         """Take up a released count, and weight the rows that stand for the model by it."""
+        cleaned_counts = self._clean(table, self._expected(table.clique))
+        self._cleaned[table.clique] = cleaned_counts  # before: an interrupt may save what is here
         self._tables.append(table)
-        self._cleaned[table.clique] = self._clean(table, self._expected(table.clique))
         self._weights = raked(self._rows, self._weights, self._cleaned, self._sizes)
 
     def _clean(self, table: _Table, expected: NDArray[np.float64]) -> NDArray[np.float64]:

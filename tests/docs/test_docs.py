@@ -65,6 +65,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
     loaded: dict[str, Any] = {path.stem: load_config(path) for path in CONFIGURATIONS}
     assert set(loaded) == {
         "apvi_icu_sepsis",
+        "marginals_fleet",
         "vapvi_linear_mdp",
         "privorl_ar_maze2d",
         "privorl_ar_j_maze2d",

@@ -112,5 +112,5 @@ def released_columns(columns: TableColumns, *, units: int, deviation: float) -> 
 
 def resumed(program: MarginalsProgram, tensors: Mapping[str, Any]) -> MarginalsProgram:
     """Return the program as it was when its checkpoint was written."""
-    program.restore(tensors, 1)
+    program.restore(program.tensors() | tensors, 1)
     return program

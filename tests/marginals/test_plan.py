@@ -106,3 +106,10 @@ def test_more_units_and_epsilon_measure_more() -> None:
 def test_shares_that_leave_nothing_and_large_deltas_are_refused() -> None:
     with pytest.raises(ConfigError, match="leave nothing for joint counts"):
         plan_of(COLUMNS, columns_share=0.6, choices_share=0.4)
+
+
+def test_a_step_that_chooses_more_than_it_pays_for_is_refused(plan: MarginalsPlan) -> None:
+    with pytest.raises(UnsafeError, match="as many joint counts"):
+        replace(plan, counts=tuple(2 * count for count in plan.counts))
+    with pytest.raises(UnsafeError, match="equally many"):
+        replace(plan.releases[1], count=plan.releases[1].count + 1)

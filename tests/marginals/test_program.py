@@ -1,16 +1,27 @@
 """What the server draws in each step, what it keeps, and what it makes of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.marginals import program
+from distributed_privrl.marginals.columns import step_columns
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
-from tests.marginals.rows import column_counts, few_columns, group, joint_counts, steps_of
+from tests.marginals.rows import (
+    ACTION,
+    STATE,
+    column_counts,
+    few_columns,
+    group,
+    joint_counts,
+    step_bounds,
+    steps_of,
+)
 
 COLUMNS = few_columns()
 PLAN = plan_of(COLUMNS, steps=2, tables=3)
@@ -129,10 +140,32 @@ def test_what_is_kept_is_noisy_or_follows_from_it() -> None:
     np.testing.assert_array_equal(tensors["columns"].numpy(), column_counts(ROWS, COLUMNS) + 12_345)
     for name, tensor in tensors.items():
         kind, *numbers = name.split(".")
-        assert kind in {"columns", "table", "cleaned", "deviation"}
+        assert kind in {"digest", "columns", "table", "cleaned", "deviation"}
         if kind == "table":
             exact = joint_counts(ROWS, COLUMNS, tuple(map(int, numbers[1:])))
             np.testing.assert_array_equal(tensor.numpy(), exact + 12_345)
+
+
+def test_counts_of_other_columns_are_not_taken_up() -> None:
+    half = drawn(program_of(COLUMNS, PLAN), Adds(), 0, 1)
+    wider = step_columns(
+        STATE, ACTION, step_bounds(high=6.0, step=2.0), next_observation="absolute"
+    )
+    assert wider.sizes == COLUMNS.sizes
+    with pytest.raises(UnsafeError, match="bounds, spaces or settings"):
+        program_of(wider, PLAN).restore(half.tensors(), 2)
+
+
+def test_a_plan_for_fewer_histograms_is_refused_before_anything_is_drawn() -> None:
+    first, *rest = PLAN.releases
+    assert first.columns is not None
+    halved = replace(first.columns, sensitivity=first.columns.sensitivity / 2)
+    releases = (replace(first, columns=halved), *rest)
+    cheap = replace(PLAN, releases=releases, schedule=tuple(one.events for one in releases))
+    noise = Adds()
+    with pytest.raises(UnsafeError, match="not those that it was drawn up for"):
+        drawn(program_of(COLUMNS, cheap), noise, 0)
+    assert noise.asked == []
 
 
 def test_without_privacy_the_best_candidate_is_measured_exactly() -> None:

@@ -123,3 +123,14 @@ def test_more_noise_makes_fewer_bins() -> None:
     noisy = counted(column, np.random.default_rng(4).uniform(0, 10, 10_000))
     sizes = [drawn(column, noisy, deviation=one, most_bins=40)[2].size for one in (1.0, 100.0, 1e4)]
     assert sizes[0] > sizes[1] > sizes[2] == 1
+
+
+def test_symmetric_counts_have_symmetric_masses() -> None:
+    """A zero that does not stand out divides nothing: both sides have pieces of their own."""
+    column = number(-3, 3)
+    low, high = column.cells.edges
+    exact = counted(column, np.random.default_rng(0).normal(0, 0.7, 20_000))
+    masses = column_shape(column, exact, deviation=3.0, most_bins=48).masses
+    above, below = masses[(low >= 0.5)].sum(), masses[(high <= -0.5)].sum()
+    assert above == pytest.approx(below, rel=0.05)
+    assert masses[low >= 1.5].sum() < 0.1 * above
