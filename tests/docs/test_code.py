@@ -125,7 +125,9 @@ def command_line(world: World) -> dict[str, Any]:
     (world.folder / "stays.csv").write_text(files["stays.csv"])
     run = ["data.unit=transition", "data.units=12", "training.expected_batch_size=12"]
     run += ["privacy.epsilon=6", "privacy.delta=5e-7"]
-    values = with_overrides(yaml.safe_load(files["stays.yaml"]), [*run, *TINY[1:4]])
+    rounds = {"method": "privorl_n", "model": {}, "training": {"pretraining": {"steps": 0}}}
+    shown = yaml.safe_load(files["stays.yaml"]) | rounds
+    values = with_overrides(shown, [*run, *TINY[1:4]])
     world.write(stays=files["schema.yaml"], bounds=files["bounds.yaml"], run=yaml.safe_dump(values))
     return {}
 
