@@ -134,3 +134,10 @@ def test_symmetric_counts_have_symmetric_masses() -> None:
     above, below = masses[(low >= 0.5)].sum(), masses[(high <= -0.5)].sum()
     assert above == pytest.approx(below, rel=0.05)
     assert masses[low >= 1.5].sum() < 0.1 * above
+
+
+def test_a_flag_of_which_both_values_are_frequent_is_taken_as_released() -> None:
+    column = Column(name="flag", part="observation", cells=NumberCells(0.0, 1.0, 1.0))
+    shape = column_shape(column, np.array([500.0, 300.0]), deviation=2.0, most_bins=48)
+    assert shape.masses.tolist() == [500, 300]
+    assert shape.bins.tolist() == [0, 1]
