@@ -164,7 +164,7 @@ def rows_are_units(patch: pytest.MonkeyPatch) -> None:
         order = np.argsort(row_units, kind="stable")
         return order, row_units[order], np.ones(len(order), np.int64)
 
-    patch.setattr(shards, "_group", group)
+    patch.setattr(shards, "rows_by_unit", group)
 
 
 def trajectories_are_units(patch: pytest.MonkeyPatch) -> None:
@@ -175,4 +175,4 @@ def trajectories_are_units(patch: pytest.MonkeyPatch) -> None:
         lengths = np.diff(np.r_[starts, len(row_units)])
         return np.arange(len(row_units)), row_units[starts], lengths
 
-    patch.setattr(shards, "_group", group)
+    patch.setattr(shards, "rows_by_unit", group)
