@@ -43,6 +43,12 @@ class TableConfig(StrictModel):
         default=200_000, description="rows that stand for the model while counts are chosen"
     )
 
+    public_prior: bool = Field(
+        default=True,
+        description="take relations from rows of data.public, until sensitive rows differ; false:"
+        " take bounds alone from them",
+    )
+
     def coding(self, data: DataConfig) -> NextObservation:
         """Return how numbers after a step are counted."""
         if self.next_observation == "auto":

@@ -24,8 +24,8 @@ from distributed_privrl.privacy.units import (
 from distributed_privrl.stages.release_plan import ReleasePlan
 
 _FEWEST, _MOST = 0.5, 3.0
-_SCORE_SLOPE = 2
-"""A cell's score moves by so much at most where the cell's count moves by one."""
+_SCORE_SPAN = 3
+"""A cell's part of a score has slopes between -2 and 1 in the cell's count."""
 
 
 class SelectionConfig(StrictModel):
@@ -115,9 +115,13 @@ def integer_sensitivity(relation: Relation) -> float:
     return UNIT_WEIGHT * math.sqrt(relation.contributions)
 
 
-def score_sensitivity(relation: Relation) -> int:
-    """Return by how much one unit moves the score of a joint count; see `scores.score`."""
-    return _SCORE_SLOPE * LARGEST_WEIGHT * UNIT_WEIGHT * relation.contributions
+def score_span(relation: Relation) -> int:
+    """Return the width of the interval in which one unit's changes of all scores lie.
+
+    A unit that is added moves each score by -2 to 1 times `LARGEST_WEIGHT` `UNIT_WEIGHT`, one that
+    is taken away by -1 to 2 times as much; see `scores.score`. One that becomes another does both.
+    """
+    return _SCORE_SPAN * LARGEST_WEIGHT * UNIT_WEIGHT * relation.contributions
 
 
 def tables_in_all(config: SelectionConfig, *, columns: int, units: int, epsilon: float) -> int:
@@ -250,7 +254,7 @@ def _releases(
     steps = [StepRelease(columns=columns)]
     for count in counts:
         choices = ExponentialSelection(
-            sensitivity=score_sensitivity(relation),
+            span=score_span(relation),
             epsilon=2 * math.sqrt(config.choices_share / total) / factor,
             count=count,
         )

@@ -11,6 +11,7 @@ Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM), algorithm 2.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,20 +21,17 @@ from torch import Tensor
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.random import Streams
+from distributed_privrl.marginals.cleaning import Released, cleaned
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.drawing import TableModel, couplings
 from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
+from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.scores import score
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape
-from distributed_privrl.marginals.tables import (
-    Clique,
-    Margin,
-    cleaned,
-    counts_of,
-    raked,
-)
-from distributed_privrl.marginals.workload import fitting, workload
+from distributed_privrl.marginals.tables import Clique, Margin, counts_of, raked
+from distributed_privrl.marginals.workload import fitting, in_turn, workload
 from distributed_privrl.privacy.choosing import Chooser
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
 from distributed_privrl.privacy.noise import NoiseSource
@@ -50,6 +48,8 @@ _HIDDEN = 1.5
 """A cell that counts fewer deviations than this is lost in its noise."""
 _SEEN = 2.0
 """Deviations of its noise that a bin must weigh to be seen."""
+_TRUST = 3.0
+"""Deviations of a released count's noise that a public one is taken to be off."""
 _FEWEST_BINS = 6
 _TAGS = 10_000
 
@@ -68,6 +68,7 @@ class ProgramSpec:
         model_cells: of the model's tables together.
         rows: that stand for the model while counts are chosen.
         given: columns that others are drawn given; see `elimination`.
+        public: where public rows come from; none: nothing is known before.
     """
 
     columns: TableColumns
@@ -79,6 +80,7 @@ class ProgramSpec:
     model_cells: int = 300_000
     rows: int = 200_000
     given: tuple[int, ...] = ()
+    public: tuple[StepSource, ...] = ()
 
     def __call__(self) -> "MarginalsProgram":
         """Return a fresh program."""
@@ -99,7 +101,7 @@ class MarginalsProgram(Program):
 
     Privacy: unit: what owns rows that weigh `UNIT_WEIGHT` together at most (`CountWorker`).
     Relation: the plan's. Sensitivities: `plan.integer_sensitivity` of each count,
-    `plan.score_sensitivity` of a score. Events: those of the entry of the plan's schedule that was
+    `plan.score_span` of all scores. Events: those of the entry of the plan's schedule that was
     reserved: ``discrete_gaussian`` for all columns, then ``bounded_range`` and
     ``discrete_gaussian`` for each choice. Bins, scores' expectations and models follow from
     released counts. Where crashes lost a step, its choices are not made, and the rest is as it was.
@@ -120,6 +122,8 @@ class MarginalsProgram(Program):
         self._rows = np.empty((0, 0), np.int32)
         self._weights = np.empty(0)
         self._cleaned: dict[Clique, NDArray[np.float64]] = {}
+        self._prior: PublicRows | None = None
+        self._in_model: tuple[Clique, ...] = ()
 
     def prepare(self, index: int) -> None:
         """Estimate the model of all that was released before step ``index``."""
@@ -181,12 +185,20 @@ class MarginalsProgram(Program):
             for place, table in enumerate(self._tables)
         }
 
-    @property
+    @cached_property
     def _digest(self) -> Tensor:
-        """Says what the counts mean: columns, cells and settings of bins, all public."""
+        """Says what the counts mean: columns, cells, settings of bins, public rows."""
         spec = self._spec
         facts = repr((spec.columns, spec.most_bins, spec.seed, spec.rows)).encode()
-        return torch.tensor(list(hashlib.sha256(facts).digest()), dtype=torch.uint8)
+        digest = hashlib.sha256(facts)
+        digest.update(self._public_cells.tobytes())
+        return torch.tensor(list(digest.digest()), dtype=torch.uint8)
+
+    @cached_property
+    def _public_cells(self) -> NDArray[np.int32]:
+        spec = self._spec
+        random = self._streams.numpy("public rows")
+        return public_cells(spec.columns, spec.public, most=spec.rows, random=random)
 
     def model(self) -> TableModel:
         """Return the model of all that was released.
@@ -200,7 +212,7 @@ class MarginalsProgram(Program):
             )
         self._fit()
         assert self._field is not None
-        cliques = [table.clique for table in self._tables]
+        cliques = [*(table.clique for table in self._tables), *self._in_model]
         return TableModel(
             columns=self._spec.columns,
             shapes=self._shapes,
@@ -267,9 +279,12 @@ class MarginalsProgram(Program):
         exact = self._exact(workers, cliques)
         deviation = _EXACT if release is None else _deviation(release)
         for number in range(count):
-            open_ = [one for one in cliques if not self._covered(one) and self._fits(one)]
+            open_ = [
+                one for one in cliques if not self._covered(one) and self._fits(*self._cliques, one)
+            ]
             if not open_:
                 return
+            open_ = in_turn(spec.columns, open_, len(self._tables))
             scores = [
                 score(
                     exact[one],
@@ -323,9 +338,8 @@ class MarginalsProgram(Program):
         """Say whether a clique is part of one that was measured."""
         return any(set(clique) <= set(table.clique) for table in self._tables)
 
-    def _fits(self, clique: Clique) -> bool:
-        """Say whether the model stays small enough with a further clique."""
-        cliques = [*self._cliques, clique]
+    def _fits(self, *cliques: Clique) -> bool:
+        """Say whether a model of these cliques stays small enough."""
         _, cells = elimination(self._sizes, cliques, self._spec.given)
         return cells <= self._spec.model_cells
 
@@ -341,14 +355,15 @@ class MarginalsProgram(Program):
         self._weights = raked(self._rows, self._weights, self._cleaned, self._sizes)
 
     def _clean(self, table: _Table, expected: NDArray[np.float64]) -> NDArray[np.float64]:
-        return cleaned(
-            table.noisy.astype(np.float64),
-            table.deviation,
+        released = Released(
+            noisy=table.noisy.astype(np.float64),
+            deviation=table.deviation,
             total=self._total,
             expected=expected,
             margins=[self._margin(i) for i in table.clique],
             ordered=self._ordered(table.clique),
         )
+        return cleaned(released, self._streams.numpy(f"cleaning/{len(self._tables)}"))
 
     def _ordered(self, clique: Clique) -> list[bool]:
         return [self._spec.columns[i].cells is not None for i in clique]
@@ -370,14 +385,16 @@ class MarginalsProgram(Program):
             return
         sizes = self._sizes
         margins = [self._margin(i) for i in range(len(sizes))]
-        if not self._tables:
+        prior = self._public_tables(margins)
+        self._in_model = tuple(prior)
+        if not self._tables and not prior:
             potentials: dict[Clique, NDArray[np.float64]] = {
                 (i,): np.log(np.maximum(margin.masses, 1e-9 * self._total))
                 for i, margin in enumerate(margins)
             }
             self._field = Field(sizes, potentials)
         else:
-            counted = {i for table in self._tables for i in table.clique}
+            counted = {i for clique in (*self._cleaned, *prior) for i in clique}
             measured = [
                 Measured((i,), margin.masses, margin.deviations)
                 for i, margin in enumerate(margins)
@@ -387,11 +404,35 @@ class MarginalsProgram(Program):
                 Measured(table.clique, self._cleaned[table.clique], table.deviation)
                 for table in self._tables
             ]
+            public = _TRUST * self._joint_deviation()
+            measured += [
+                Measured(clique, self._total * shares, public) for clique, shares in prior.items()
+            ]
             self._field = estimated(sizes, measured, total=self._total)
         self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
         Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self._tables)}"))
         self._weights = np.full(len(self._rows), 1 / len(self._rows))
         self._fitted = len(self._tables)
+
+    def _public_tables(self, margins: Sequence[Margin]) -> dict[Clique, NDArray[np.float64]]:
+        """Return what public rows say of columns that were not counted together, if they fit."""
+        if not len(self._public_cells):
+            return {}
+        sizes, spec = self._sizes, self._spec
+        if self._prior is None:
+            bins = [shape.bins[self._public_cells[:, i]] for i, shape in enumerate(self._shapes)]
+            self._prior = PublicRows(
+                np.stack(bins, axis=1).astype(np.int32),
+                sizes,
+                fitting(sizes, workload(spec.columns), most_cells=spec.most_cells),
+                {(i,): margin.masses for i, margin in enumerate(margins)},
+            )
+        cliques = [table.clique for table in self._tables]
+        chosen: list[Clique] = []
+        for clique in self._prior.cliques:
+            if not self._covered(clique) and self._fits(*cliques, *chosen, clique):
+                chosen.append(clique)
+        return self._prior.tables(chosen, self._cleaned)
 
     def _shape_columns(self) -> None:
         """Find bins, and shapes inside them, from the released counts of columns."""

@@ -15,7 +15,7 @@ from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSo
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.program import ProgramSpec
-from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.encoders import bounds_of
@@ -163,6 +163,16 @@ class MarginalsStage:
             model_cells=self.table.model_cells,
             rows=self.table.draws,
             given=self.given,
+            public=self._public(config, context) if self.table.public_prior else (),
+        )
+
+    def _public(self, config: RunConfig, context: RunContext) -> tuple[StepSource, ...]:
+        """Return where public rows come from: nobody is a unit, so that all of them count."""
+        unit = TRAJECTORY if self.columns.of("time") else TRANSITION
+        return tuple(
+            self.source(ref)
+            for dataset in config.data.public
+            for ref in shard_refs(context.store, dataset, count=1, unit=unit)
         )
 
 
