@@ -58,6 +58,8 @@ def number_masses(
         if outside:
             tail = _Piece.joined(outside)
             masses[tail.inside] = _tail(tail, beside, noisy[tail.inside], deviation)
+    if not masses.any():  # noise hides all of the column
+        return _Piece(cells, np.arange(len(noisy)), 0.0, deviation).spread(deviation)
     return masses
 
 
@@ -175,10 +177,10 @@ def _tail(
         noisy: ``(n,)``, released weights of the tail's cells.
         deviation: of the noise of a cell.
     """
-    if tail.width <= 0:  # an atom alone
-        return tail.spread(_shrunk(tail.mass, tail.deviation))
     near, inner = beside[0], beside[min(1, len(beside) - 1)]
-    away = abs(near.middle - inner.middle)
+    if not (tail.width > 0 and near.width > 0):  # an atom alone has no density
+        return tail.spread(_shrunk(tail.mass, tail.deviation))
+    away = abs(near.middle - inner.middle) if inner.width > 0 else 0.0
     fall = math.log(inner.density / near.density) if near.density > 0 and inner.density > 0 else 0.0
     prior = max(fall, 0.0) / away if away > 0 else 0.0
     edge = near.density * math.exp(-prior * near.width / 2)

@@ -98,7 +98,7 @@ def _category_masses(noisy: NDArray[np.float64], deviation: float) -> NDArray[np
     if rest > SURE * deviation * float(np.sqrt((~seen).sum())):
         kept = np.where(seen, 0.0, np.maximum(noisy, 0.0))
         masses += kept * (rest / kept.sum())
-    return masses if masses.any() else np.maximum(noisy, 0.0)
+    return masses if masses.any() else np.full(len(noisy), deviation)
 
 
 def drawn_numbers(

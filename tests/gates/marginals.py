@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.run import RunResult
-from distributed_privrl.marginals import program
+from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.marginals.plan import integer_sensitivity, score_span
 from distributed_privrl.privacy.accounting import epsilon
@@ -149,7 +149,7 @@ def gate_certified_draws(folder: Path) -> None:
     """Number, deviation and scale of all draws of a run are what its certificate states."""
     place = Intake(folder).budget()
     with pytest.MonkeyPatch.context() as patch, watched(place.ledger) as seen:
-        patch.setattr(program, "estimated", chained)
+        patch.setattr(belief, "estimated", chained)
         result = place.run(key=None)
         stage = check_certified(place, result, seen)
         assert [event.kind for event in stage.events] == [
@@ -229,7 +229,7 @@ def gate_bins_from_what_was_released(_: Path) -> None:
         noise: Any = Same()
         made.step(0, group(rows, columns), noise, 0)
         made.prepare(1)
-        shapes = [(one.bins.tolist(), one.masses.tolist()) for one in made._shapes]
-        asked.append((shapes, made._total, made._rows.tolist()))
+        shapes = [(one.bins.tolist(), one.masses.tolist()) for one in made._belief.shapes]
+        asked.append((shapes, made._belief.total, made._belief._rows.tolist()))
     for what, one, other in zip(("bins", "the total", "the model's rows"), *asked, strict=True):
         assert one == other, f"exact counts decide on {what}"

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from distributed_privrl.marginals import counting, plan, program
+from distributed_privrl.marginals.belief import Belief
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.privacy.selection import ExponentialSelection
 
@@ -64,7 +65,7 @@ def a_count_measured_twice(patch: pytest.MonkeyPatch) -> None:
 
     def choose(self: Any, workers: Any, noise: Any, release: Any, count: int, *, tag: int) -> None:
         right(self, workers, noise, release, count, tag=tag)
-        clique = self._tables[-1].clique
+        clique = self._belief.tables[-1].clique
         flat = self._exact(workers, [clique])[clique].reshape(-1)
         release.tables.release(flat, noise, tag=tag + count)
 
@@ -98,30 +99,27 @@ def bins_from_exact_counts(patch: pytest.MonkeyPatch) -> None:
 
     def count(self: Any, workers: Any, noise: Any, release: Any, *, tag: int) -> None:
         right(self, workers, noise, release, tag=tag)
-        noisy, deviation = self._noisy_columns
         exact = np.asarray(np.sum(workers.call("columns"), axis=0, dtype=np.int64))
-        self._noisy_columns = exact, deviation
-        self._shape_columns()
-        self._noisy_columns = noisy, deviation
+        self._belief.shape(exact, self._noisy_columns[1])
 
     patch.setattr(MarginalsProgram, "_count_columns", count)
 
 
 def exact_total(patch: pytest.MonkeyPatch) -> None:
     """The weight of all rows is read, and not estimated from what was released."""
-    count, shape = MarginalsProgram._count_columns, MarginalsProgram._shape_columns
+    count, shape = MarginalsProgram._count_columns, Belief.shape
 
     def counted(self: Any, workers: Any, noise: Any, release: Any, *, tag: int) -> None:
         count(self, workers, noise, release, tag=tag)
         exact = np.asarray(np.sum(workers.call("columns"), axis=0, dtype=np.int64))
-        self._exact_total = float(exact[: self._spec.columns[0].size].sum())
+        self._belief.exact_total = float(exact[: self._spec.columns[0].size].sum())
 
-    def shaped(self: Any) -> None:
-        shape(self)
-        self._total = self._exact_total
+    def shaped(self: Any, counts: Any, deviation: float) -> None:
+        shape(self, counts, deviation)
+        self.total = self.exact_total
 
     patch.setattr(MarginalsProgram, "_count_columns", counted)
-    patch.setattr(MarginalsProgram, "_shape_columns", shaped)
+    patch.setattr(Belief, "shape", shaped)
 
 
 def checkpoint_of_exact_counts(patch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ def dies_at(patch: pytest.MonkeyPatch, kind: type, name: str, when: Callable[[An
 
 
 KILLS: list[tuple[type, str, Callable[[Any], bool]]] = [
-    (MarginalsProgram, "_choose", lambda self: not self._tables),  # loses a step
+    (MarginalsProgram, "_choose", lambda self: not self._belief.tables),  # loses a step
     (KeptRows, "save", lambda _: True),  # released, nothing drawn from it
     (Pretrainer, "advance", lambda _: True),
     (ParameterServer, "_run_round", lambda self: self._round == 3),  # loses a round
