@@ -16,10 +16,9 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlJConfig,
     PrivorlJUNetConfig,
     TrajectoriesConfig,
-    TransformerConfig,
-    UNetConfig,
 )
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer

@@ -29,8 +29,9 @@ from distributed_privrl.marginals.stage import (
     stage_plan,
     transition_columns,
 )
-from distributed_privrl.methods.privorl.config import MarginalRowsConfig, PrivorlConfig
+from distributed_privrl.methods.privorl.config import PrivorlConfig
 from distributed_privrl.methods.privorl.pretraining import KeptRows
+from distributed_privrl.methods.privorl.pretraining_config import MarginalRowsConfig
 from distributed_privrl.privacy.units import UnitCount, check_delta_for_units
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.plan import left_for_rounds

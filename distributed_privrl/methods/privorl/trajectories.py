@@ -20,14 +20,7 @@ from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
 from distributed_privrl.methods.privorl.binning import public_bins
-from distributed_privrl.methods.privorl.config import (
-    END,
-    NoisySupport,
-    StepModelConfig,
-    StepRolloutConfig,
-    StitchingConfig,
-    TrajectoriesConfig,
-)
+from distributed_privrl.methods.privorl.config import TrajectoriesConfig
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.method import (
     Parts,
@@ -35,7 +28,13 @@ from distributed_privrl.methods.privorl.method import (
     World,
     check_public_parts,
 )
+from distributed_privrl.methods.privorl.model_config import END, StepModelConfig
 from distributed_privrl.methods.privorl.release import ChunkDrawer, read_chunks
+from distributed_privrl.methods.privorl.sampling_config import (
+    NoisySupport,
+    StepRolloutConfig,
+    StitchingConfig,
+)
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
     SeamErrors,
@@ -189,22 +188,17 @@ def _longest(config: TrajectoriesConfig) -> int:
             f"data.unit=transition: {config.method} protects whole trajectories; set data.unit to"
             " trajectory or to the unit's column"
         )
-    if config.longest is None:
-        also = ", or data.max_length" if config.data.unit == TRAJECTORY else ""
-        raise ConfigError(
-            "training.sampling.max_length is not set: give the steps of a synthetic trajectory at"
-            f" most{also}"
-        )
+    longest = config.training.sampling.longest(config.data)
     for name, length in (
         ("data.max_length", config.data.max_length),
-        ("training.sampling.max_length", config.longest),
+        ("training.sampling.max_length", longest),
     ):
         if length is not None and horizon > length:
             raise ConfigError(
                 f"model.horizon={horizon} is above {name}={length}: every fragment would be padded;"
                 " lower it"
             )
-    return config.longest
+    return longest
 
 
 def fragment_synthesizer(

@@ -22,13 +22,14 @@ from distributed_privrl.methods.privorl.autoregressive import (
     AutoregressiveMethod,
     AutoregressiveSynthesizer,
 )
-from distributed_privrl.methods.privorl.config import ArPretrainingConfig, PrivorlArConfig
+from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.marginal_rows import kept_rows
 from distributed_privrl.methods.privorl.pretraining import (
     KeptRows,
     Pretrainer,
     pretraining_key,
 )
+from distributed_privrl.methods.privorl.pretraining_config import ArPretrainingConfig
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.server import ParameterServer
