@@ -134,8 +134,10 @@ class AutoregressiveMethod(PrivorlMethod):
     @property
     def marginal_rows(self) -> MarginalRows | None:
         """Independent transitions, if pre-training is on what the run releases."""
-        settings = self.config.training.pretraining.released
-        return None if settings is None else MarginalTransitions(self.config, settings)
+        pretraining = self.config.training.pretraining
+        if not pretraining.from_marginals:
+            return None
+        return MarginalTransitions(self.config, pretraining.marginals)
 
     def informed(self, parts: Parts, rows: NDArray[np.float32]) -> Parts:
         """Return the parts with half of the bins where drawn rows lie, as public rows place them.

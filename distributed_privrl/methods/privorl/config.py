@@ -19,6 +19,7 @@ from distributed_privrl.methods.privorl.model_config import (
     UNetConfig,
 )
 from distributed_privrl.methods.privorl.pretraining_config import (
+    ArJPretrainingConfig,
     ArPretrainingConfig,
     FragmentPretrainingConfig,
     PretrainingConfig,
@@ -131,10 +132,7 @@ class PrivorlArJTraining(TrajectoriesTraining):
     optimiser: OptimiserConfig = OptimiserConfig(
         learning_rate=1e-2, schedule="cosine", ema_decay=0.95
     )
-    pretraining: FragmentPretrainingConfig = FragmentPretrainingConfig(
-        curiosity_rate=0.0,
-        optimiser=OptimiserConfig(learning_rate=3e-3, schedule="cosine"),
-    )
+    pretraining: ArJPretrainingConfig = ArJPretrainingConfig()
     sampling: StepRolloutConfig = StepRolloutConfig()
 
 

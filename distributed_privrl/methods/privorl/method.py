@@ -243,7 +243,7 @@ def check_config(config: PrivorlConfig) -> None:
     """
     check_relation(config.privacy)
     pretraining = config.training.pretraining
-    if pretraining.released is not None:
+    if pretraining.from_marginals:
         check_marginal_rows(config)
     elif pretraining.steps and not config.data.public:
         sourced = isinstance(pretraining, SourcedPretrainingConfig)

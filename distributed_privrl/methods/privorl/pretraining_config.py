@@ -5,9 +5,35 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from distributed_privrl.core.config import PositiveInt, StrictModel
-from distributed_privrl.marginals.config import TableConfig
+from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.plan import SelectionConfig
 from distributed_privrl.rounds.optimiser import OptimiserConfig
+
+
+class ReleasedMarginalsConfig(StrictModel):
+    """Marginals that the run releases first, to pre-train on what is drawn from them."""
+
+    share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.5,
+        description="part of epsilon and delta that marginals cost; the rounds have the rest",
+    )
+    table: TableConfig = TableConfig()
+    selection: SelectionConfig = SelectionConfig()
+
+
+class MarginalRowsConfig(ReleasedMarginalsConfig):
+    """The same with rows that are drawn from them."""
+
+    rows: PositiveInt = Field(default=100_000, description="rows drawn to pre-train on")
+
+
+class MarginalTrajectoriesConfig(ReleasedMarginalsConfig):
+    """The same with whole trajectories that are drawn from them."""
+
+    trajectories: PositiveInt = Field(
+        default=10_000, description="trajectories drawn to pre-train on"
+    )
+    table: TrajectoryTableConfig = TrajectoryTableConfig()
 
 
 class PretrainingConfig(StrictModel):
@@ -26,21 +52,9 @@ class PretrainingConfig(StrictModel):
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-3, schedule="cosine")
 
     @property
-    def released(self) -> "MarginalRowsConfig | None":
-        """What rows to pre-train on are drawn from; None: public datasets."""
-        return None
-
-
-class MarginalRowsConfig(StrictModel):
-    """Rows to pre-train on, drawn from marginals that the run releases first."""
-
-    share: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.5,
-        description="part of epsilon and delta that marginals cost; the rounds have the rest",
-    )
-    rows: PositiveInt = Field(default=100_000, description="rows drawn to pre-train on")
-    table: TableConfig = TableConfig()
-    selection: SelectionConfig = SelectionConfig()
+    def from_marginals(self) -> bool:
+        """Whether rows to pre-train on are drawn from marginals that the run releases."""
+        return False
 
 
 class SourcedPretrainingConfig(PretrainingConfig):
@@ -52,12 +66,11 @@ class SourcedPretrainingConfig(PretrainingConfig):
         description="public: rows of data.public; marginals: rows drawn from marginals of the"
         " sensitive ones, which the run releases first, for part of its budget",
     )
-    marginals: MarginalRowsConfig = MarginalRowsConfig()
 
     @property
-    def released(self) -> MarginalRowsConfig | None:
-        """What rows to pre-train on are drawn from; None: public datasets."""
-        return self.marginals if self.source == "marginals" else None
+    def from_marginals(self) -> bool:
+        """Whether rows to pre-train on are drawn from marginals that the run releases."""
+        return self.source == "marginals"
 
 
 class ArPretrainingConfig(SourcedPretrainingConfig):
@@ -70,6 +83,7 @@ class ArPretrainingConfig(SourcedPretrainingConfig):
         default=0.0, description="share of a batch replaced by novel rows (p); 0: PDP-Diffusion"
     )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=2e-3, schedule="cosine")
+    marginals: MarginalRowsConfig = MarginalRowsConfig()
 
 
 class FragmentPretrainingConfig(PretrainingConfig):
@@ -79,3 +93,13 @@ class FragmentPretrainingConfig(PretrainingConfig):
         default=4000, description="gradient steps; 0 trains on sensitive rows alone (DPDM)"
     )
     batch_size: PositiveInt = Field(default=64, description="public rows a step (B)")
+
+
+class ArJPretrainingConfig(FragmentPretrainingConfig, SourcedPretrainingConfig):
+    """The same with larger steps, no novel rows, and public data or marginals to learn from."""
+
+    curiosity_rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="share of a batch replaced by novel rows (p); 0: PDP-Diffusion"
+    )
+    optimiser: OptimiserConfig = OptimiserConfig(learning_rate=3e-3, schedule="cosine")
+    marginals: MarginalTrajectoriesConfig = MarginalTrajectoriesConfig()
