@@ -50,13 +50,15 @@ def _hybrid(share: float) -> dict[str, Any]:
     }
 
 
+def _steps(pretraining: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of privorl_ar_j; a drawn fragment of a unit, not all, makes its vector."""
+    training = {"rounds": 200, "all_fragments": False, "pretraining": pretraining}
+    return {"model": {"horizon": 16}, "training": training}
+
+
 def _hybrid_j(share: float) -> dict[str, Any]:
-    """Return the same of privorl_ar_j; a drawn fragment of a unit, not all, makes its vector."""
-    pretraining = {"from": "marginals", "marginals": {"share": share}}
-    return {
-        "model": {"horizon": 16},
-        "training": {"rounds": 200, "all_fragments": False, "pretraining": pretraining},
-    }
+    """Return the same, pre-trained on marginals that have a share of epsilon."""
+    return _steps({"from": "marginals", "marginals": {"share": share}})
 
 
 METHODS: Mapping[str, MethodSettings] = {
@@ -70,10 +72,7 @@ METHODS: Mapping[str, MethodSettings] = {
     "privorl_ar_j": MethodSettings(
         method="privorl_ar_j",
         trajectories=True,
-        values={
-            "model": {"horizon": 16},
-            "training": {"rounds": 200, **_WITHOUT_PUBLIC_ROWS},
-        },
+        values=_steps(_WITHOUT_PUBLIC_ROWS["pretraining"]),
     ),
     "privorl_n": MethodSettings(  # the same rounds; the network of the mazes' table, narrower
         method="privorl_n",
