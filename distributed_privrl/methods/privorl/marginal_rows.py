@@ -198,8 +198,9 @@ class MarginalTrajectories(MarginalRows):
     """Whole trajectories, as the fragments that the run learns; see `MarginalRows`.
 
     Privacy: as `MarginalRows`; a row of the table is a step with its time and the action before it,
-    a unit's rows are those of all its trajectories, and these are counted by their lengths, too.
-    First states and lengths that the model is pre-trained on are drawn, not taken from anybody.
+    a unit's rows are the first ``data.max_length`` steps of its trajectories, and these are counted
+    by their lengths, too. First states and lengths that the model is pre-trained on are drawn, not
+    taken from anybody.
     """
 
     config: TrajectoriesConfig

@@ -89,7 +89,8 @@ class TrajectoriesMethod(PrivorlMethod):
     mean loss over all its fragments (the first ``training.max_fragments_per_unit``, of its first
     ``data.max_length`` steps), or over a few drawn ones, clipped once: however many there are, one
     unit adds one vector. Fragments are cut inside a trajectory: no other's depend on it. Marginals
-    to pre-train on, if any, count all steps of a unit's trajectories; see `MarginalTrajectories`.
+    to pre-train on, if any, count a unit's first ``data.max_length`` steps; see
+    `MarginalTrajectories`.
     """
 
     config: TrajectoriesConfig
