@@ -190,7 +190,8 @@ def _work(facts: dict[str, Any]) -> dict[str, str]:
     if "marginals" in facts:
         part = facts["marginals"]
         cost = f", for epsilon {part['epsilon']:g}, delta {part['delta']:g}" * ("epsilon" in part)
-        lines["marginals"] = f"before the rounds{cost}: {part['rows']} rows of them are learned"
+        drawn = ", ".join(f"{part[one]} {one}" for one in ("rows", "trajectories") if one in part)
+        lines["marginals"] = f"before the rounds{cost}: {drawn} of them are learned"
     if "noise_multiplier" in facts:
         noise = f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})"
         lines["noise"] = noise

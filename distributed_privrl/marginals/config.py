@@ -66,3 +66,14 @@ class TableConfig(StrictModel):
         if self.trajectories_per_unit is not None:
             return self.trajectories_per_unit
         return 1 if data.unit in (TRANSITION, TRAJECTORY) else PER_UNIT
+
+
+class TrajectoryTableConfig(TableConfig):
+    """The same for the steps of trajectories."""
+
+    stationary: bool = Field(
+        default=False, description="tell the first step from all later ones, and no more"
+    )
+    previous_action: bool = Field(
+        default=True, description="an action may depend on the one before it"
+    )

@@ -9,12 +9,19 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import TableColumns, step_columns
-from distributed_privrl.marginals.config import TableConfig
-from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource
+from distributed_privrl.marginals.columns import (
+    ENDS,
+    TableColumns,
+    step_columns,
+    time_groups,
+    trajectory_columns,
+)
+from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
+from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.program import ProgramSpec
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
@@ -28,7 +35,12 @@ _UNKNOWN_COLUMNS = 12
 
 
 def transition_columns(
-    data: DataConfig, store: DatasetStore, table: TableConfig, *, found: Bounds | None
+    data: DataConfig,
+    store: DatasetStore,
+    table: TableConfig,
+    *,
+    found: Bounds | None,
+    ends: int = 2,
 ) -> TableColumns:
     """Return the columns of a dataset's transitions, by public bounds or those that were found.
 
@@ -37,6 +49,7 @@ def transition_columns(
         store: datasets.
         table: how numbers after a step are counted.
         found: bounds that were found with noise and charged, where ``data.bounds`` says so.
+        ends: see `columns.step_columns`.
 
     Raises:
         ConfigError: a column has no bounds, or an empty range.
@@ -47,7 +60,41 @@ def transition_columns(
         info.action_space,
         bounds_of(data, store, found),
         next_observation=table.coding(data),
+        ends=ends,
     )
+
+
+def rollout_columns(
+    data: DataConfig,
+    store: DatasetStore,
+    table: TrajectoryTableConfig,
+    *,
+    longest: int,
+    found: Bounds | None,
+) -> TableColumns:
+    """Return the columns of a step of a dataset's trajectories; see `transition_columns`.
+
+    Args:
+        data: datasets and bounds.
+        store: datasets.
+        table: how numbers after a step are counted, and what a step knows of the ones before it.
+        longest: steps of a trajectory at most.
+        found: bounds that were found with noise and charged, where ``data.bounds`` says so.
+
+    Raises:
+        ConfigError: a column has no bounds, or an empty range.
+    """
+    steps = transition_columns(data, store, table, found=found, ends=len(ENDS))
+    groups = 2 if table.stationary else time_groups(longest)
+    return trajectory_columns(steps, groups=groups, previous=table.previous_action)
+
+
+def stored_steps(ref: ShardRef) -> StoredSteps:
+    """Return the steps of a shard's trajectories; no cap on those of a unit but that of its rows.
+
+    More trajectories than `UNIT_WEIGHT` would each weigh nothing.
+    """
+    return StoredSteps(ref=ref, max_trajectories_per_unit=UNIT_WEIGHT)
 
 
 def stage_plan(

@@ -17,20 +17,29 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.counting import StepSource, StoredTransitions
+from distributed_privrl.marginals.counting import StepSource, StoredSteps, StoredTransitions
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan
+from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.stage import (
     STAGE,
     MarginalsStage,
+    rollout_columns,
     stage_plan,
+    stored_steps,
     transition_columns,
 )
-from distributed_privrl.methods.privorl.config import MarginalRowsConfig, PrivorlConfig
+from distributed_privrl.methods.privorl.config import PrivorlConfig, TrajectoriesConfig
 from distributed_privrl.methods.privorl.pretraining import KeptRows
+from distributed_privrl.methods.privorl.pretraining_config import (
+    MarginalRowsConfig,
+    MarginalTrajectoriesConfig,
+    ReleasedMarginalsConfig,
+)
 from distributed_privrl.privacy.units import UnitCount, check_delta_for_units
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.plan import left_for_rounds
@@ -51,7 +60,12 @@ class MarginalRows(abc.ABC):
     """
 
     config: PrivorlConfig
-    settings: MarginalRowsConfig
+    settings: ReleasedMarginalsConfig
+
+    @property
+    @abc.abstractmethod
+    def drawn(self) -> dict[str, int]:
+        """How much is drawn, by what it is: rows, or trajectories."""
 
     @abc.abstractmethod
     def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
@@ -61,16 +75,18 @@ class MarginalRows(abc.ABC):
     def source(self, ref: ShardRef) -> StepSource:
         """Return where a worker's rows come from."""
 
+    def given(self, columns: TableColumns) -> tuple[int, ...]:
+        """Return the columns that others are drawn given; see `MarginalsStage`."""
+        return ()
+
     @abc.abstractmethod
-    def encoded(
-        self, model: TableModel, encoder: str, random: np.random.Generator
-    ) -> NDArray[np.float32]:
+    def encoded(self, model: TableModel, encoder: str, streams: Streams) -> NDArray[np.float32]:
         """Return rows drawn from a model, as the run learns them ``(N, D)``.
 
         Args:
             model: of what was released.
             encoder: JSON of what encodes the run's rows.
-            random: of the draws, public.
+            streams: of the draws, public.
         """
 
     def plan(
@@ -109,7 +125,7 @@ class MarginalRows(abc.ABC):
 
     def shown(self, plan: MarginalsPlan) -> dict[str, Any]:
         """Return what the plan of the rounds shows of the stage before them."""
-        facts: dict[str, Any] = {"rows": self.settings.rows, **plan.details}
+        facts: dict[str, Any] = {**self.drawn, **plan.details}
         if plan.budget is None:
             return {"details": {"marginals": facts}, "after": ", after marginals"}
         facts |= {"epsilon": plan.budget.epsilon, "delta": plan.budget.delta}
@@ -136,19 +152,31 @@ class MarginalRows(abc.ABC):
 
         Privacy: as `MarginalsStage.release`; no other event.
         """
-        stage = MarginalsStage(columns=columns, table=self.settings.table, source=self.source)
+        stage = MarginalsStage(
+            columns=columns,
+            table=self.settings.table,
+            source=self.source,
+            given=self.given(columns),
+        )
         stage.release(self.config, context, plan)
         kept = kept_rows(context.folder, context.run_id)
         if not kept.path.exists():
             model = stage.model(self.config, context, plan)
-            random = Streams(self.config.seed).child("pretraining").numpy("marginal rows")
-            kept.save(self.encoded(model, encoder, random))
+            streams = Streams(self.config.seed).child("pretraining")
+            kept.save(self.encoded(model, encoder, streams))
         return kept
 
 
 @dataclass(frozen=True)
 class MarginalTransitions(MarginalRows):
     """Independent transitions; see `MarginalRows`."""
+
+    settings: MarginalRowsConfig
+
+    @property
+    def drawn(self) -> dict[str, int]:
+        """How many rows are drawn."""
+        return {"rows": self.settings.rows}
 
     def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
         """Return the columns of a transition."""
@@ -158,13 +186,57 @@ class MarginalTransitions(MarginalRows):
         """Return the transitions of a shard."""
         return StoredTransitions(ref=ref)
 
-    def encoded(
-        self, model: TableModel, encoder: str, random: np.random.Generator
-    ) -> NDArray[np.float32]:
+    def encoded(self, model: TableModel, encoder: str, streams: Streams) -> NDArray[np.float32]:
         """Return drawn transitions, those that the encoder takes."""
-        drawn = model.transitions(self.settings.rows, random)
+        drawn = model.transitions(self.settings.rows, streams.numpy("marginal rows"))
         encoded = TransitionEncoder.from_json(encoder).encode(drawn)
         return encoded.rows[encoded.valid]
+
+
+@dataclass(frozen=True)
+class MarginalTrajectories(MarginalRows):
+    """Whole trajectories, as the fragments that the run learns; see `MarginalRows`.
+
+    Privacy: as `MarginalRows`; a row of the table is a step with its time and the action before it,
+    a unit's rows are the first ``data.max_length`` steps of its trajectories, and these are counted
+    by their lengths, too. First states and lengths that the model is pre-trained on are drawn, not
+    taken from anybody.
+    """
+
+    config: TrajectoriesConfig
+    settings: MarginalTrajectoriesConfig
+
+    @property
+    def drawn(self) -> dict[str, int]:
+        """How many trajectories are drawn."""
+        return {"trajectories": self.settings.trajectories}
+
+    def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
+        """Return the columns of a step."""
+        return rollout_columns(
+            self.config.data, store, self.settings.table, longest=self._longest, found=found
+        )
+
+    def source(self, ref: ShardRef) -> StoredSteps:
+        """Return the steps of a shard's trajectories."""
+        return stored_steps(ref)
+
+    def given(self, columns: TableColumns) -> tuple[int, ...]:
+        """Return what is known before a step is drawn."""
+        return known_before(columns)
+
+    def encoded(self, model: TableModel, encoder: str, streams: Streams) -> NDArray[np.float32]:
+        """Return the proper fragments of drawn trajectories."""
+        chunks = Rollout(model, self._longest).chunks(
+            self.settings.trajectories,
+            at_once=self.config.training.sampling.chunk_trajectories,
+            streams=streams.child("marginal trajectories"),
+        )
+        return FragmentEncoder.from_json(encoder).proper(chunks)
+
+    @property
+    def _longest(self) -> int:
+        return self.config.training.sampling.longest(self.config.data)
 
 
 def kept_rows(folder: Path, run_id: str) -> KeptRows:

@@ -19,12 +19,7 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.plan import MarginalsPlan
-from distributed_privrl.methods.privorl.config import (
-    PretrainingConfig,
-    PrivorlConfig,
-    RowPart,
-    SourcedPretrainingConfig,
-)
+from distributed_privrl.methods.privorl.config import PrivorlConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.marginal_rows import (
     MARGINALS,
@@ -32,10 +27,15 @@ from distributed_privrl.methods.privorl.marginal_rows import (
     check_marginal_rows,
     kept_rows,
 )
+from distributed_privrl.methods.privorl.model_config import RowPart
 from distributed_privrl.methods.privorl.pretraining import (
     KeptRows,
     Rows,
     pretrain,
+)
+from distributed_privrl.methods.privorl.pretraining_config import (
+    PretrainingConfig,
+    SourcedPretrainingConfig,
 )
 from distributed_privrl.methods.privorl.release import (
     PRETRAINED,
@@ -243,7 +243,7 @@ def check_config(config: PrivorlConfig) -> None:
     """
     check_relation(config.privacy)
     pretraining = config.training.pretraining
-    if pretraining.released is not None:
+    if pretraining.from_marginals:
         check_marginal_rows(config)
     elif pretraining.steps and not config.data.public:
         sourced = isinstance(pretraining, SourcedPretrainingConfig)
