@@ -36,7 +36,11 @@ def plan(
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON")] = False,
 ) -> None:
-    """Show noise, epsilon, rounds and cost of a run; opens no data."""
+    """Show noise, epsilon, rounds and cost of a run; opens no data.
+
+    It reads the configuration, a bounds file and, where the dataset is here, the spaces that it
+    declares: public facts, and no row.
+    """
     from distributed_privrl.experiments.registry import load_config, plan_run
     from distributed_privrl.experiments.release_evaluation import check_names
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
@@ -191,6 +195,8 @@ def _work(facts: dict[str, Any]) -> dict[str, str]:
         part = facts["marginals"]
         cost = f", for epsilon {part['epsilon']:g}, delta {part['delta']:g}" * ("epsilon" in part)
         lines["marginals"] = f"before the rounds{cost}: {part['rows']} rows of them are learned"
+        if "columns_assumed" in part:
+            lines["marginals"] += f" (for an assumed table of {part['columns_assumed']} columns)"
     if "noise_multiplier" in facts:
         noise = f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})"
         lines["noise"] = noise

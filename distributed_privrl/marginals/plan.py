@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field
 
@@ -145,8 +144,8 @@ def marginals_plan(
     histograms: int,
     epsilon: float | None,
     delta: float,
+    assumed: bool = False,
     spent: float = 0.0,
-    details: dict[str, Any] | None = None,
 ) -> MarginalsPlan:
     """Return the plan: a step that counts all columns, and steps that choose joint counts.
 
@@ -159,8 +158,8 @@ def marginals_plan(
         histograms: of single columns, that a row has one entry in each of.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
+        assumed: the dataset may have other columns, as far as is known.
         spent: epsilon that the run spends elsewhere.
-        details: what ``privrl plan`` shows beside.
 
     Raises:
         ConfigError: the shares leave nothing for joint counts, or no noise keeps the budget.
@@ -175,7 +174,8 @@ def marginals_plan(
         config, columns=columns, units=units.value, epsilon=epsilon if epsilon else 10.0
     )
     counts = _split(total, config.steps)
-    about = {"joint_counts": total, **(details or {})}
+    about = {"columns_assumed" if assumed else "columns": columns, "joint_counts": total}
+    of_what = f"for an assumed table of {columns} columns" if assumed else f"of {columns} columns"
     steps = 1 + len(counts)
     if epsilon is None:
         return MarginalsPlan(
@@ -210,7 +210,7 @@ def marginals_plan(
         releases=drawn,
         counts=counts,
         details={**about, **_noise_facts(drawn, relation)},
-        noise=f"Gaussian integers, {total} joint counts of {columns} columns",
+        noise=f"Gaussian integers, {total} joint counts {of_what}",
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.marginals.columns import (
     ENDS,
@@ -16,13 +17,12 @@ from distributed_privrl.marginals.columns import (
 )
 from distributed_privrl.marginals.counting import StoredSteps
 from distributed_privrl.marginals.rollout import Rollout, known_before
-from distributed_privrl.marginals.stage import MarginalsStage
+from distributed_privrl.marginals.stage import MarginalsStage, Table
 from distributed_privrl.methods.marginals.config import MarginalsJConfig
 from distributed_privrl.methods.marginals.method import MarginalsMethod, World
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
-from distributed_privrl.stages.encoders import bounds_of
 from distributed_privrl.stages.method import Released
 
 
@@ -46,19 +46,23 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
             )
         self._longest()
 
-    def columns(self, context: RunContext, found: Bounds | None) -> TableColumns:
-        """Return the columns of a step; see `MarginalsMethod.columns`."""
-        data, model = self.config.data, self.config.model
-        info = context.store.info(data.sensitive)
-        steps = step_columns(
-            info.observation_space,
-            info.action_space,
-            bounds_of(data, context.store, found),
-            next_observation=model.coding(data),
-            ends=len(ENDS),
-        )
+    @property
+    def table(self) -> Table:
+        """What makes the columns of a step."""
+        model = self.config.model
         groups = 2 if model.stationary else time_groups(self._longest())
-        return trajectory_columns(steps, groups=groups, previous=model.previous_action)
+
+        def columns(observation_space: Space, action_space: Space, bounds: Bounds) -> TableColumns:
+            steps = step_columns(
+                observation_space,
+                action_space,
+                bounds,
+                next_observation=model.coding(self.config.data),
+                ends=len(ENDS),
+            )
+            return trajectory_columns(steps, groups=groups, previous=model.previous_action)
+
+        return columns
 
     def stage(self, world: World) -> MarginalsStage:
         """Return what the run counts: the steps of trajectories."""

@@ -25,8 +25,12 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.stage import (
     STAGE,
+    ForeseenTable,
     MarginalsStage,
+    Table,
+    foreseen_table,
     stage_plan,
+    table_of,
     transition_columns,
 )
 from distributed_privrl.methods.privorl.config import MarginalRowsConfig, PrivorlConfig
@@ -53,9 +57,18 @@ class MarginalRows(abc.ABC):
     config: PrivorlConfig
     settings: MarginalRowsConfig
 
+    @property
     @abc.abstractmethod
+    def table(self) -> Table:
+        """What makes the columns of the table."""
+
     def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
         """Return the columns of the table, by public bounds or those that were found."""
+        return table_of(self.config.data, store, self.table, found=found)
+
+    def foreseen(self, store: DatasetStore | None) -> ForeseenTable:
+        """Return the table as far as public facts tell; see `foreseen_table`."""
+        return foreseen_table(self.config.data, store, self.table)
 
     @abc.abstractmethod
     def source(self, ref: ShardRef) -> StepSource:
@@ -74,12 +87,12 @@ class MarginalRows(abc.ABC):
         """
 
     def plan(
-        self, columns: TableColumns | None, units: UnitCount, *, spent: float
+        self, table: ForeseenTable, units: UnitCount, *, spent: float
     ) -> tuple[MarginalsPlan, PrivacyConfig]:
         """Return the plan of the marginals, and the run's bounds with the delta that they leave.
 
         Args:
-            columns: of the table; None: a plan is made, and no dataset has been opened.
+            table: its columns, as far as they are known.
             units: how many there are.
             spent: epsilon of what is released before.
 
@@ -97,7 +110,7 @@ class MarginalRows(abc.ABC):
         plan = stage_plan(
             self.config,
             self.settings.selection,
-            columns=columns,
+            table=table,
             units=units,
             epsilon=epsilon,
             delta=delta,
@@ -150,9 +163,10 @@ class MarginalRows(abc.ABC):
 class MarginalTransitions(MarginalRows):
     """Independent transitions; see `MarginalRows`."""
 
-    def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
-        """Return the columns of a transition."""
-        return transition_columns(self.config.data, store, self.settings.table, found=found)
+    @property
+    def table(self) -> Table:
+        """What makes the columns of a transition."""
+        return transition_columns(self.config.data, self.settings.table)
 
     def source(self, ref: ShardRef) -> StoredTransitions:
         """Return the transitions of a shard."""
