@@ -84,6 +84,8 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         "files": _files(config),
         "counted": config.output.COUNTED,
     }
+    if plan.verdict is not None:
+        facts["verdict"] = plan.verdict.facts()
     if plan.budget is None or privacy.epsilon is None:
         return facts
     if isinstance(config.data.bounds, NoisyBounds):
@@ -139,6 +141,8 @@ def summary_line(config: "RunConfig", plan: "Plan | None") -> str:
 
 
 def _readable(facts: dict[str, Any]) -> dict[str, str]:
+    from distributed_privrl.stages.verdict import Verdict
+
     public = ", ".join(facts["public"]) or "none"
     output = facts["output"]
     lines = {
@@ -163,6 +167,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
     charged = [
         f", {cost:g} for the {name} included" for name, cost in facts["charged_before"].items()
     ]
+    if "verdict" in facts:
+        lines["verdict"] = str(Verdict(**facts["verdict"]))
     return lines | {
         "epsilon": f"{facts['epsilon']:.4f} after {facts['rounds']} rounds,"
         f" {facts['epsilon_with_spare']:.4f} if all spare ones are needed,"

@@ -21,10 +21,18 @@ from distributed_privrl.privacy.units import (
     check_delta_for_units,
 )
 from distributed_privrl.stages.release_plan import ReleasePlan
+from distributed_privrl.stages.verdict import Grade, Verdict
 
 _FEWEST, _MOST = 0.5, 3.0
 _SCORE_SLOPE = 2
 """A cell's score moves by so much at most where the cell's count moves by one."""
+
+
+_STANDS_OUT = 3.0
+FEWEST_BINS = 10.0
+"""Bins of a column that can stand out, below which no column survives."""
+FEWEST_CELLS = 60.0
+"""Cells of a joint count that can stand out, below which most pairs of columns are lost."""
 
 
 class SelectionConfig(StrictModel):
@@ -199,6 +207,7 @@ def marginals_plan(
 
     factor = calibrate_schedule(events, budget, privacy.accountant)
     drawn = releases(factor)
+    noise = _noise_facts(drawn, relation)
     return MarginalsPlan(
         units=units,
         budget=budget,
@@ -209,9 +218,42 @@ def marginals_plan(
         schedule=_schedule(drawn),
         releases=drawn,
         counts=counts,
-        details={**about, **_noise_facts(drawn, relation)},
+        details={**about, **noise},
+        verdict=verdict_of(units.value, **noise),
         noise=f"Gaussian integers, {total} joint counts {of_what}",
     )
+
+
+def verdict_of(units: int, *, column_noise_units: float, joint_noise_units: float) -> Verdict:
+    """Return what is left of a table under its noise.
+
+    A cell stands out where it weighs three deviations of its noise, so that units / (3 deviations)
+    cells can. The limits are measured: docs/design/0004-verdicts.md.
+
+    Args:
+        units: number of them.
+        column_noise_units: deviation of a column's cell, in units.
+        joint_noise_units: deviation of a joint count's cell, in units.
+    """
+    bins = units / (_STANDS_OUT * column_noise_units)
+    cells = units / (_STANDS_OUT * joint_noise_units)
+    figures = (
+        f"of {units} units, {bins:.3g} bins of a column and {cells:.3g} cells of a joint count can"
+        " stand out from the noise"
+    )
+    advice = (
+        "raise privacy.epsilon, leave out columns, ask for fewer joint counts (tables), or take a"
+        " method that makes less of the data"
+    )
+    if bins < FEWEST_BINS:
+        return Verdict(grade=Grade.HOPELESS, reason=f"nothing survives: {figures}", advice=advice)
+    if cells < FEWEST_CELLS:
+        return Verdict(
+            grade=Grade.LIMITED,
+            reason=f"single columns only, and the strongest pairs of them: {figures}",
+            advice=advice,
+        )
+    return Verdict(grade=Grade.FINE, reason=figures)
 
 
 def _split(total: int, steps: int) -> tuple[int, ...]:

@@ -10,8 +10,10 @@ from gymnasium.spaces import Box, Discrete
 from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.privacy.ledger import Ledger
 
 ROWS = 40
+QUICK = ("-o", "model.draws=200", "-o", "training.tables=1", "-o", "training.steps=1")
 BOUNDS = "observation: {low: [0, 0, 0], high: [1, 1, 900], step: [0, 0, 1]}\nreward: [0, 1]\n"
 
 
@@ -32,6 +34,7 @@ def table(workplace):
                 },
                 "privacy": {"epsilon": 4, "delta": 1e-5},
                 "output": {"dataset": "clinic/private-v0", "size": 40},
+                "runtime": {"executor": "local"},
             }
         )
     )
@@ -135,3 +138,33 @@ def test_bounds_of_other_columns_are_refused_where_the_dataset_is_here(table):
         refused = table.privrl(*verb, table.config)
         assert refused.exit_code == 2, refused.output
         assert "low has 2 values, its space has 3 columns" in refused.stderr
+
+
+def test_a_plan_of_too_little_says_so_and_a_run_of_it_is_refused(table):
+    store_table(table, Discrete(4))
+    few = ("-o", "data.units=1000", "-o", "privacy.epsilon=0.01")
+    shown = table.privrl("plan", table.config, *few)
+    assert shown.exit_code == 0, shown.output
+    lines = dict(line.split(None, 1) for line in shown.stdout.splitlines())
+    assert lines["verdict"].startswith("hopeless: nothing survives: of 1000 units, ")
+    assert "raise privacy.epsilon" in lines["verdict"]
+    assert facts_of(table, *few)["verdict"]["grade"] == "hopeless"
+    budget = ("--epsilon", 1, "--delta", "1e-5", "--unit", "transition")
+    made = table.privrl("ledger", "budget", "clinic/table-v0", *budget)
+    assert made.exit_code == 0, made.output
+    out = table.folder / "run"
+    refused = table.privrl("run", table.config, "--out", out, *few)
+    assert refused.exit_code == 8, refused.output
+    assert "this run would be useless: nothing survives" in refused.stderr
+    assert "--anyway" in refused.stderr
+    assert not out.exists()
+    assert Ledger(table.ledger).entries() == []
+    went = table.privrl("run", table.config, "--out", out, *few, "--anyway", *QUICK)
+    assert went.exit_code == 0, went.output
+    assert "verdict: hopeless" in went.stderr
+
+
+def test_a_plan_of_enough_is_fine(table):
+    lines = table.privrl("plan", table.config).stdout.splitlines()
+    (verdict,) = (line for line in lines if line.startswith("verdict"))
+    assert verdict.split(None, 1)[1].startswith("fine: of 4043 units, ")

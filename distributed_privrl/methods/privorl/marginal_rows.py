@@ -5,7 +5,7 @@ the place of public rows in PrivORL's algorithms.
 """
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from distributed_privrl.methods.privorl.pretraining import KeptRows
 from distributed_privrl.privacy.units import UnitCount, check_delta_for_units
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.plan import left_for_rounds
+from distributed_privrl.stages.verdict import Grade, Verdict
 
 MARGINALS = STAGE
 _FILE = "marginal_rows.safetensors"
@@ -118,6 +119,7 @@ class MarginalRows(abc.ABC):
         )
         if epsilon is None:
             return plan, privacy
+        plan = replace(plan, verdict=_before_rounds(plan.verdict))
         return plan, privacy.model_copy(update={"delta": privacy.delta - delta})
 
     def shown(self, plan: MarginalsPlan) -> dict[str, Any]:
@@ -125,9 +127,15 @@ class MarginalRows(abc.ABC):
         facts: dict[str, Any] = {"rows": self.settings.rows, **plan.details}
         if plan.budget is None:
             return {"details": {"marginals": facts}, "after": ", after marginals"}
+        verdict = plan.verdict
+        limited = verdict is not None and verdict.grade is not Grade.FINE
         facts |= {"epsilon": plan.budget.epsilon, "delta": plan.budget.delta}
         cost = f"epsilon {plan.budget.epsilon:g}"
-        return {"details": {"marginals": facts}, "after": f", after marginals for {cost}"}
+        return {
+            "details": {"marginals": facts},
+            "after": f", after marginals for {cost}",
+            "verdict": verdict if limited else None,  # of the rounds nobody has worked it out
+        }
 
     def release(
         self, columns: TableColumns, encoder: str, context: RunContext, plan: MarginalsPlan
@@ -179,6 +187,17 @@ class MarginalTransitions(MarginalRows):
         drawn = model.transitions(self.settings.rows, random)
         encoded = TransitionEncoder.from_json(encoder).encode(drawn)
         return encoded.rows[encoded.valid]
+
+
+def _before_rounds(verdict: Verdict | None) -> Verdict | None:
+    """Return the verdict on marginals of a run that does not end with them: rounds follow."""
+    if verdict is None or verdict.grade is Grade.FINE:
+        return verdict
+    return Verdict(
+        grade=Grade.LIMITED,
+        reason=f"of the marginals before the rounds: {verdict.reason}",
+        advice=f"{verdict.advice}; or raise training.pretraining.marginals.share",
+    )
 
 
 def kept_rows(folder: Path, run_id: str) -> KeptRows:
