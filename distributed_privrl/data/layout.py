@@ -1,6 +1,6 @@
 """The columns of a row: observation, action, reward, next observation, terminal bit."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -66,6 +66,27 @@ class RowCoding:
 
 PLAIN = RowCoding()
 """Numbers as they are."""
+
+
+def grouped_columns(names: Sequence[str]) -> list[tuple[str, slice]]:
+    """Return the columns of rows by what they are of: a number alone, a category's all together.
+
+    Args:
+        names: as `RowLayout.column_names` has them.
+
+    Example:
+        >>> grouped_columns(["action_is_0", "action_is_1", "reward"])
+        [('action', slice(0, 2, None)), ('reward', slice(2, 3, None))]
+    """
+    groups: list[tuple[str, slice]] = []
+    for place, name in enumerate(names):
+        part, _, category = name.rpartition("_is_")
+        one_hot = bool(part) and category.isdecimal()
+        if one_hot and category != "0" and groups and groups[-1][0] == part:
+            groups[-1] = part, slice(groups[-1][1].start, place + 1)
+        else:
+            groups.append((part if one_hot else name, slice(place, place + 1)))
+    return groups
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,14 @@ from functools import partial
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.trajectories import TRANSITION
-from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.rollout import Rollout, known_before
-from distributed_privrl.marginals.stage import MarginalsStage, rollout_columns, stored_steps
+from distributed_privrl.marginals.stage import (
+    MarginalsStage,
+    Table,
+    rollout_columns,
+    stored_steps,
+)
 from distributed_privrl.methods.marginals.config import MarginalsJConfig
 from distributed_privrl.methods.marginals.method import MarginalsMethod, World
 from distributed_privrl.privacy.certificate import Stage
@@ -38,15 +41,10 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
             )
         self.config.training.sampling.longest(self.config.data)
 
-    def columns(self, context: RunContext, found: Bounds | None) -> TableColumns:
-        """Return the columns of a step; see `MarginalsMethod.columns`."""
-        return rollout_columns(
-            self.config.data,
-            context.store,
-            self.config.model,
-            longest=self._longest,
-            found=found,
-        )
+    @property
+    def table(self) -> Table:
+        """What makes the columns of a step."""
+        return rollout_columns(self.config.data, self.config.model, longest=self._longest)
 
     def stage(self, world: World) -> MarginalsStage:
         """Return what the run counts: the steps of trajectories."""

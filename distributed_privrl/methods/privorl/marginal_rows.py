@@ -5,7 +5,7 @@ the place of public rows in PrivORL's algorithms.
 """
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,14 @@ from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.stage import (
     STAGE,
+    ForeseenTable,
     MarginalsStage,
+    Table,
+    foreseen_table,
     rollout_columns,
     stage_plan,
     stored_steps,
+    table_of,
     transition_columns,
 )
 from distributed_privrl.methods.privorl.config import PrivorlConfig, TrajectoriesConfig
@@ -43,6 +47,7 @@ from distributed_privrl.methods.privorl.pretraining_config import (
 from distributed_privrl.privacy.units import UnitCount, check_delta_for_units
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.plan import left_for_rounds
+from distributed_privrl.stages.verdict import Grade, Verdict
 
 MARGINALS = STAGE
 _FILE = "marginal_rows.safetensors"
@@ -67,9 +72,18 @@ class MarginalRows(abc.ABC):
     def drawn(self) -> dict[str, int]:
         """How much is drawn, by what it is: rows, or trajectories."""
 
+    @property
     @abc.abstractmethod
+    def table(self) -> Table:
+        """What makes the columns of the table."""
+
     def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
         """Return the columns of the table, by public bounds or those that were found."""
+        return table_of(self.config.data, store, self.table, found=found)
+
+    def foreseen(self, store: DatasetStore | None) -> ForeseenTable:
+        """Return the table as far as public facts tell; see `foreseen_table`."""
+        return foreseen_table(self.config.data, store, self.table)
 
     @abc.abstractmethod
     def source(self, ref: ShardRef) -> StepSource:
@@ -90,12 +104,12 @@ class MarginalRows(abc.ABC):
         """
 
     def plan(
-        self, columns: TableColumns | None, units: UnitCount, *, spent: float
+        self, table: ForeseenTable, units: UnitCount, *, spent: float
     ) -> tuple[MarginalsPlan, PrivacyConfig]:
         """Return the plan of the marginals, and the run's bounds with the delta that they leave.
 
         Args:
-            columns: of the table; None: a plan is made, and no dataset has been opened.
+            table: its columns, as far as they are known.
             units: how many there are.
             spent: epsilon of what is released before.
 
@@ -113,7 +127,7 @@ class MarginalRows(abc.ABC):
         plan = stage_plan(
             self.config,
             self.settings.selection,
-            columns=columns,
+            table=table,
             units=units,
             epsilon=epsilon,
             delta=delta,
@@ -121,6 +135,7 @@ class MarginalRows(abc.ABC):
         )
         if epsilon is None:
             return plan, privacy
+        plan = replace(plan, verdict=_before_rounds(plan.verdict))
         return plan, privacy.model_copy(update={"delta": privacy.delta - delta})
 
     def shown(self, plan: MarginalsPlan) -> dict[str, Any]:
@@ -128,9 +143,15 @@ class MarginalRows(abc.ABC):
         facts: dict[str, Any] = {**self.drawn, **plan.details}
         if plan.budget is None:
             return {"details": {"marginals": facts}, "after": ", after marginals"}
+        verdict = plan.verdict
+        limited = verdict is not None and verdict.grade is not Grade.FINE
         facts |= {"epsilon": plan.budget.epsilon, "delta": plan.budget.delta}
         cost = f"epsilon {plan.budget.epsilon:g}"
-        return {"details": {"marginals": facts}, "after": f", after marginals for {cost}"}
+        return {
+            "details": {"marginals": facts},
+            "after": f", after marginals for {cost}",
+            "verdict": verdict if limited else None,  # of the rounds nobody has worked it out
+        }
 
     def release(
         self, columns: TableColumns, encoder: str, context: RunContext, plan: MarginalsPlan
@@ -178,9 +199,10 @@ class MarginalTransitions(MarginalRows):
         """How many rows are drawn."""
         return {"rows": self.settings.rows}
 
-    def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
-        """Return the columns of a transition."""
-        return transition_columns(self.config.data, store, self.settings.table, found=found)
+    @property
+    def table(self) -> Table:
+        """What makes the columns of a transition."""
+        return transition_columns(self.config.data, self.settings.table)
 
     def source(self, ref: ShardRef) -> StoredTransitions:
         """Return the transitions of a shard."""
@@ -211,11 +233,10 @@ class MarginalTrajectories(MarginalRows):
         """How many trajectories are drawn."""
         return {"trajectories": self.settings.trajectories}
 
-    def columns(self, store: DatasetStore, found: Bounds | None) -> TableColumns:
-        """Return the columns of a step."""
-        return rollout_columns(
-            self.config.data, store, self.settings.table, longest=self._longest, found=found
-        )
+    @property
+    def table(self) -> Table:
+        """What makes the columns of a step."""
+        return rollout_columns(self.config.data, self.settings.table, longest=self._longest)
 
     def source(self, ref: ShardRef) -> StoredSteps:
         """Return the steps of a shard's trajectories."""
@@ -237,6 +258,17 @@ class MarginalTrajectories(MarginalRows):
     @property
     def _longest(self) -> int:
         return self.config.training.sampling.longest(self.config.data)
+
+
+def _before_rounds(verdict: Verdict | None) -> Verdict | None:
+    """Return the verdict on marginals of a run that does not end with them: rounds follow."""
+    if verdict is None or verdict.grade is Grade.FINE:
+        return verdict
+    return Verdict(
+        grade=Grade.LIMITED,
+        reason=f"of the marginals before the rounds: {verdict.reason}",
+        advice=f"{verdict.advice}; or raise training.pretraining.marginals.share",
+    )
 
 
 def kept_rows(folder: Path, run_id: str) -> KeptRows:

@@ -44,7 +44,7 @@ from tests.gates.marginal_rows import gate_certified_marginal_rows
 from tests.planted import marginal_row_bugs
 from tests.worlds import mazes
 from tests.worlds.overrides import parsed
-from tests.worlds.shelf import ROWS, Shelf, loan_store, values
+from tests.worlds.shelf import BOUNDS, ROWS, Shelf, loan_store, values
 from tests.worlds.walks import Strolls, hybrid_values, walk_store, walks
 
 FROM = "training__pretraining__from"
@@ -84,6 +84,13 @@ def case(cases: dict[str, Case], request: pytest.FixtureRequest) -> Case:
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def bounds_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the file that configurations name where they are read."""
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    monkeypatch.chdir(tmp_path)
 
 
 def config(**changes: Any) -> PrivorlArConfig:
@@ -173,7 +180,8 @@ def test_the_plan_shows_both_stages(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["plan", str(path)]).stdout
     assert "before the rounds, for epsilon 3.6, delta 6e-06: 500 rows of them are learned" in shown
     facts = json.loads(CliRunner().invoke(app, ["plan", str(path), "--json"]).stdout)
-    shown_facts = {"rows": 500, "columns_assumed": 12, "joint_counts": 2}
+    assert "(for an assumed table of 5 columns)" in shown  # its action is not in the file
+    shown_facts = {"rows": 500, "columns_assumed": 5, "joint_counts": 2}
     assert shown_facts.items() <= facts["marginals"].items()
     assert facts["marginals"]["epsilon"] == pytest.approx(3.6)
     assert facts["marginals"]["delta"] == pytest.approx(6e-6)
