@@ -24,6 +24,8 @@ NUMBER = re.compile(r"-?\d+\.\d{5,}(?:e-?\d+)?")
 FIGURE = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 LARGE = 10**6
 """A whole number beyond this one is met by chance nowhere."""
+ROUND = 256
+"""Multiples of it are met by chance in the tables of file formats."""
 COMMON = 16
 """A number is in two pairs, as an observation and as a next one: more often, many rows hold it."""
 TOKEN = re.compile(r"(?<![\w.+/=-])\d+(?:\.\d+)?(?![\w+/=])")
@@ -163,7 +165,7 @@ def _integers(what: str, numbers: NDArray[np.int64]) -> Iterator[tuple[str, byte
     if width < 3:
         return
     windows = np.lib.stride_tricks.sliding_window_view(numbers, width)
-    odd = np.abs(windows) % UNIT_WEIGHT > 0
+    odd = np.abs(windows) % ROUND > 0
     telling = np.flatnonzero(odd.sum(axis=1) >= 2)
     if not len(telling):
         return

@@ -24,11 +24,13 @@ class Audited(World):
     def __init__(self, folder: Path, bounds: str = BOUNDS) -> None:
         super().__init__(folder, bounds=bounds)
 
-    def train(self, name: str, config: RunConfig, *, key: int | None = None) -> None:
+    def train(
+        self, name: str, config: RunConfig, *, key: int | None = None, **options: Any
+    ) -> None:
         """Run without reports."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(program, "write_reports", lambda *_: None)
-            self.afford(config).start(config, name, insecure_key=key)
+            self.afford(config).start(config, name, insecure_key=key, **options)
 
     def audit(self, name: str, out: Path, **settings: Any) -> Audit:
         """Audit a run against `OTHERS`, if ``settings`` name nobody else."""
