@@ -15,6 +15,10 @@ from distributed_privrl.data.spaces import (
     box_bounds,
     check_part,
     components,
+    group_columns,
+    group_values,
+    groups_of,
+    nearest_categories,
     part_width,
     supported_space,
 )
@@ -73,8 +77,9 @@ class RowLayout:
     """Which column of a row holds what, and raw transitions as unscaled rows and back.
 
     Args:
-        observation_space: Box (flattened), Discrete (one-hot) or MultiDiscrete (one-hot, one
-            component after the other); a Dict of Boxes is flattened.
+        observation_space: Box (flattened; some of its columns may hold categories), Discrete
+            (one-hot) or MultiDiscrete (one-hot, one component after the other); a Dict of Boxes is
+            flattened.
         action_space: as ``observation_space``.
         coding: of next observations, rewards and actions.
 
@@ -122,12 +127,17 @@ class RowLayout:
 
     @cached_property
     def binary(self) -> NDArray[np.bool_]:
-        """The columns that hold zero or one: one-hot parts and the terminal bit, (D,)."""
+        """The columns that hold zero or one: categories, flags and the terminal bit, (D,)."""
         mask = np.zeros(self.width, dtype=bool)
         mask[self.blocks["terminal"]] = True
         for name, space in self._parts():
-            mask[self.blocks[name]] = not isinstance(space, Box)
+            mask[self.blocks[name]] = group_columns(space)
         return mask
+
+    @cached_property
+    def _differing(self) -> NDArray[np.bool_]:
+        """The columns of next observations that hold a difference, (O,): numbers, if any do."""
+        return ~group_columns(self.observation_space) & self._differences
 
     @cached_property
     def coded(self) -> NDArray[np.bool_]:
@@ -146,7 +156,11 @@ class RowLayout:
             if isinstance(space, Box):
                 least, most = (side.astype(np.float64) for side in box_bounds(space))
                 if name == "next_observation" and self._differences:
-                    least, most = least - most, most - least
+                    changes = self._differing
+                    least, most = (
+                        np.where(changes, least - most, least),
+                        np.where(changes, most - least, most),
+                    )
                 elif name == "action":
                     margin = self._margins(space)[2]
                     least, most = least - margin, most + margin
@@ -166,7 +180,8 @@ class RowLayout:
             transitions: N transitions.
 
         Returns:
-            rows (N, D), and valid (N,): every number finite, every category within its space.
+            rows (N, D), and valid (N,): every number finite, every category within its space, and
+            one of each category among numbers.
 
         Raises:
             ConfigError: the columns do not have the form of the spaces.
@@ -182,6 +197,8 @@ class RowLayout:
             part, block = check_part(name, space, columns[name]), rows[:, self.blocks[name]]
             if isinstance(space, Box):
                 block[:] = part
+                for start, stop in groups_of(space):
+                    valid &= group_values(part[:, start:stop]) >= 0
             else:
                 valid &= _one_hot(part, space, block)
         self._set_clipped_apart(rows[:, self.blocks["action"]])
@@ -189,14 +206,17 @@ class RowLayout:
         rows[:, self.blocks["terminal"]] = transitions.terminated[:, None]
         if self._differences:
             with np.errstate(invalid="ignore"):
-                rows[:, self.blocks["next_observation"]] -= rows[:, self.blocks["observation"]]
+                after, before = (
+                    rows[:, self.blocks[name]] for name in ("next_observation", "observation")
+                )
+                after -= np.where(self._differing, before, 0.0)
         valid &= np.isfinite(rows).all(axis=1)
         return rows, valid
 
     def from_rows(self, rows: NDArray[np.float64]) -> Transitions:
         """Return the transitions in unscaled ``rows`` (N, D); ``truncated`` is False.
 
-        A category is the largest of its component's one-hot columns; the terminal bit is set above
+        A category is the largest of its one-hot columns; flags and the terminal bit are set above
         one half.
         """
         parts: dict[str, NDArray[Any]] = {}
@@ -205,11 +225,14 @@ class RowLayout:
             if not isinstance(space, Box):
                 parts[name] = _categories(block, space)
             elif name == "next_observation" and self._differences:
-                parts[name] = block + rows[:, self.blocks["observation"]]
+                before = rows[:, self.blocks["observation"]]
+                parts[name] = block + np.where(self._differing, before, 0.0)
             elif name == "action":
                 parts[name] = self._clipped_again(block)
             else:
                 parts[name] = block
+            if isinstance(space, Box):
+                parts[name] = nearest_categories(space, parts[name])
         return Transitions(
             observations=parts["observation"],
             actions=parts["action"],
@@ -243,7 +266,7 @@ class RowLayout:
         """Return the actions' bounds, infinite where there is no margin, and the margins (A,)."""
         low, high = box_bounds(space)
         low, high = low.astype(np.float64), high.astype(np.float64)
-        bounded = np.isfinite(low) & np.isfinite(high)
+        bounded = np.isfinite(low) & np.isfinite(high) & ~group_columns(space)
         margin = np.where(bounded, self.coding.action_margin * (high - low) / 2, 0.0)
         return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf), margin
 
