@@ -216,6 +216,12 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
                     " public data must have the sensitive data's columns and categories; import"
                     " both with the same spaces"
                 )
+        one, other = infos[0].declared, public.declared
+        if one is not None and other is not None and not one.same_labels(other):
+            raise ConfigError(
+                f"{public.id} and {infos[0].id} declare other categories, dates or flags in some"
+                " column, or in another order: import both with the same kinds"
+            )
     if not may_exist and set(released) & set(store.ids()):
         raise ConfigError(
             f"output.dataset={released[0]} exists: choose another id or a higher version"

@@ -181,11 +181,14 @@ class TableColumns:
         """
         observations = self._part("observation", self.observation_space, numbers)
         actions = self._part("action", self.action_space, numbers)
-        reached = self._part("next_observation", self.observation_space, numbers)
-        if self._differences:
-            reached = reached + observations
         (reward,), ends = self.of("reward"), self.of("end")
         ended = numbers[ends[0]] if ends else np.zeros(len(numbers[reward]))
+        reached = observations
+        if self.of("next_observation"):
+            reached = self._part("next_observation", self.observation_space, numbers)
+            reached = reached + self._begun_from(observations)
+        else:
+            ended = np.ones(len(ended))
         return Transitions(
             observations=_clipped(observations, self.observation_space),
             actions=_clipped(actions, self.action_space),
@@ -196,9 +199,13 @@ class TableColumns:
             unit_ids=np.arange(len(numbers[reward]), dtype=np.uint64),
         )
 
-    @property
-    def _differences(self) -> bool:
-        return any(one.difference for one in self.columns)
+    def _begun_from(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Return observations where what follows is drawn as a change of them, else zeros."""
+        changing = np.zeros(observations.shape[1:], dtype=bool)
+        for one in self.columns:
+            if one.difference:
+                changing[one.place] = True
+        return np.where(changing, observations, np.zeros((), observations.dtype))
 
     def _part(
         self, part: Part, space: Space, numbers: Sequence[NDArray[np.float64]]
@@ -300,8 +307,9 @@ def step_columns(
     *,
     next_observation: NextObservation,
     ends: int = 2,
+    has_successors: bool = True,
 ) -> TableColumns:
-    """Return the columns of a transition: (s, a, r, s', end).
+    """Return the columns of a transition: (s, a, r, s', end), or (s, a, r) where nothing follows.
 
     Args:
         observation_space: of the dataset.
@@ -310,6 +318,8 @@ def step_columns(
         next_observation: numbers after a step as they are, or as changes; categories are as they
             are.
         ends: of `ENDS` that are told apart; 1: nothing ends.
+        has_successors: whether something follows a row; otherwise each is drawn as terminated, and
+            repeats its observation as the next one.
 
     Raises:
         ConfigError: a number has an empty range.
@@ -323,6 +333,8 @@ def step_columns(
     before = _part_columns("observation", observation_space, cells)
     actions = _part_columns("action", action_space, cells)
     reward = Column(name="reward", part="reward", cells=cells["reward"])
+    if not has_successors:
+        return TableColumns((*before, *actions, reward), observation_space, action_space)
     after = [
         _after(column, place, difference=next_observation == "difference")
         for place, column in enumerate(before)

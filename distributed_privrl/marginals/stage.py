@@ -47,6 +47,7 @@ def transition_columns(
         info.action_space,
         bounds_of(data, store, found),
         next_observation=table.coding(data),
+        has_successors=info.has_successors,
     )
 
 

@@ -14,6 +14,7 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.marginals.workload import workload
 from tests.marginals.rows import ACTION, STATE, few_columns, step_bounds, steps_of
 
 ROWS = [(0.0, 0, 0.0, 1.0, False), (3.0, 1, 1.0, 3.0, True), (2.0, 1, 0.0, 0.0, False)]
@@ -212,8 +213,21 @@ def test_a_category_beside_numbers_is_one_column(coding: str) -> None:
     numbers += [np.array(change), np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.zeros(2)]
     back = columns.transitions(numbers)
     assert back.observations.tolist() == rows.observations.tolist()
-    if coding == "absolute":
-        assert back.next_observations.tolist() == rows.next_observations.tolist()
+    assert back.next_observations.tolist() == rows.next_observations.tolist()
+
+
+def test_rows_that_nothing_follows_have_neither_successors_nor_ends() -> None:
+    columns = step_columns(
+        WARDS, ACTION, step_bounds(), next_observation="absolute", has_successors=False
+    )
+    assert [one.part for one in columns.columns] == [*["observation"] * 3, "action", "reward"]
+    numbers = [np.array([2.0]), np.array([2.0]), np.array([1.0]), np.array([1.0]), np.array([0.0])]
+    drawn = columns.transitions(numbers)
+    assert drawn.observations.tolist() == [[2, 0, 0, 1, 1]]
+    assert drawn.next_observations.tolist() == drawn.observations.tolist()
+    assert drawn.terminated.all()
+    assert not drawn.truncated.any()
+    assert all(max(clique) < len(columns) for clique in workload(columns))
 
 
 @pytest.mark.parametrize("bad", [[0, 0, 0, 0], [1, 0, 1, 0], [np.nan, 0, 0, 1], [0, 1, 0, np.nan]])

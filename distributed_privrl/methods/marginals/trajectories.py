@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
@@ -35,6 +36,7 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
     """
 
     config: MarginalsJConfig
+    needs_successors: ClassVar[bool] = True
 
     def check_config(self) -> None:
         """Refuse what the configuration alone tells."""
