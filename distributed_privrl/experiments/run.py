@@ -195,8 +195,9 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
     """Check that the inputs exist and the output does not, before anything is made.
 
     Raises:
-        ConfigError: an input is missing or does not know the unit, public rows are of other spaces
-            than the sensitive ones, the output id exists, or a dataset is named twice.
+        ConfigError: an input is missing or does not know the unit, the method learns what follows a
+            row and nothing does, public rows are of other spaces or kinds than the sensitive ones,
+            the output id exists, or a dataset is named twice.
     """
     named = (config.data.sensitive, *config.data.public)
     released = config.output.datasets
@@ -206,6 +207,13 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             f" {', '.join((*named, *released))}"
         )
     infos = [store.info(dataset) for dataset in named]
+    alone = [info.id for info in infos if not info.has_successors]
+    if alone and method_named(config.method).declare(config).needs_successors:
+        raise ConfigError(
+            f"nothing follows the rows of {alone[0]} (next_observation: none), and"
+            f" {config.method} learns what does: take method marginals, or import the table with a"
+            " trajectory column or next observations"
+        )
     store.check_unit(config.data.sensitive, config.data.unit)
     for public in infos[1:]:
         for name in ("observation_space", "action_space"):

@@ -55,7 +55,6 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     private = config.privacy.epsilon is not None
     if not private:
         _check_certified(context, (), private=False)
-    _check_successors(method, context)
     world = method.check(context)
     counted = isinstance(data.units, NoisyCount)
     stages = () if counted else declared_stages(method, world, declared_units(data))
@@ -144,22 +143,6 @@ def _release(
 
 def _refuse_to_draw() -> NoReturn:
     raise UnsafeError("a finished run is recalled from the ledger, and draws nothing")
-
-
-def _check_successors(method: DeclaredMethod[WorldT], context: RunContext) -> None:
-    """Check that something follows the rows of each dataset, if the method learns what does.
-
-    Raises:
-        ConfigError: nothing does.
-    """
-    data = method.config.data
-    for dataset in (data.sensitive, *data.public) if method.needs_successors else ():
-        if not context.store.info(dataset).has_successors:
-            raise ConfigError(
-                f"nothing follows the rows of {dataset} (next_observation: none), and"
-                f" {method.config.method} learns what does: take method marginals, or import the"
-                " table with a trajectory column or next observations"
-            )
 
 
 def _check_certified(context: RunContext, entries: Sequence[str], *, private: bool) -> None:

@@ -11,6 +11,7 @@ import yaml
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.importing import from_table
+from distributed_privrl.experiments.run import check_datasets
 from distributed_privrl.methods.marginals.config import MarginalsConfig
 from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
@@ -87,3 +88,24 @@ def test_methods_that_learn_what_follows_refuse_it_before_anything_is_held(tmp_p
         world.start(config, insecure_key=world.key)
     assert not list(world.ledger.entries())
     assert TrajectoryMarginalsMethod.needs_successors
+
+
+def test_public_rows_mean_the_same_by_their_numbers(tmp_path: Path) -> None:
+    world = Survey(tmp_path)
+    schemas = {
+        "same": SURVEY,
+        "names": SURVEY.replace("Sex", "Gender"),
+        "order": SURVEY.replace("[Freq, None, Some]", "[Some, None, Freq]"),
+        "flag": SURVEY.replace("[Female, Male]", "[Male, Female]"),
+    }
+    frame = panel("MASS/survey").head(50)
+    frame = frame.assign(Gender=frame["Sex"], Pulse=frame["Pulse"] + 1)
+    for name, text in schemas.items():
+        from_table(frame, yaml.safe_load(text), dataset=f"open/{name}-v0", store=world.store)
+        data = world.config().data.model_copy(update={"public": (f"open/{name}-v0",)})
+        config = world.config().model_copy(update={"data": data})
+        if name in ("same", "names"):
+            check_datasets(config, world.store)
+            continue
+        with pytest.raises(ConfigError, match="declare other categories, dates or flags"):
+            check_datasets(config, world.store)
