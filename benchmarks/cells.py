@@ -5,16 +5,14 @@ ends, so that the same command goes on where it stopped.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -122,17 +120,13 @@ class Finished:
         }
 
 
-def run_product(
-    cell: Cell, values: Mapping[str, Any], work: Path, *, reports: bool = True
-) -> Finished:
+def run_product(cell: Cell, values: Mapping[str, Any], work: Path) -> Finished:
     """Run a cell's configuration with a ledger of its own, or go on with it.
 
     Args:
         cell: names the run.
         values: of the configuration.
         work: folder of datasets, runs and ledgers.
-        reports: write the run's reports, too; they take minutes where rows have hundreds of
-            columns, and say nothing that the cell's own figures do not.
 
     Privacy: unit, relation and budget of the configuration; the ledger lies in the work folder.
     """
@@ -141,28 +135,22 @@ def run_product(
     set_budget(config, store_of(work), ledger)
     out = work / "runs" / cell.name
     clock = time.process_time()
-    with contextlib.nullcontext() if reports else _without_reports():
-        result = program.run(
-            config,
-            LocalExecutor(),
-            out=out,
-            ledger_url=ledger,
-            store=store_of(work),
-            resume=out.exists(),
-            progress=harness.heartbeat(work / "logs" / cell.name),
-        )
+    result = program.run(
+        config,
+        LocalExecutor(),
+        out=out,
+        ledger_url=ledger,
+        store=store_of(work),
+        resume=out.exists(),
+        progress=harness.heartbeat(work / "logs" / cell.name),
+        anyway=True,  # how little is left is what some cells measure
+    )
     return Finished(
         config=config,
         certificate=result.certificate,
         folder=out if config.privacy.epsilon is not None else out / "private",
         cpu_s=round(time.process_time() - clock),
     )
-
-
-@contextlib.contextmanager
-def _without_reports() -> Iterator[None]:
-    with mock.patch.object(program, "write_reports"):
-        yield
 
 
 def changes_of(

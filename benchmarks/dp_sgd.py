@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks import harness
 from benchmarks.harness import SEED, Alternative, Result, Timing
-from distributed_privrl.methods.privorl.config import DenoiserConfig
+from distributed_privrl.methods.privorl.model_config import DenoiserConfig
 from distributed_privrl.methods.privorl.update import (
     DiffusionRowLoss,
     DiffusionUpdate,

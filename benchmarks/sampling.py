@@ -27,14 +27,10 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import END_BITS, FragmentEncoder
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.evaluation.fidelity import fidelity
-from distributed_privrl.methods.privorl.config import (
-    DenoiserConfig,
-    SamplingConfig,
-    StitchingConfig,
-    TransformerConfig,
-)
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.model_config import DenoiserConfig, TransformerConfig
 from distributed_privrl.methods.privorl.release import native_precision
+from distributed_privrl.methods.privorl.sampling_config import SamplingConfig, StitchingConfig
 from distributed_privrl.methods.privorl.stitching import stitched_steps
 from distributed_privrl.methods.privorl.update import DiffusionRowLoss, build_denoiser
 from distributed_privrl.models.ddpm import DDPMSampler

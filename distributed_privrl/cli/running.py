@@ -73,6 +73,9 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="go on with the run in --out; no noise is drawn twice")
     ] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="run what its plan calls hopeless, too")
+    ] = False,
     sign: Annotated[
         Path | None,
         typer.Option("--sign", metavar="KEY.pem", help="sign the certificate with an Ed25519 key"),
@@ -82,7 +85,8 @@ def run(
 
     The ledger refuses before anything is drawn if the dataset has no budget or not enough of it.
     After a crash or an interrupt, --resume goes on; rounds that were drawn are never drawn again,
-    and agents of the evaluation that failed are trained again.
+    and agents of the evaluation that failed are trained again. A run of which public facts tell
+    that nothing but noise would be left is refused with exit code 8, unless --anyway is given.
     """
     from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.experiments.agents import reasons
@@ -91,7 +95,7 @@ def run(
     loaded = load_config(config, overrides or [])
     try:
         with termination_as_interrupt():
-            result = _run(loaded, out, ledger, resume=resume, sign=sign)
+            result = _run(loaded, out, ledger, resume=resume, sign=sign, anyway=anyway)
     except KeyboardInterrupt:
         line = resume_line(config, out, overrides or [], ledger)
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
@@ -102,7 +106,13 @@ def run(
 
 
 def _run(
-    config: "RunConfig", out: Path, ledger: str | None, *, resume: bool, sign: Path | None
+    config: "RunConfig",
+    out: Path,
+    ledger: str | None,
+    *,
+    resume: bool,
+    sign: Path | None,
+    anyway: bool,
 ) -> "RunResult":
     from distributed_privrl.cli.execution import start_executor
     from distributed_privrl.cli.progress import shown_progress
@@ -131,6 +141,7 @@ def _run(
             progress=progress,
             sign_key=sign,
             more_trainers=RLLIB_TRAINERS,
+            anyway=anyway,
         )
 
 
@@ -150,7 +161,10 @@ def _announce(config: "RunConfig") -> None:
     from distributed_privrl.experiments.registry import plan_run
 
     counted = isinstance(config.data.units, NoisyCount)
-    typer.echo(summary_line(config, None if counted else plan_run(config)), err=True)
+    planned = None if counted else plan_run(config)
+    typer.echo(summary_line(config, planned), err=True)
+    if planned is not None and planned.verdict is not None:
+        typer.echo(f"verdict: {planned.verdict}", err=True)
     if config.privacy.epsilon is None:
         typer.echo(NOT_PRIVATE, err=True)
 

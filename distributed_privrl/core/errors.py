@@ -51,6 +51,12 @@ class StorageError(PrivRLError):
     exit_code = 7
 
 
+class UselessError(PrivRLError):
+    """The request is safe, and public facts tell that nothing but noise would come of it."""
+
+    exit_code = 8
+
+
 class WorkerLostError(PrivRLError):
     """A worker's process died and its call may or may not have run.
 

@@ -171,6 +171,51 @@ class _BoundsFile(StrictModel):
     reward: tuple[float, float] | _RewardSides
 
 
+def _declared(path: Path) -> _BoundsFile:
+    if not path.is_file():
+        raise ConfigError(
+            f"data.bounds={path}: there is no such file (a relative path starts at {Path.cwd()}):"
+            f" {_ADVICE}"
+        )
+    return validate(_BoundsFile, read_yaml(path), source=str(path))
+
+
+def check_bounds_file(path: Path) -> tuple[int | None, int | None]:
+    """Check all of a bounds file that it tells without the columns it is for.
+
+    Args:
+        path: as in `bounds_from_file`.
+
+    Returns:
+        How many columns of the observation and of the action it lists. 0: the part is left out, as
+        categories are; None: one number stands for all columns.
+
+    Raises:
+        ConfigError: there is no such file, a key is wrong, sides differ in length, low is above
+            high, or a range is no whole number of steps.
+    """
+    declared = _declared(path)
+    widths: list[int | None] = []
+    parts, names = [], []
+    for name, given in (("observation", declared.observation), ("action", declared.action)):
+        if given is None:
+            widths.append(0)
+            continue
+        sides = (given.low, given.high, given.step)
+        listed = sorted({len(side) for side in sides if isinstance(side, list)})
+        if len(listed) > 1:
+            raise ConfigError(
+                f"{path}: {name}: low, high and step list {' and '.join(map(str, listed))} values:"
+                " give as many of each as there are columns, or one number for all"
+            )
+        widths.append(listed[0] if listed else None)
+        parts.append(_declared_sides(f"{path}: {name}", given, listed[0] if listed else 1))
+        names += [f"{name}_{i}" for i in range(len(parts[-1][0]))]
+    low, high, step = _sides_of([*parts, _reward_sides(declared)])
+    Bounds(low=low, high=high, step=step, columns=(*names, "reward"), source=str(path))
+    return widths[0], widths[1]
+
+
 def bounds_from_file(path: Path, observation_space: Space, action_space: Space) -> Bounds:
     """Return the bounds in a YAML file.
 
@@ -187,7 +232,7 @@ def bounds_from_file(path: Path, observation_space: Space, action_space: Space) 
             number of steps.
     """
     layout = RowLayout(observation_space, action_space)
-    declared = validate(_BoundsFile, read_yaml(path), source=str(path))
+    declared = _declared(path)
     sides = []
     for name, space, given in (
         ("observation", layout.observation_space, declared.observation),
@@ -199,15 +244,25 @@ def bounds_from_file(path: Path, observation_space: Space, action_space: Space) 
             raise ConfigError(f"{path}: {name} {wanted}")
         if given is not None:
             sides.append(_declared_sides(f"{path}: {name}", given, numbers))
-    reward = declared.reward
-    if isinstance(reward, tuple):
-        reward = _RewardSides(low=reward[0], high=reward[1])
-    sides.append((np.array([reward.low]), np.array([reward.high]), np.array([reward.step])))
+    sides.append(_reward_sides(declared))
     return _join(layout, sides, source=str(path))
 
 
 _PartSides = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """Low, high and step of the columns of a part."""
+
+
+def _reward_sides(declared: _BoundsFile) -> _PartSides:
+    reward = declared.reward
+    if isinstance(reward, tuple):
+        reward = _RewardSides(low=reward[0], high=reward[1])
+    return np.array([reward.low]), np.array([reward.high]), np.array([reward.step])
+
+
+def _sides_of(parts: list[_PartSides]) -> _PartSides:
+    """Return low, high and step of the columns of several parts."""
+    low, high, step = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    return low, high, step
 
 
 def _declared_sides(name: str, given: _Sides, width: int) -> _PartSides:
@@ -233,5 +288,5 @@ def _box_sides(space: Space) -> _PartSides:
 
 
 def _join(layout: RowLayout, sides: list[_PartSides], *, source: str) -> Bounds:
-    low, high, step = (np.concatenate([part[i] for part in sides]) for i in range(3))
+    low, high, step = _sides_of(sides)
     return Bounds(low=low, high=high, step=step, columns=bounded_columns(layout), source=source)

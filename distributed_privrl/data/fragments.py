@@ -12,6 +12,7 @@ Reference: PrivORL, section VI-A.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -187,6 +188,19 @@ class FragmentEncoder:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Return condition (F, S), steps (F, H, S) and mask (F, H) as views of ``rows`` (F, W)."""
         return self.layout.split(rows)
+
+    def proper(self, chunks: Iterable[Trajectories]) -> NDArray[np.float32]:
+        """Return the proper fragments ``(F, W)`` of chunks of trajectories; see `encode`."""
+        encoded = [self.encode(chunk) for chunk in chunks]
+        rows = [part.rows[part.valid] for part in encoded]
+        return np.concatenate([np.empty((0, self.width), np.float32), *rows])
+
+    def own_steps(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the steps ``(N, S)`` of proper fragments ``(F, W)``, absorbing ones left out."""
+        _, steps, _ = self.split(rows)
+        ends = (steps[..., -END_BITS:] > 0).any(axis=2)
+        own: NDArray[np.float32] = steps[ends.cumsum(axis=1) - ends == 0]
+        return own
 
     def decode_steps(
         self, steps: NDArray[np.floating[Any]]

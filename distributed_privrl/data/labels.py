@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gymnasium.spaces import Box
 
 from distributed_privrl.data.declared import DeclaredTable, LabelledKind, width
-from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.layout import LABEL, RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import Space, components
 
@@ -16,8 +16,9 @@ from distributed_privrl.data.spaces import Space, components
 def column_labels(info: DatasetInfo) -> tuple[str, ...]:
     """Return the name of each column of a dataset's rows, ``(D,)``; see `RowLayout`.
 
-    A column of a category is called e.g. ``ward is ICU``, or ``ward is missing``. Rows that came
-    from no table have the names of their layout.
+    A column of a category is called e.g. ``ward is ICU``, or ``ward is missing``, a flag by its
+    value for yes, ``sex: male``, and an indicator ``age: missing``. Rows that came from no table
+    have the names of their layout.
     """
     layout = RowLayout(info.observation_space, info.action_space)
     if info.declared is None:
@@ -38,12 +39,15 @@ def _of_part(table: DeclaredTable, part: str, space: Space) -> Iterator[str]:
         elif isinstance(space, Box):
             yield name
             if kind.missing == "indicator":
-                yield f"{name} is missing"
+                yield f"{name}: missing"
         else:
             start = int(categories[place].start)
-            yield from (f"{name} is {start + i}" for i in range(int(categories[place].n)))
+            yield from (f"{name}{LABEL}{start + i}" for i in range(int(categories[place].n)))
 
 
 def _of_labels(name: str, kind: LabelledKind, *, flag: bool) -> Iterator[str]:
-    for label in kind.labels[1:] if flag else kind.labels:
-        yield f"{name} is {'missing' if label is None else label}"
+    if flag:
+        yield f"{name}: {kind.labels[1]}"
+        return
+    for label in kind.labels:
+        yield f"{name}{LABEL}{'missing' if label is None else label}"

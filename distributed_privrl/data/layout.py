@@ -1,6 +1,6 @@
 """The columns of a row: observation, action, reward, next observation, terminal bit."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -70,6 +70,35 @@ class RowCoding:
 
 PLAIN = RowCoding()
 """Numbers as they are."""
+
+
+LABEL = " is "
+"""Between a column's name and the value of the category that it is the one-hot column of."""
+
+
+def grouped_columns(names: Sequence[str]) -> list[tuple[str, slice]]:
+    """Return the columns of rows by what they are of: a number alone, a category's all together.
+
+    Args:
+        names: as `RowLayout.column_names` or `labels.column_labels` has them.
+
+    Example:
+        >>> grouped_columns(["action_is_0", "action_is_1", "reward"])
+        [('action', slice(0, 2, None)), ('reward', slice(2, 3, None))]
+        >>> grouped_columns(["ward is A", "ward is B", "age"])
+        [('ward', slice(0, 2, None)), ('age', slice(2, 3, None))]
+    """
+    groups: list[tuple[str, slice]] = []
+    for place, name in enumerate(names):
+        labelled = LABEL in name
+        part, _, category = name.rpartition(LABEL if labelled else "_is_")
+        one_hot = bool(part) and (labelled or category.isdecimal())
+        begins = category == "0" and not labelled
+        if one_hot and not begins and groups and groups[-1][0] == part:
+            groups[-1] = part, slice(groups[-1][1].start, place + 1)
+        else:
+            groups.append((part if one_hot else name, slice(place, place + 1)))
+    return groups
 
 
 @dataclass(frozen=True, eq=False)

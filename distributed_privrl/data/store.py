@@ -64,6 +64,10 @@ class DatasetStore:
         ids = (path.parent.parent.relative_to(self.root).as_posix() for path in found)
         return sorted(name for name in ids if not name.startswith("."))
 
+    def holds(self, dataset: str) -> bool:
+        """Say whether there is such a dataset."""
+        return (self.root / dataset / "data" / METADATA).is_file()
+
     def info(self, dataset: str) -> DatasetInfo:
         """Return what is known of a dataset without reading its rows.
 

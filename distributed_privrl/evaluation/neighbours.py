@@ -18,6 +18,8 @@ COVERAGE_NEIGHBOURS = 5
 ALPHA = 0.01
 """Error probability at which the copying detector and the membership attack fire."""
 _CLOSEST = 0.01
+_TREE_COLUMNS = 64
+_SPARE, _BLOCK = 4, 256
 
 
 def standardised(
@@ -52,6 +54,28 @@ def standardised(
     return [(table - wide.mean(axis=0)) / scale for table in tables]
 
 
+def _nearest(
+    rows: NDArray[np.float64], others: NDArray[np.float64], count: int
+) -> NDArray[np.float64]:
+    """Return the distances of each of ``rows`` to its nearest ``count`` of ``others``, rising.
+
+    A tree helps among few columns. Among hundreds it looks at every pair, one after the other:
+    there candidates are found by matrix products, and their distances computed anew, because a
+    product loses the digits of small ones.
+    """
+    if rows.shape[1] <= _TREE_COLUMNS:
+        return np.asarray(cKDTree(others).query(rows, k=range(1, count + 1))[0])
+    kept = min(len(others), count + _SPARE)
+    lengths = np.einsum("ij,ij->i", others, others)
+    found = np.empty((len(rows), count))
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        near = np.argpartition(lengths - 2 * block @ others.T, kept - 1, axis=1)[:, :kept]
+        exact = np.linalg.norm(block[:, None] - others[near], axis=2)
+        found[start : start + _BLOCK] = np.sort(exact, axis=1)[:, :count]
+    return found
+
+
 def nearest_distances(
     rows: NDArray[np.float64], others: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -61,8 +85,7 @@ def nearest_distances(
         >>> nearest_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [6.0, 8.0]])).tolist()
         [5.0]
     """
-    distances: NDArray[np.float64] = cKDTree(others).query(rows)[0]
-    return distances
+    return _nearest(rows, others, 1)[:, 0]
 
 
 def distances_within(rows: NDArray[np.float64], neighbour: int = 1) -> NDArray[np.float64]:
@@ -73,8 +96,7 @@ def distances_within(rows: NDArray[np.float64], neighbour: int = 1) -> NDArray[n
     """
     if not 1 <= neighbour < len(rows):
         raise ConfigError(f"neighbour must lie in 1 .. {len(rows) - 1}, got {neighbour}")
-    distances: NDArray[np.float64] = cKDTree(rows).query(rows, k=[neighbour + 1])[0][:, 0]
-    return distances
+    return _nearest(rows, rows, neighbour + 1)[:, neighbour]
 
 
 def coverage(

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.layout import grouped_columns
 from distributed_privrl.environments import MazeLayout
 from distributed_privrl.evaluation.embedding import Embedding
 from distributed_privrl.evaluation.fidelity import correlations
@@ -24,6 +25,10 @@ from distributed_privrl.evaluation.roc import Roc
 ImageFormat = Literal["svg", "png"]
 
 _COLOURS = ("#3b6fb6", "#d1782c", "#4c9a5b", "#a44a8f", "#7a6a55")
+_MOST_NAMES = 60
+"""Of columns, that a heat map writes beside it; of more, every second, third, ..."""
+_LARGEST = 0.35 * _MOST_NAMES
+"""Side of a heat map in inches."""
 _BINS = 50
 _POINTS = 4000
 _VEIL = 0.75
@@ -34,6 +39,9 @@ def column_histograms(
     rows: Mapping[str, NDArray[Any]], names: Sequence[str], *, image_format: ImageFormat = "svg"
 ) -> bytes:
     """Return one histogram a column, all datasets over each other on the same bins.
+
+    The one-hot columns of a category share one panel, which shows how often each value is met: as
+    many panels as a row has numbers and categories, however many values these have.
 
     Args:
         rows: (N, D) rows of each dataset, by the name in the legend.
@@ -47,24 +55,38 @@ def column_histograms(
         _check_columns(label, values, names)
     if not rows:
         raise ConfigError("rows must hold at least one dataset, got none")
-    across = min(4, len(names))
-    down = math.ceil(len(names) / across)
+    groups = grouped_columns(names)
+    across = min(4, len(groups))
+    down = math.ceil(len(groups) / across)
     figure = Figure(figsize=(2.6 * across, 1.9 * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).flat
-    for column, name in enumerate(names):
-        parts = [values[:, column] for values in rows.values()]
-        bins = np.histogram_bin_edges(np.concatenate(parts), bins=_BINS)
-        for (label, values), colour in zip(rows.items(), colours(len(rows)), strict=True):
-            grid[column].hist(
-                values[:, column], bins, density=True, histtype="step", color=colour, label=label
-            )
-        grid[column].set_title(name, fontsize=9)
-        grid[column].tick_params(labelsize=7)
-        grid[column].set_yticks([])
-    for axes in grid[len(names) :]:
+    for panel, (name, columns) in enumerate(groups):
+        parts = {label: values[:, columns] for label, values in rows.items()}
+        if columns.stop - columns.start > 1:
+            _category_shares(grid[panel], parts)
+        else:
+            _number_histogram(grid[panel], parts)
+        grid[panel].set_title(name, fontsize=9)
+        grid[panel].tick_params(labelsize=7)
+        grid[panel].set_yticks([])
+    for axes in grid[len(groups) :]:
         axes.remove()
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return render(figure, image_format)
+
+
+def _number_histogram(axes: Axes, parts: Mapping[str, NDArray[Any]]) -> None:
+    bins = np.histogram_bin_edges(np.concatenate([*parts.values()]), bins=_BINS)
+    for (label, values), colour in zip(parts.items(), colours(len(parts)), strict=True):
+        axes.hist(
+            values[:, 0], bins.tolist(), density=True, histtype="step", color=colour, label=label
+        )
+
+
+def _category_shares(axes: Axes, parts: Mapping[str, NDArray[Any]]) -> None:
+    for (label, values), colour in zip(parts.items(), colours(len(parts)), strict=True):
+        shares = values.mean(axis=0) if len(values) else np.zeros(values.shape[1])
+        axes.stairs(shares, np.arange(len(shares) + 1) - 0.5, color=colour, label=label)
 
 
 def maze_positions(
@@ -158,13 +180,14 @@ def correlation_difference(
     _check_columns("reference", reference, names)
     _check_columns("synthetic", synthetic, names)
     difference = correlations(synthetic) - correlations(reference)
-    side = max(3.6, 0.35 * len(names))
+    side = min(max(3.6, 0.35 * len(names)), _LARGEST)
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(difference, cmap="RdBu", vmin=-1, vmax=1)
-    places = range(len(names))
-    axes.set_xticks(places, names, rotation=90, fontsize=7)
-    axes.set_yticks(places, names, fontsize=7)
+    places = range(0, len(names), math.ceil(len(names) / _MOST_NAMES))
+    shown = [names[place] for place in places]
+    axes.set_xticks(places, shown, rotation=90, fontsize=7)
+    axes.set_yticks(places, shown, fontsize=7)
     figure.colorbar(image, ax=axes, shrink=0.8)
     return render(figure, image_format)
 

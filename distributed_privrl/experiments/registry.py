@@ -9,6 +9,7 @@ from typing import Any
 
 from distributed_privrl.core.config import RunConfig, read_yaml, validate, with_overrides
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.method import Method
 from distributed_privrl.stages.plan import Plan
 from distributed_privrl.stages.planning import check_declared, plan_declared
@@ -111,16 +112,21 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> RunConfig:
     return parse_config(read_yaml(Path(path)), source=str(path), overrides=overrides)
 
 
-def plan_run(config: RunConfig) -> Plan:
+def plan_run(config: RunConfig, store: DatasetStore | None = None) -> Plan:
     """Return the noise, rounds and cost of a run; opens no data.
 
+    Args:
+        config: of the run.
+        store: datasets, of which a plan reads the declared spaces, if they are here (default:
+            Minari's folder).
+
     Raises:
-        ConfigError: the number of units is not declared, a value is impossible, or GPUs are asked
-            for in vain.
+        ConfigError: the number of units is not declared, a value is impossible, the bounds file is
+            wrong, or GPUs are asked for in vain.
         UnsafeError: delta is not below 1/units.
     """
     check_gpus(config)
-    return plan_declared(method_named(config.method).declare(config))
+    return plan_declared(method_named(config.method).declare(config), store)
 
 
 def check_run(config: RunConfig) -> None:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
+from distributed_privrl.core.errors import (
+    BudgetError,
+    ConfigError,
+    UnsafeError,
+    UselessError,
+    VerificationError,
+)
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
@@ -72,6 +78,7 @@ def run(
     sign_key: Path | None = None,
     more_trainers: Mapping[str, Trainer] | None = None,
     insecure_key: int | None = None,
+    anyway: bool = False,
 ) -> RunResult:
     """Turn a sensitive dataset into a private one, or into a policy, with a certificate.
 
@@ -86,8 +93,11 @@ def run(
         sign_key: PEM file of an Ed25519 key that signs the certificate.
         more_trainers: trainers for ``evaluation.trainers`` beside the plain loops, by name.
         insecure_key: seeds private randomness in tests; the certificate is then invalid.
+        anyway: run what would be useless, too (`stages.verdict`).
 
     Raises:
+        UselessError: public facts tell that nothing would be left but noise; nothing has been
+            drawn, but a count of units where that was needed to tell.
         ConfigError: configuration or datasets are wrong; nothing has been drawn.
         BudgetError: no budget, or not enough of it; nothing has been drawn.
         UnsafeError: public and sensitive data overlap, units do not fit, or a dataset is not what
@@ -124,6 +134,7 @@ def run(
             progress=progress,
             insecure_key=insecure_key,
             make_private=directory.make_private,
+            anyway=anyway,
         )
         result = method_named(config.method).run(config, context)
         certificate = _release(config, context, result, directory, publisher, sign_key)
@@ -142,7 +153,7 @@ def run(
         write_reports(config, store, directory, certificate, trials)
         progress("writing reports", 1, 1)
         directory.clear()  # of workers that died while the run went on
-    except (ConfigError, BudgetError, UnsafeError) as error:
+    except (ConfigError, BudgetError, UnsafeError, UselessError) as error:
         charged, certified = _charged(directory, ledger), directory.certificate.exists()
         if charged and not certified:
             error.add_note(

@@ -143,6 +143,14 @@ class TableColumns:
         """Return the places of the columns of some parts, in order."""
         return tuple(i for i, one in enumerate(self.columns) if one.part in parts)
 
+    def without_successors(self) -> "TableColumns":
+        """Return the columns of rows that nothing follows: (s, a, r).
+
+        What is drawn of them is terminated, and repeats its observation as the next one.
+        """
+        kept = self.of("observation", "action", "reward")
+        return replace(self, columns=tuple(self.columns[place] for place in kept))
+
     def coded(self, steps: "Steps") -> CodedRows:
         """Return rows as cells; never fails, warns or logs because of what a row holds.
 
@@ -307,9 +315,8 @@ def step_columns(
     *,
     next_observation: NextObservation,
     ends: int = 2,
-    has_successors: bool = True,
 ) -> TableColumns:
-    """Return the columns of a transition: (s, a, r, s', end), or (s, a, r) where nothing follows.
+    """Return the columns of a transition: (s, a, r, s', end).
 
     Args:
         observation_space: of the dataset.
@@ -318,8 +325,6 @@ def step_columns(
         next_observation: numbers after a step as they are, or as changes; categories are as they
             are.
         ends: of `ENDS` that are told apart; 1: nothing ends.
-        has_successors: whether something follows a row; otherwise each is drawn as terminated, and
-            repeats its observation as the next one.
 
     Raises:
         ConfigError: a number has an empty range.
@@ -333,8 +338,6 @@ def step_columns(
     before = _part_columns("observation", observation_space, cells)
     actions = _part_columns("action", action_space, cells)
     reward = Column(name="reward", part="reward", cells=cells["reward"])
-    if not has_successors:
-        return TableColumns((*before, *actions, reward), observation_space, action_space)
     after = [
         _after(column, place, difference=next_observation == "difference")
         for place, column in enumerate(before)

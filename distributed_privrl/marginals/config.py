@@ -43,6 +43,12 @@ class TableConfig(StrictModel):
         default=200_000, description="rows that stand for the model while counts are chosen"
     )
 
+    public_prior: bool = Field(
+        default=True,
+        description="take relations from rows of data.public, until sensitive rows differ; false:"
+        " take bounds alone from them",
+    )
+
     def coding(self, data: DataConfig) -> NextObservation:
         """Return how numbers after a step are counted."""
         if self.next_observation == "auto":
@@ -60,3 +66,14 @@ class TableConfig(StrictModel):
         if self.trajectories_per_unit is not None:
             return self.trajectories_per_unit
         return 1 if data.unit in (TRANSITION, TRAJECTORY) else PER_UNIT
+
+
+class TrajectoryTableConfig(TableConfig):
+    """The same for the steps of trajectories."""
+
+    stationary: bool = Field(
+        default=False, description="tell the first step from all later ones, and no more"
+    )
+    previous_action: bool = Field(
+        default=True, description="an action may depend on the one before it"
+    )

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field
 
@@ -22,10 +21,18 @@ from distributed_privrl.privacy.units import (
     check_delta_for_units,
 )
 from distributed_privrl.stages.release_plan import ReleasePlan
+from distributed_privrl.stages.verdict import Grade, Verdict
 
 _FEWEST, _MOST = 0.5, 3.0
-_SCORE_SLOPE = 2
-"""A cell's score moves by so much at most where the cell's count moves by one."""
+_SCORE_SPAN = 3
+"""A cell's part of a score has slopes between -2 and 1 in the cell's count."""
+
+
+_STANDS_OUT = 3.0
+FEWEST_BINS = 10.0
+"""Bins of a column that can stand out, below which no column survives."""
+FEWEST_CELLS = 60.0
+"""Cells of a joint count that can stand out, below which most pairs of columns are lost."""
 
 
 class SelectionConfig(StrictModel):
@@ -115,9 +122,13 @@ def integer_sensitivity(relation: Relation) -> float:
     return UNIT_WEIGHT * math.sqrt(relation.contributions)
 
 
-def score_sensitivity(relation: Relation) -> int:
-    """Return by how much one unit moves the score of a joint count; see `scores.score`."""
-    return _SCORE_SLOPE * LARGEST_WEIGHT * UNIT_WEIGHT * relation.contributions
+def score_span(relation: Relation) -> int:
+    """Return the width of the interval in which one unit's changes of all scores lie.
+
+    A unit that is added moves each score by -2 to 1 times `LARGEST_WEIGHT` `UNIT_WEIGHT`, one that
+    is taken away by -1 to 2 times as much; see `scores.score`. One that becomes another does both.
+    """
+    return _SCORE_SPAN * LARGEST_WEIGHT * UNIT_WEIGHT * relation.contributions
 
 
 def tables_in_all(config: SelectionConfig, *, columns: int, units: int, epsilon: float) -> int:
@@ -145,8 +156,8 @@ def marginals_plan(
     histograms: int,
     epsilon: float | None,
     delta: float,
+    assumed: bool = False,
     spent: float = 0.0,
-    details: dict[str, Any] | None = None,
 ) -> MarginalsPlan:
     """Return the plan: a step that counts all columns, and steps that choose joint counts.
 
@@ -159,8 +170,8 @@ def marginals_plan(
         histograms: of single columns, that a row has one entry in each of.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
+        assumed: the dataset may have other columns, as far as is known.
         spent: epsilon that the run spends elsewhere.
-        details: what ``privrl plan`` shows beside.
 
     Raises:
         ConfigError: the shares leave nothing for joint counts, or no noise keeps the budget.
@@ -175,7 +186,8 @@ def marginals_plan(
         config, columns=columns, units=units.value, epsilon=epsilon if epsilon else 10.0
     )
     counts = _split(total, config.steps)
-    about = {"joint_counts": total, **(details or {})}
+    about = {"columns_assumed" if assumed else "columns": columns, "joint_counts": total}
+    of_what = f"for an assumed table of {columns} columns" if assumed else f"of {columns} columns"
     steps = 1 + len(counts)
     if epsilon is None:
         return MarginalsPlan(
@@ -199,6 +211,7 @@ def marginals_plan(
 
     factor = calibrate_schedule(events, budget, privacy.accountant)
     drawn = releases(factor)
+    noise = _noise_facts(drawn, relation)
     return MarginalsPlan(
         units=units,
         budget=budget,
@@ -209,9 +222,42 @@ def marginals_plan(
         schedule=_schedule(drawn),
         releases=drawn,
         counts=counts,
-        details={**about, **_noise_facts(drawn, relation)},
-        noise=f"Gaussian integers, {total} joint counts of {columns} columns",
+        details={**about, **noise},
+        verdict=verdict_of(units.value, **noise),
+        noise=f"Gaussian integers, {total} joint counts {of_what}",
     )
+
+
+def verdict_of(units: int, *, column_noise_units: float, joint_noise_units: float) -> Verdict:
+    """Return what is left of a table under its noise.
+
+    A cell stands out where it weighs three deviations of its noise, so that units / (3 deviations)
+    cells can. The limits are measured: docs/design/0004-verdicts.md.
+
+    Args:
+        units: number of them.
+        column_noise_units: deviation of a column's cell, in units.
+        joint_noise_units: deviation of a joint count's cell, in units.
+    """
+    bins = units / (_STANDS_OUT * column_noise_units)
+    cells = units / (_STANDS_OUT * joint_noise_units)
+    figures = (
+        f"of {units} units, {bins:.3g} bins of a column and {cells:.3g} cells of a joint count can"
+        " stand out from the noise"
+    )
+    advice = (
+        "raise privacy.epsilon, leave out columns, ask for fewer joint counts (tables), or take a"
+        " method that makes less of the data"
+    )
+    if bins < FEWEST_BINS:
+        return Verdict(grade=Grade.HOPELESS, reason=f"nothing survives: {figures}", advice=advice)
+    if cells < FEWEST_CELLS:
+        return Verdict(
+            grade=Grade.LIMITED,
+            reason=f"single columns only, and the strongest pairs of them: {figures}",
+            advice=advice,
+        )
+    return Verdict(grade=Grade.FINE, reason=figures)
 
 
 def _split(total: int, steps: int) -> tuple[int, ...]:
@@ -250,7 +296,7 @@ def _releases(
     steps = [StepRelease(columns=columns)]
     for count in counts:
         choices = ExponentialSelection(
-            sensitivity=score_sensitivity(relation),
+            span=score_span(relation),
             epsilon=2 * math.sqrt(config.choices_share / total) / factor,
             count=count,
         )

@@ -19,21 +19,14 @@ from torch import Tensor
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
-from distributed_privrl.core.random import Streams
+from distributed_privrl.marginals.belief import Belief, BeliefSpec, ReleasedTable
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.drawing import TableModel, couplings
-from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
+from distributed_privrl.marginals.counting import StepSource
+from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
 from distributed_privrl.marginals.scores import score
-from distributed_privrl.marginals.shapes import ColumnShape, column_shape
-from distributed_privrl.marginals.tables import (
-    Clique,
-    Margin,
-    cleaned,
-    counts_of,
-    raked,
-)
-from distributed_privrl.marginals.workload import fitting, workload
+from distributed_privrl.marginals.tables import Clique
+from distributed_privrl.marginals.workload import in_turn
 from distributed_privrl.privacy.choosing import Chooser
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
 from distributed_privrl.privacy.noise import NoiseSource
@@ -44,13 +37,8 @@ _COLUMNS, _TABLE, _CLEANED, _DEVIATION = "columns", "table", "cleaned", "deviati
 _DIGEST = "digest"
 _EXACT = 0.02 * UNIT_WEIGHT
 """Without privacy, counts are taken to be as exact as this."""
-_SHARED = 3.0
-"""How much less a shared column's counts say of the one that shares them."""
 _HIDDEN = 1.5
 """A cell that counts fewer deviations than this is lost in its noise."""
-_SEEN = 2.0
-"""Deviations of its noise that a bin must weigh to be seen."""
-_FEWEST_BINS = 6
 _TAGS = 10_000
 
 
@@ -68,6 +56,7 @@ class ProgramSpec:
         model_cells: of the model's tables together.
         rows: that stand for the model while counts are chosen.
         given: columns that others are drawn given; see `elimination`.
+        public: where public rows come from; none: nothing is known before.
     """
 
     columns: TableColumns
@@ -79,19 +68,27 @@ class ProgramSpec:
     model_cells: int = 300_000
     rows: int = 200_000
     given: tuple[int, ...] = ()
+    public: tuple[StepSource, ...] = ()
 
     def __call__(self) -> "MarginalsProgram":
         """Return a fresh program."""
         return MarginalsProgram(self)
 
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """A released joint count: noisy integers, and the deviation of their noise."""
-
-    clique: Clique
-    noisy: NDArray[np.int64]
-    deviation: float
+    @property
+    def belief(self) -> BeliefSpec:
+        """What the program knows before anything is released."""
+        releases = [one for one in self.plan.releases if one.tables is not None]
+        return BeliefSpec(
+            columns=self.columns,
+            seed=self.seed,
+            joint_deviation=min((_deviation(one) for one in releases), default=_EXACT),
+            most_bins=self.most_bins,
+            most_cells=self.most_cells,
+            model_cells=self.model_cells,
+            rows=self.rows,
+            given=self.given,
+            public=self.public,
+        )
 
 
 class MarginalsProgram(Program):
@@ -99,7 +96,7 @@ class MarginalsProgram(Program):
 
     Privacy: unit: what owns rows that weigh `UNIT_WEIGHT` together at most (`CountWorker`).
     Relation: the plan's. Sensitivities: `plan.integer_sensitivity` of each count,
-    `plan.score_sensitivity` of a score. Events: those of the entry of the plan's schedule that was
+    `plan.score_span` of all scores. Events: those of the entry of the plan's schedule that was
     reserved: ``discrete_gaussian`` for all columns, then ``bounded_range`` and
     ``discrete_gaussian`` for each choice. Bins, scores' expectations and models follow from
     released counts. Where crashes lost a step, its choices are not made, and the rest is as it was.
@@ -110,21 +107,13 @@ class MarginalsProgram(Program):
 
     def __init__(self, spec: ProgramSpec) -> None:
         self._spec = spec
-        self._streams = Streams(spec.seed).child("marginals")
+        self._belief = Belief(spec.belief)
         self._noisy_columns: tuple[NDArray[np.int64], float] | None = None
-        self._tables: list[_Table] = []
-        self._shapes: tuple[ColumnShape, ...] = ()
-        self._total = 0.0
-        self._field: Field | None = None
-        self._fitted = -1
-        self._rows = np.empty((0, 0), np.int32)
-        self._weights = np.empty(0)
-        self._cleaned: dict[Clique, NDArray[np.float64]] = {}
 
     def prepare(self, index: int) -> None:
         """Estimate the model of all that was released before step ``index``."""
         if self._noisy_columns is not None:
-            self._fit()
+            self._know()
 
     def step(
         self,
@@ -140,7 +129,7 @@ class MarginalsProgram(Program):
         if self._noisy_columns is None:
             self._count_columns(workers, noise, release, tag=place * _TAGS)
             return
-        self._fit()
+        self._know()
         count = plan.counts[place - 1]
         self._choose(workers, noise, release, count, tag=place * _TAGS)
 
@@ -151,10 +140,10 @@ class MarginalsProgram(Program):
             counts, deviation = self._noisy_columns
             tensors[_COLUMNS] = torch.from_numpy(counts.copy())
             tensors[f"{_COLUMNS}.{_DEVIATION}"] = torch.tensor(deviation, dtype=torch.float64)
-        for place, table in enumerate(self._tables):
+        for place, table in enumerate(self._belief.tables):
             name = f"{_TABLE}.{place}." + ".".join(map(str, table.clique))
             tensors[name] = torch.from_numpy(table.noisy.copy())
-            tensors[f"{_CLEANED}.{place}"] = torch.from_numpy(self._cleaned[table.clique].copy())
+            tensors[f"{_CLEANED}.{place}"] = torch.from_numpy(table.cleaned.copy())
             tensors[f"{_DEVIATION}.{place}"] = torch.tensor(table.deviation, dtype=torch.float64)
         return tensors
 
@@ -173,20 +162,22 @@ class MarginalsProgram(Program):
             kind, *numbers = name.split(".")
             if kind == _TABLE:
                 place, *clique = map(int, numbers)
-                deviation = float(tensors[f"{_DEVIATION}.{place}"])
-                found[place] = _Table(tuple(clique), tensor.numpy().copy(), deviation)
-        self._tables = [found[place] for place in sorted(found)]
-        self._cleaned = {
-            table.clique: tensors[f"{_CLEANED}.{place}"].numpy().copy()
-            for place, table in enumerate(self._tables)
-        }
+                found[place] = ReleasedTable(
+                    tuple(clique),
+                    tensor.numpy().copy(),
+                    float(tensors[f"{_DEVIATION}.{place}"]),
+                    tensors[f"{_CLEANED}.{place}"].numpy().copy(),
+                )
+        self._belief.tables = [found[place] for place in sorted(found)]
 
     @property
     def _digest(self) -> Tensor:
-        """Says what the counts mean: columns, cells and settings of bins, all public."""
+        """Says what the counts mean: columns, cells, settings of bins, public rows."""
         spec = self._spec
         facts = repr((spec.columns, spec.most_bins, spec.seed, spec.rows)).encode()
-        return torch.tensor(list(hashlib.sha256(facts).digest()), dtype=torch.uint8)
+        digest = hashlib.sha256(facts)
+        digest.update(self._belief.public_cells.tobytes())
+        return torch.tensor(list(digest.digest()), dtype=torch.uint8)
 
     def model(self) -> TableModel:
         """Return the model of all that was released.
@@ -198,16 +189,15 @@ class MarginalsProgram(Program):
             raise BudgetError(
                 "crashes used up all steps before anything was released: start a new run"
             )
-        self._fit()
-        assert self._field is not None
-        cliques = [table.clique for table in self._tables]
-        return TableModel(
-            columns=self._spec.columns,
-            shapes=self._shapes,
-            field=self._field,
-            couplings=couplings(self._spec.columns, self._field, cliques, self._rows),
-            lengths=self._lengths(),
-        )
+        self._know()
+        return self._belief.model(self._lengths())
+
+    def _know(self) -> None:
+        """Estimate the model of all that was released, if that was not done yet."""
+        assert self._noisy_columns is not None
+        if not self._belief.shapes:
+            self._belief.shape(*self._noisy_columns)
+        self._belief.estimate()
 
     def _lengths(self) -> NDArray[np.float64]:
         """Return the weight of trajectories by the group of their last step, at least zero."""
@@ -261,22 +251,23 @@ class MarginalsProgram(Program):
         tag: int,
     ) -> None:
         """Choose joint counts one after the other, each with what the ones before it said."""
-        sizes, spec = self._sizes, self._spec
-        weights = fitting(sizes, workload(spec.columns), most_cells=spec.most_cells)
-        cliques = [one for one in weights if not self._covered(one) and self._varies(one)]
+        spec, belief = self._spec, self._belief
+        weights = belief.candidates
+        cliques = [one for one in weights if belief.worth_counting(one)]
         exact = self._exact(workers, cliques)
         deviation = _EXACT if release is None else _deviation(release)
         for number in range(count):
-            open_ = [one for one in cliques if not self._covered(one) and self._fits(one)]
+            open_ = [one for one in cliques if belief.worth_counting(one)]
             if not open_:
                 return
+            open_ = in_turn(spec.columns, open_, len(belief.tables))
             scores = [
                 score(
                     exact[one],
-                    np.rint(self._expected(one)).astype(np.int64),
+                    np.rint(belief.expected(one)).astype(np.int64),
                     noise=round(_HIDDEN * deviation),
                     weight=weights[one],
-                    ordered=self._ordered(one),
+                    ordered=belief.ordered(one),
                 )
                 for one in open_
             ]
@@ -291,137 +282,18 @@ class MarginalsProgram(Program):
                 flat = exact[chosen].reshape(-1)
                 noisy = release.tables.release(flat, noise, tag=tag + number)
                 noisy = noisy.reshape(exact[chosen].shape)
-            self._add(_Table(chosen, noisy, deviation))
+            belief.take(chosen, noisy, deviation)
 
     def _exact(
         self, workers: WorkerGroup, cliques: Sequence[Clique]
     ) -> dict[Clique, NDArray[np.int64]]:
         """Return the exact joint counts over all workers: raw private data."""
-        bins = [shape.bins for shape in self._shapes]
+        bins = [shape.bins for shape in self._belief.shapes]
         answers = workers.call("tables", {"bins": bins, "cliques": list(cliques)})
         return {
             clique: np.sum([answer[i] for answer in answers], axis=0, dtype=np.int64)
             for i, clique in enumerate(cliques)
         }
-
-    @property
-    def _sizes(self) -> tuple[int, ...]:
-        return tuple(shape.size for shape in self._shapes)
-
-    @property
-    def _cliques(self) -> set[Clique]:
-        return {table.clique for table in self._tables}
-
-    def _varies(self, clique: Clique) -> bool:
-        """Say whether each column has two bins at least that stand out from its noise."""
-        return all(
-            int((margin.masses > _SEEN * margin.deviations).sum()) > 1
-            for margin in map(self._margin, clique)
-        )
-
-    def _covered(self, clique: Clique) -> bool:
-        """Say whether a clique is part of one that was measured."""
-        return any(set(clique) <= set(table.clique) for table in self._tables)
-
-    def _fits(self, clique: Clique) -> bool:
-        """Say whether the model stays small enough with a further clique."""
-        cliques = [*self._cliques, clique]
-        _, cells = elimination(self._sizes, cliques, self._spec.given)
-        return cells <= self._spec.model_cells
-
-    def _expected(self, clique: Clique) -> NDArray[np.float64]:
-        """Return what the weighted rows expect of a clique's cells."""
-        return self._total * counts_of(self._rows, clique, self._sizes, self._weights)
-
-    def _add(self, table: _Table) -> None:
-        """Take up a released count, and weight the rows that stand for the model by it."""
-        cleaned_counts = self._clean(table, self._expected(table.clique))
-        self._cleaned[table.clique] = cleaned_counts  # before: an interrupt may save what is here
-        self._tables.append(table)
-        self._weights = raked(self._rows, self._weights, self._cleaned, self._sizes)
-
-    def _clean(self, table: _Table, expected: NDArray[np.float64]) -> NDArray[np.float64]:
-        return cleaned(
-            table.noisy.astype(np.float64),
-            table.deviation,
-            total=self._total,
-            expected=expected,
-            margins=[self._margin(i) for i in table.clique],
-            ordered=self._ordered(table.clique),
-        )
-
-    def _ordered(self, clique: Clique) -> list[bool]:
-        return [self._spec.columns[i].cells is not None for i in clique]
-
-    def _margin(self, place: int) -> Margin:
-        shape = self._shapes[place]
-        masses = shape.bin_masses
-        masses = masses * (self._total / max(masses.sum(), 1e-300))
-        _, cells = shape.bin_counts
-        shared = self._spec.columns[place].like is not None
-        deviations = shape.deviation * np.sqrt(cells) * (_SHARED if shared else 1.0)
-        return Margin(masses, deviations)
-
-    def _fit(self) -> None:
-        """Estimate the field of all that was released, and draw the rows that stand for it."""
-        if not self._shapes:
-            self._shape_columns()
-        if self._fitted == len(self._tables) and len(self._rows):
-            return
-        sizes = self._sizes
-        margins = [self._margin(i) for i in range(len(sizes))]
-        if not self._tables:
-            potentials: dict[Clique, NDArray[np.float64]] = {
-                (i,): np.log(np.maximum(margin.masses, 1e-9 * self._total))
-                for i, margin in enumerate(margins)
-            }
-            self._field = Field(sizes, potentials)
-        else:
-            counted = {i for table in self._tables for i in table.clique}
-            measured = [
-                Measured((i,), margin.masses, margin.deviations)
-                for i, margin in enumerate(margins)
-                if i not in counted
-            ]
-            measured += [
-                Measured(table.clique, self._cleaned[table.clique], table.deviation)
-                for table in self._tables
-            ]
-            self._field = estimated(sizes, measured, total=self._total)
-        self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
-        Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self._tables)}"))
-        self._weights = np.full(len(self._rows), 1 / len(self._rows))
-        self._fitted = len(self._tables)
-
-    def _shape_columns(self) -> None:
-        """Find bins, and shapes inside them, from the released counts of columns."""
-        assert self._noisy_columns is not None
-        counts, deviation = self._noisy_columns
-        columns = self._spec.columns
-        ends = np.cumsum(columns.counted)
-        sums, cells = [], []
-        shapes: list[ColumnShape] = []
-        joint = self._joint_deviation()
-        own = [counts[end - size : end] for end, size in zip(ends, columns.counted, strict=True)]
-        for place, column in enumerate(columns.columns):
-            if column.counted:
-                sums.append(float(own[place][: column.size].sum()))
-                cells.append(column.size)
-        inverse = 1 / np.asarray(cells)
-        self._total = max(float(np.sum(np.asarray(sums) * inverse) / inverse.sum()), UNIT_WEIGHT)
-        most = int(np.clip((self._total / joint) ** 0.5, _FEWEST_BINS, self._spec.most_bins))
-        for place, column in enumerate(columns.columns):
-            if column.like is not None:
-                shapes.append(shapes[column.like])
-                continue
-            noisy = own[place].astype(np.float64)
-            shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most))
-        self._shapes = tuple(shapes)
-
-    def _joint_deviation(self) -> float:
-        """Return the deviation of a joint count's noise, of the least noisy step."""
-        releases = [one for one in self._spec.plan.releases if one.tables is not None]
-        return min((_deviation(one) for one in releases), default=_EXACT)
 
 
 def _deviation(release: StepRelease) -> float:

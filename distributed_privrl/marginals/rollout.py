@@ -1,6 +1,6 @@
 """Whole trajectories drawn from the model of a step, one step after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.columns import TableColumns, time_starts
 from distributed_privrl.marginals.drawing import TableModel
@@ -66,6 +67,17 @@ class Rollout:
             before = self._state_after(steps.select(goes_on), numbers, goes_on)
             self._take_over(bins, scores, before)
         return _joined(count, drawn)
+
+    def chunks(self, count: int, *, at_once: int, streams: Streams) -> Iterator[Trajectories]:
+        """Yield ``count`` trajectories, ``at_once`` or the rest at a time; twice the same.
+
+        Args:
+            count: of all chunks together.
+            at_once: trajectories of a chunk.
+            streams: of the draws, public.
+        """
+        for index, start in enumerate(range(0, count, at_once)):
+            yield self.draw(min(at_once, count - start), streams.numpy(f"chunk/{index}"))
 
     def _step(
         self,

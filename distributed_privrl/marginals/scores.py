@@ -18,7 +18,7 @@ def score(
 ) -> int:
     """Return how much a joint count would teach: its distance from the model less what noise hides.
 
-    The best of single cells and of ever wider blocks of neighbouring bins, as `tables.cleaned`
+    The best of single cells and of ever wider blocks of neighbouring bins, as `cleaning.cleaned`
     finds in blocks what no cell shows.
 
     Args:
@@ -29,8 +29,8 @@ def score(
         ordered: of each axis, whether neighbouring bins belong together.
 
     Privacy: a cell's or block's part, ``|x - m| - min(x, noise)``, has slopes between -2 and 1; a
-    unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by
-    2 ``weight`` `UNIT_WEIGHT` at most.
+    unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by -2
+    to 1 times ``weight`` `UNIT_WEIGHT`. A choice is charged for the width of that interval, 3.
     """
     return weight * max(
         _teaches(blocks(counts, maps), blocks(expected, maps), _noise_of(noise, maps))

@@ -1,12 +1,8 @@
 """What noisy counts of single columns say: masses of cells, bins for joint counts, shapes inside.
 
-All of it is post-processing of one noisy release. Masses are those of pieces: runs of cells that
-are divided only where the noise lets a difference be seen, so that empty tails do not fill up with
-noise; the outermost piece falls off exponentially, as fast as its neighbour's density and its own
-mass say.
+All of it is post-processing of one noisy release.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,11 +12,8 @@ from numpy.typing import NDArray
 
 from distributed_privrl.marginals.cells import NumberCells
 from distributed_privrl.marginals.columns import Column
+from distributed_privrl.marginals.pieces import SURE, number_masses
 
-_SURE = 3.0
-"""Deviations of its noise from which a weight is taken as it was released."""
-_PIECE = 2.0
-"""What a further piece costs: squared errors, in logarithms of the number of cells."""
 _BIN = 3.0
 """Deviations of a cell's noise that a bin of a number holds at least."""
 _VALUE = 3.5
@@ -86,7 +79,7 @@ def column_shape(
     if cells is None:
         masses = _category_masses(counts, deviation)
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
-    masses = _masses(cells, counts, deviation)
+    masses = number_masses(cells, counts, deviation)
     if column.size <= most_bins:
         return ColumnShape(masses, np.arange(column.size), counts, deviation, values)
     bins = _bins(cells, masses, most_bins, least=_BIN * deviation)
@@ -99,13 +92,13 @@ def _category_masses(noisy: NDArray[np.float64], deviation: float) -> NDArray[np
     A noisy count decides: so nobody dies in synthetic rows where nobody did. Categories that do not
     stand out one by one may stand out together, and are then kept.
     """
-    seen = noisy > _SURE * deviation
+    seen = noisy > SURE * deviation
     rest = float(noisy[~seen].sum())
     masses = np.where(seen, noisy, 0.0)
-    if rest > _SURE * deviation * float(np.sqrt((~seen).sum())):
+    if rest > SURE * deviation * float(np.sqrt((~seen).sum())):
         kept = np.where(seen, 0.0, np.maximum(noisy, 0.0))
         masses += kept * (rest / kept.sum())
-    return masses if masses.any() else np.maximum(noisy, 0.0)
+    return masses if masses.any() else np.full(len(noisy), deviation)
 
 
 def drawn_numbers(
@@ -190,86 +183,6 @@ def _quantiles(
     places = np.where(shares[places] > 0, places, int(np.flatnonzero(shares)[-1]))
     rest = (ranks - (ends - shares)[places]) / shares[places]
     return places, np.clip(rest, 0.0, 1.0 - 1e-12)
-
-
-def _masses(
-    cells: NumberCells, noisy: NDArray[np.float64], deviation: float
-) -> NDArray[np.float64]:
-    """Return the weight of each cell ``(C,)``: that of its piece, spread over the piece's width."""
-    masses = np.zeros(len(noisy))
-    lone = np.flatnonzero(cells.atoms & (noisy > _SURE * deviation))
-    masses[lone] = noisy[lone]
-    others = np.setdiff1d(np.arange(len(noisy)), lone)
-    pieces = [
-        (inside, _shrunk(float(noisy[inside].sum()), deviation * len(inside) ** 0.5))
-        for inside in _pieces(cells, others, noisy, deviation)
-    ]
-    widths = np.maximum(cells.widths, 0.0)
-    for place, (inside, mass) in enumerate(pieces):
-        spread = widths[inside]
-        if len(pieces) > 1 and place in (0, len(pieces) - 1) and len(inside) > 1:
-            neighbour, beside = pieces[1 if place == 0 else place - 1]
-            density = beside / max(widths[neighbour].sum(), 1e-300)
-            spread = _tail(cells, inside, mass, density, rising=place == 0)
-        total = spread.sum()
-        shares = spread / total if total > 0 else np.full(len(inside), 1 / len(inside))
-        masses[inside] = mass * shares
-    return masses
-
-
-def _shrunk(mass: float, deviation: float) -> float:
-    """Return a piece's weight, the less of it the more of it may be noise.
-
-    Empty tails of many cells would fill up with what their noise adds up to.
-    """
-    if mass >= _SURE * deviation:
-        return mass
-    return max(mass, 0.0) ** 3 / (mass**2 + deviation**2)
-
-
-def _pieces(
-    cells: NumberCells, inside: NDArray[np.int64], noisy: NDArray[np.float64], deviation: float
-) -> list[NDArray[np.int64]]:
-    """Return runs of cells, each about evenly dense: as many as stand out from the noise.
-
-    The division with the least squared error over the noise's variance and a cost a piece, found
-    by dynamic programming (optimal partitioning).
-
-    Reference: Jackson et al. 2005.
-    """
-    if not len(inside):
-        return []
-    counts, widths = noisy[inside] / deviation, cells.widths[inside]
-    widths = np.maximum(widths / max(widths.mean(), 1e-300), 1e-3)  # an atom has none
-    sums = [np.append(0.0, np.cumsum(one)) for one in (counts**2, counts * widths, widths**2)]
-    count = len(inside)
-    cost, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
-    each = _PIECE * math.log(max(count, 2))
-    for stop in range(1, count + 1):
-        squares, products, norms = (one[stop] - one[:stop] for one in sums)
-        errors = cost[:stop] + squares - products**2 / norms + each
-        before[stop] = int(np.argmin(errors))
-        cost[stop] = errors[before[stop]]
-    pieces, stop = [], count
-    while stop > 0:
-        pieces.append(inside[before[stop] : stop])
-        stop = int(before[stop])
-    return pieces[::-1]
-
-
-def _tail(
-    cells: NumberCells, inside: NDArray[np.int64], mass: float, density: float, *, rising: bool
-) -> NDArray[np.float64]:
-    """Return how an outermost piece spreads: exponentially, starting from its neighbour's density.
-
-    A piece as dense as that, or denser, is spread evenly.
-    """
-    low, high = cells.edges[0][inside], cells.edges[1][inside] + cells.step
-    if mass <= 0 or density * (high[-1] - low[0]) <= mass:
-        return np.maximum(cells.widths[inside], 0.0)
-    rate = density / mass
-    near, far = (high[-1] - high, high[-1] - low) if rising else (low - low[0], high - low[0])
-    return np.asarray(np.exp(-rate * near) - np.exp(-rate * far), np.float64)
 
 
 def _bins(

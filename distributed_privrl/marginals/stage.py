@@ -1,61 +1,135 @@
 """The stage of marginals: workers that count, a server that chooses and releases, a model."""
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_privrl.core.config import DataConfig, RunConfig
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import ShardRef, shard_refs
+from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import TableColumns, step_columns
-from distributed_privrl.marginals.config import TableConfig
-from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource
+from distributed_privrl.marginals.columns import (
+    ENDS,
+    TableColumns,
+    step_columns,
+    time_groups,
+    trajectory_columns,
+)
+from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
+from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.program import ProgramSpec
-from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.encoders import bounds_of
+from distributed_privrl.stages.encoders import bounds_of, foreseen_columns
 from distributed_privrl.stages.training import StepsSpec, release_in_steps
 
 CHECKPOINT = "marginals.safetensors"
 STAGE = "marginals"
-_UNKNOWN_COLUMNS = 12
-"""Of the table, where no dataset has been opened: what is shown of the noise is for so many."""
+ASSUMED_COLUMNS = 12
+"""Of the table, where public facts do not tell: a plan is made for so many, and says so."""
+Table = Callable[[Space, Space, Bounds], TableColumns]
+"""Returns the columns of a table, by the spaces of the dataset and its bounds."""
 
 
-def transition_columns(
-    data: DataConfig, store: DatasetStore, table: TableConfig, *, found: Bounds | None
+@dataclass(frozen=True, kw_only=True)
+class ForeseenTable:
+    """The table of a plan, for which no dataset is opened.
+
+    Args:
+        columns: of the table; None: nothing is known of them.
+        assumed: whether there may be others in the dataset.
+    """
+
+    columns: TableColumns | None
+    assumed: bool
+
+
+def table_of(
+    data: DataConfig, store: DatasetStore, table: Table, *, found: Bounds | None
 ) -> TableColumns:
-    """Return the columns of a dataset's transitions, by public bounds or those that were found.
+    """Return the columns of a dataset's table, by public bounds or those that were found.
 
     Args:
         data: datasets and bounds.
         store: datasets.
-        table: how numbers after a step are counted.
+        table: makes the columns.
         found: bounds that were found with noise and charged, where ``data.bounds`` says so.
 
     Raises:
         ConfigError: a column has no bounds, or an empty range.
     """
     info = store.info(data.sensitive)
-    return step_columns(
-        info.observation_space,
-        info.action_space,
-        bounds_of(data, store, found),
-        next_observation=table.coding(data),
-        has_successors=info.has_successors,
-    )
+    columns = table(info.observation_space, info.action_space, bounds_of(data, store, found))
+    return columns if info.has_successors else columns.without_successors()
+
+
+def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -> ForeseenTable:
+    """Return the table that a plan is made for; see `encoders.foreseen_columns`.
+
+    Raises:
+        ConfigError: the bounds file is wrong, or does not fit the dataset's spaces.
+    """
+    known = foreseen_columns(data, store)
+    if known is None:
+        return ForeseenTable(columns=None, assumed=True)
+    columns = table(known.observation_space, known.action_space, known.bounds)
+    columns = columns if known.has_successors else columns.without_successors()
+    return ForeseenTable(columns=columns, assumed=not known.declared)
+
+
+def transition_columns(data: DataConfig, table: TableConfig) -> Table:
+    """Return what makes the columns of transitions.
+
+    Args:
+        data: names the environment, if there is one.
+        table: how numbers after a step are counted.
+    """
+    return functools.partial(step_columns, next_observation=table.coding(data))
+
+
+def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: int) -> Table:
+    """Return what makes the columns of a step of trajectories; see `transition_columns`.
+
+    Args:
+        data: names the environment, if there is one.
+        table: how numbers after a step are counted, and what a step knows of the ones before it.
+        longest: steps of a trajectory at most.
+    """
+    groups = 2 if table.stationary else time_groups(longest)
+
+    def columns(observation_space: Space, action_space: Space, bounds: Bounds) -> TableColumns:
+        steps = step_columns(
+            observation_space,
+            action_space,
+            bounds,
+            next_observation=table.coding(data),
+            ends=len(ENDS),
+        )
+        return trajectory_columns(steps, groups=groups, previous=table.previous_action)
+
+    return columns
+
+
+def stored_steps(ref: ShardRef) -> StoredSteps:
+    """Return the steps of a shard's trajectories; no cap on those of a unit but that of its rows.
+
+    More trajectories than `UNIT_WEIGHT` would each weigh nothing.
+    """
+    return StoredSteps(ref=ref, max_trajectories_per_unit=UNIT_WEIGHT)
 
 
 def stage_plan(
     config: RunConfig,
     selection: SelectionConfig,
     *,
-    columns: TableColumns | None,
+    table: ForeseenTable,
     units: UnitCount,
     epsilon: float | None,
     delta: float,
@@ -66,27 +140,25 @@ def stage_plan(
     Args:
         config: of the run.
         selection: how the stage's budget is spent.
-        columns: of the table; None: a plan is made, and no dataset has been opened. A guess stands
-            for their number, and the plan says so.
+        table: its columns. Where they are not known for certain, the plan says so.
         units: how many there are.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
         spent: epsilon that the run spends before it.
     """
-    plan = marginals_plan(
+    columns = table.columns
+    return marginals_plan(
         config.privacy,
         selection,
         unit=config.data.unit,
         units=units,
-        columns=_UNKNOWN_COLUMNS if columns is None else len(columns),
-        histograms=_UNKNOWN_COLUMNS if columns is None else columns.histograms,
+        columns=ASSUMED_COLUMNS if columns is None else len(columns),
+        histograms=ASSUMED_COLUMNS if columns is None else columns.histograms,
+        assumed=table.assumed,
         epsilon=epsilon,
         delta=delta,
         spent=spent,
     )
-    if columns is not None:
-        return plan
-    return replace(plan, details={"columns_assumed": _UNKNOWN_COLUMNS, **plan.details})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +236,16 @@ class MarginalsStage:
             model_cells=self.table.model_cells,
             rows=self.table.draws,
             given=self.given,
+            public=self._public(config, context) if self.table.public_prior else (),
+        )
+
+    def _public(self, config: RunConfig, context: RunContext) -> tuple[StepSource, ...]:
+        """Return where public rows come from: nobody is a unit, so that all of them count."""
+        unit = TRAJECTORY if self.columns.of("time") else TRANSITION
+        return tuple(
+            self.source(ref)
+            for dataset in config.data.public
+            for ref in shard_refs(context.store, dataset, count=1, unit=unit)
         )
 
 

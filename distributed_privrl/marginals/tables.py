@@ -1,4 +1,4 @@
-"""Joint counts of a few columns: cleaned of noise, and drawn rows weighted until they agree.
+"""Joint counts of a few columns: blocks of them, and drawn rows weighted until they agree.
 
 All of it is post-processing of released counts.
 """
@@ -16,8 +16,6 @@ Clique = tuple[int, ...]
 
 Number = TypeVar("Number", np.int64, np.float64)
 
-_HEAVY = 3.0
-"""Deviations of its noise from which a cell counts as it was released."""
 _BLOCKS = 4
 """Blocks along a column at the coarsest."""
 _SWEEPS = 3
@@ -55,50 +53,6 @@ def counts_of(
     return np.asarray(counts.reshape(shape), np.float64)
 
 
-def cleaned(
-    noisy: NDArray[np.float64],
-    deviation: float,
-    *,
-    total: float,
-    expected: NDArray[np.float64],
-    margins: Sequence[Margin],
-    ordered: Sequence[bool],
-) -> NDArray[np.float64]:
-    """Return a released joint count without most of its noise.
-
-    From coarse blocks of neighbouring bins to single cells: what stands out from its noise is kept,
-    and the rest of the weight goes to the other cells as the coarser blocks have it, raked to what
-    each column's margin still lacks. So the noise of many empty cells does not become rows, and a
-    relation that no single cell shows is seen in blocks.
-
-    Args:
-        noisy: released counts, of any shape.
-        deviation: of the noise of a cell.
-        total: weight of all rows.
-        expected: what is expected of the cells without this count, of the same shape.
-        margins: of each column.
-        ordered: of each column, whether neighbouring bins belong together.
-
-    Returns:
-        counts of at least zero that add up to ``total``.
-    """
-    least = 1e-9 * total / noisy.size  # a block without weight could not take any up later
-    result = np.maximum(expected, least)
-    for maps in reversed(block_maps(noisy.shape, ordered)):
-        known = [
-            Margin(
-                np.asarray(np.bincount(one, weights=margin.masses), np.float64),
-                np.sqrt(np.bincount(one, weights=margin.deviations**2)),
-            )
-            for one, margin in zip(maps, margins, strict=True)
-        ]
-        before = blocks(result, maps)
-        deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), maps))
-        after = _kept_and_raked(blocks(noisy, maps), deviations, total, before, known)
-        result = np.maximum(result * (after / before)[np.ix_(*maps)], least)
-    return np.asarray(result * (total / result.sum()))
-
-
 def block_maps(
     shape: Sequence[int], ordered: Sequence[bool]
 ) -> list[tuple[NDArray[np.int64], ...]]:
@@ -125,35 +79,6 @@ def blocks(table: NDArray[Number], maps: Sequence[NDArray[np.int64]]) -> NDArray
         starts = np.flatnonzero(np.diff(one, prepend=-1))
         table = np.add.reduceat(table, starts, axis=axis)
     return table
-
-
-def _kept_and_raked(
-    noisy: NDArray[np.float64],
-    deviations: NDArray[np.float64],
-    total: float,
-    expected: NDArray[np.float64],
-    margins: Sequence[Margin],
-) -> NDArray[np.float64]:
-    """Return cells that stand out as they are, the others as expected and as margins lack."""
-    kept: NDArray[np.float64] = np.where(noisy > _HEAVY * deviations, noisy, 0.0)
-    if kept.sum() >= total:
-        return np.asarray(kept * (total / kept.sum()))
-    rest: NDArray[np.float64] = np.where(kept > 0, 0.0, expected)
-    axes = range(noisy.ndim)
-    for axis, margin in enumerate(margins):
-        others = tuple(i for i in axes if i != axis)
-        variances = (deviations**2).sum(axis=others)
-        precision = 1 / variances + 1 / margin.deviations**2
-        best = noisy.sum(axis=others) / variances + margin.masses / margin.deviations**2
-        lacking = np.maximum(best / precision - kept.sum(axis=others), 0.0)
-        if lacking.sum() <= 0:
-            continue
-        sums = rest.sum(axis=others)
-        ratio = np.divide(lacking, sums, out=np.zeros_like(sums), where=sums > 0)
-        rest = rest * ratio.reshape([-1 if i == axis else 1 for i in axes])
-    if rest.sum() > 0:
-        return np.asarray(kept + rest * ((total - kept.sum()) / rest.sum()))
-    return np.asarray(kept * (total / kept.sum())) if kept.any() else expected
 
 
 def raked(

@@ -10,6 +10,8 @@ from distributed_privrl.marginals.tables import Clique
 LARGEST_WEIGHT = 4
 """Weights of joint counts are 1 to this."""
 MOST_TRIPLES = 400
+_TURN = 3
+"""Each so-manieth joint count tells of rewards or ends."""
 _STATE: frozenset[Part] = frozenset({"observation", "time", "previous"})
 
 
@@ -51,6 +53,29 @@ def pair_weight(one: Column, other: Column) -> int:
     if parts <= _STATE:
         return 2
     return 2 if parts == {"reward", "end"} else 4
+
+
+def in_turn(columns: TableColumns, candidates: Sequence[Clique], number: int) -> list[Clique]:
+    """Return those of the candidates among which joint count ``number`` is chosen.
+
+    The next observations of a person's lasting properties are so like the observations that they
+    would take all joint counts of a wide table. So each third one tells of rewards or ends, given a
+    state, an action or a time, as long as there is one that has not been measured.
+
+    Args:
+        columns: of the table.
+        candidates: that may be measured.
+        number: of joint counts before.
+    """
+    if number % _TURN != _TURN - 1:
+        return list(candidates)
+    told, given = columns.of("reward", "end"), columns.of("action", *_STATE)
+    own = [
+        clique
+        for clique in candidates
+        if any(i in told for i in clique) and all(i in told or i in given for i in clique)
+    ]
+    return own or list(candidates)
 
 
 def fitting(

@@ -58,8 +58,9 @@ class Chooser(Protocol):
             tag: what the draw is for; matters to choosers for tests alone.
 
         Privacy:
-            Unit and relation: the caller's, through the amount D by which one unit moves a score,
-            up or down. Event: ``bounded_range`` with epsilon 2 D / scale.
+            Unit and relation: the caller's, through the width W of the interval in which one
+            unit's changes of all scores lie: 2 D where each moves by D up or down. Event:
+            ``bounded_range`` with epsilon W / scale.
         """
         ...
 

@@ -20,8 +20,8 @@ class ExponentialSelection:
     """Choices among candidates with integer scores of bounded sensitivity.
 
     Args:
-        sensitivity: the most by which the scores of one candidate differ between two neighbouring
-            datasets, up or down (D).
+        span: width of the interval in which the changes of all candidates' scores lie, from a
+            dataset to a neighbouring one (W). Where a score may move by D up or down it is 2 D.
         epsilon: range of the privacy loss of one choice.
         count: choices that `event` states; `choose` makes one.
 
@@ -29,25 +29,26 @@ class ExponentialSelection:
         ConfigError: a value is out of range.
 
     Privacy:
-        Unit and relation: the caller's, through ``sensitivity``. Sensitivity: ``sensitivity``, of
-        each score. Event: ``bounded_range`` with ``epsilon``, which is 2 sensitivity / `scale` or
-        more.
+        Unit and relation: the caller's, through ``span``. Sensitivity: all scores change by
+        numbers of an interval of width ``span``, so that the log-ratio of any two candidates'
+        probabilities changes by span / `scale` at most. Event: ``bounded_range`` with ``epsilon``,
+        which is span / `scale` or more.
     """
 
-    sensitivity: int
+    span: int
     epsilon: float
     count: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("sensitivity", "epsilon", "count"):
+        for name in ("span", "epsilon", "count"):
             check_positive(name, getattr(self, name))
-        if self.sensitivity != int(self.sensitivity):
-            raise ConfigError(f"sensitivity must be an integer, got {self.sensitivity!r}")
+        if self.span != int(self.span):
+            raise ConfigError(f"span must be an integer, got {self.span!r}")
 
     @property
     def scale(self) -> float:
-        """Scale of a choice, in units of the scores: 2 sensitivity / epsilon, rounded up."""
-        return rounded_up(2 * Fraction(self.sensitivity) / Fraction(self.epsilon))
+        """Scale of a choice, in units of the scores: span / epsilon, rounded up."""
+        return rounded_up(Fraction(self.span) / Fraction(self.epsilon))
 
     @property
     def event(self) -> BoundedRangeEvent:

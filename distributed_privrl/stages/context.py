@@ -30,6 +30,7 @@ class RunContext:
         insecure_key: seeds private randomness in tests; the certificate is then invalid.
         make_private: makes the folder, for its owner alone, of what may never leave, and returns
             it; nothing in it is covered by a certificate.
+        anyway: run what would be useless, too.
     """
 
     run_id: str
@@ -41,6 +42,7 @@ class RunContext:
     progress: Progress
     insecure_key: int | None = None
     make_private: Callable[[], Path] | None = None
+    anyway: bool = False
 
     @staticmethod
     def noise_class(insecure_key: int | None) -> type[SecureNoise] | type[SeededNoise]:

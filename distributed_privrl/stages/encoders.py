@@ -1,20 +1,26 @@
 """The encoder of a run's rows: columns standardised by public facts or by bounds that were paid."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
 from distributed_privrl.core.config import DataConfig, NoisyBounds
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, PrivRLError
 from distributed_privrl.data.bounds import (
     Bounds,
+    bounded_columns,
     bounds_from_environment,
     bounds_from_file,
     bounds_from_public,
+    check_bounds_file,
 )
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.layout import RowCoding
+from distributed_privrl.data.layout import RowCoding, RowLayout
 from distributed_privrl.data.scaling import scaling_from_bounds, scaling_from_public
-from distributed_privrl.data.spaces import Space
+from distributed_privrl.data.spaces import Space, environment_spaces
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.privacy.units import Relation
@@ -37,16 +43,20 @@ def search_ranges(data: DataConfig, store: DatasetStore, *, relation: Relation) 
 
 
 def check_bounds_named(data: DataConfig) -> None:
-    """Check that a configuration says where the columns' bounds come from; opens nothing.
+    """Check that a configuration says where the columns' bounds come from; opens no dataset.
+
+    A bounds file is a public file of the operator: it is read.
 
     Raises:
-        ConfigError: it does not, or it names what is not there.
+        ConfigError: it does not, or it names what is not there, or a file that is wrong.
     """
     source = bounds_source(data)
     if source == "public" and not data.public:
         raise ConfigError("data.bounds=public needs data.public: name a public dataset")
     if isinstance(source, NoisyBounds):
         source = source.search
+    if isinstance(source, Path):
+        check_bounds_file(source)
     if source == "environment" and data.environment is None:
         raise ConfigError(
             "the columns have no bounds: name data.public datasets, a data.environment, or a"
@@ -57,6 +67,93 @@ def check_bounds_named(data: DataConfig) -> None:
 def bounds_source(data: DataConfig) -> Path | NoisyBounds | str:
     """Return where the columns' bounds come from: as named, else public sets, else environment."""
     return data.bounds or ("public" if data.public else "environment")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeseenColumns:
+    """What a plan knows of the columns of a dataset whose rows nobody has opened.
+
+    Args:
+        observation_space: declared, or as a bounds file has it.
+        action_space: likewise.
+        bounds: of a bounds file; where bounds come from elsewhere, 0 to 1 stands for them, and any
+            number may be met.
+        declared: whether the spaces were declared; else a part that a bounds file leaves out is
+            taken for one category.
+        has_successors: whether something follows a row; True where the dataset is not here.
+    """
+
+    observation_space: Space
+    action_space: Space
+    bounds: Bounds
+    declared: bool
+    has_successors: bool
+
+
+def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenColumns | None:
+    """Return what public facts tell of the columns; None: they tell nothing.
+
+    The spaces are those that the sensitive dataset declares, or a public one, or the environment;
+    else a bounds file lists the numbers.
+
+    Args:
+        data: datasets, environment and bounds.
+        store: datasets, which may lack those that are named; None: Minari's folder.
+
+    Raises:
+        ConfigError: the bounds file is wrong, or does not fit the spaces.
+
+    Privacy: reads of a dataset what was declared before there were rows, its spaces and whether
+    something follows a row (`DatasetInfo`), and no row.
+    """
+    source = bounds_source(data)
+    if isinstance(source, NoisyBounds):
+        source = source.search
+    store = store or DatasetStore()
+    spaces = _declared_spaces(data, store)
+    declared = spaces is not None
+    if spaces is None:
+        if not isinstance(source, Path):
+            return None
+        widths = check_bounds_file(source)
+        if None in widths:
+            return None
+        spaces = _space_of(widths[0] or 0), _space_of(widths[1] or 0)
+        declared = 0 not in widths
+    if isinstance(source, Path):
+        bounds = bounds_from_file(source, *spaces)
+    else:
+        names = bounded_columns(RowLayout(*spaces))
+        bounds = Bounds(low=np.zeros(len(names)), high=np.ones(len(names)), columns=names)
+    here = store.holds(data.sensitive)
+    return ForeseenColumns(
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        bounds=bounds,
+        declared=declared,
+        has_successors=not here or store.info(data.sensitive).has_successors,
+    )
+
+
+def _space_of(width: int) -> Space:
+    """Return a space of so many numbers; of none: of one category."""
+    return Box(0, 1, (width,)) if width else Discrete(2)
+
+
+def _declared_spaces(data: DataConfig, store: DatasetStore) -> tuple[Space, Space] | None:
+    """Return the spaces that a dataset which is here declares, or the environment does."""
+    for dataset in (data.sensitive, *data.public):
+        if store.holds(dataset):
+            info = store.info(dataset)
+            return info.observation_space, info.action_space
+    if data.environment is None:
+        return None
+    try:
+        observation_space, action_space, made = environment_spaces(data.environment)
+    except PrivRLError:  # its extra is not installed here
+        return None
+    made.close()  # type: ignore[no-untyped-call]
+    return observation_space, action_space
 
 
 def bounds_of(data: DataConfig, store: DatasetStore, found: Bounds | None = None) -> Bounds:

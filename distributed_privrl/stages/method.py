@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from distributed_privrl.core.config import NoisyCount, RunConfig
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.stages.charging import COUNT
@@ -108,6 +109,22 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
             ConfigError: the budget leaves nothing for one, or the units are too few.
             UnsafeError: delta is not below 1/units.
         """
+
+    def foreseen_stages(self, store: DatasetStore | None, units: UnitCount) -> Sequence[StagePlan]:
+        """Return the stages as a plan shows them, by default for no world at all.
+
+        A method whose noise depends on what datasets declare (their spaces) looks here, where they
+        are; on how many rows there are, and what they hold, nothing may depend.
+
+        Args:
+            store: datasets, which may lack those of the run; None: Minari's folder.
+            units: how many there are.
+
+        Raises:
+            ConfigError: as `stages`, or a public file is wrong.
+            UnsafeError: as `stages`.
+        """
+        return self.stages(None, units)
 
     def policies(self, context: RunContext) -> str | None:
         """Return the digest of the sensitive policies that a stage hosts; None: there are none."""

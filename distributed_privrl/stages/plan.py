@@ -11,6 +11,7 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import Event
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.stages.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class Plan(ABC):
         spent: epsilon of what is released before the rounds.
         assumptions: what the guarantee assumes beside the noise source's own assumptions.
         details: what ``privrl plan`` shows of the method; public facts.
+        verdict: what is left of the data under the noise; None: nobody has worked it out.
     """
 
     units: UnitCount
@@ -35,6 +37,7 @@ class Plan(ABC):
     spent: float = 0.0
     assumptions: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Verdict | None = None
 
     @property
     @abstractmethod

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.ledger.records import ROUNDING
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.charging import COUNT, declared_units
@@ -86,7 +87,13 @@ def declared_stages(
         ConfigError: they cost more than the run may.
         UnsafeError: a stage would draw under nothing that was charged, or under another's charge.
     """
-    stages, privacy = tuple(method.stages(world, units)), method.config.privacy
+    return _checked(method, method.stages(world, units))
+
+
+def _checked(
+    method: DeclaredMethod[WorldT], declared: Sequence[StagePlan]
+) -> tuple[StagePlan, ...]:
+    stages, privacy = tuple(declared), method.config.privacy
     private = privacy.epsilon is not None
     for stage in stages:
         if (stage.plan.budget is not None) != private:
@@ -102,8 +109,13 @@ def declared_stages(
     return stages
 
 
-def plan_declared(method: DeclaredMethod[WorldT]) -> Plan:
+def plan_declared(method: DeclaredMethod[WorldT], store: DatasetStore | None = None) -> Plan:
     """Return what a run would do and cost; opens no data. Of several stages, the last one's plan.
+
+    Args:
+        method: that declares them.
+        store: datasets, of which a plan reads the declared spaces, if they are here (default:
+            Minari's folder).
 
     Raises:
         ConfigError: as `check_declared` and `declared_stages`, or the number of units is not
@@ -112,7 +124,8 @@ def plan_declared(method: DeclaredMethod[WorldT]) -> Plan:
             is no stage.
     """
     check_declared(method)
-    stages = declared_stages(method, None, declared_units(method.config.data))
+    units = declared_units(method.config.data)
+    stages = _checked(method, method.foreseen_stages(store, units))
     if not stages:
         raise UnsafeError(
             f"method {method.config.method} declares no stage: it would release nothing"

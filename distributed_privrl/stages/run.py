@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from distributed_privrl.core.config import NoisyCount
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, UnsafeError, UselessError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import UnitCount
@@ -25,6 +25,7 @@ from distributed_privrl.stages.context import CertifiedDataset, MethodResult, Ru
 from distributed_privrl.stages.first_releases import FirstRelease, first_stage, release_first
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.planning import check_declared, declared_stages
+from distributed_privrl.stages.verdict import check_useful
 
 WorldT = TypeVar("WorldT")
 
@@ -38,6 +39,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         BudgetError: the ledger refuses.
         UnsafeError: no guarantee covers what is asked for, or the method did not do what it
             declared.
+        UselessError: a stage's verdict is hopeless, and nobody said to go on all the same.
 
     A run that is refused before its first draw has paid nothing. One that is refused later keeps
     its hold for a resume; ``privrl ledger settle RUN`` gives up what it has not drawn.
@@ -58,6 +60,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     world = method.check(context)
     counted = isinstance(data.units, NoisyCount)
     stages = () if counted else declared_stages(method, world, declared_units(data))
+    _check_useful(stages, context)
     policies = method.policies(context)
     # 2. The whole budget is held in one step; what the run does not come to pay is freed.
     known = _charges(method, context, stages, policies)
@@ -67,6 +70,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         certified = [] if stage is None else [stage]
         if counted:
             stages = declared_stages(method, world, units)
+            _check_useful(stages, context)
         for first in method.first_releases():
             world, stage = _release(first, method, world, units, context)
             certified.append(stage)
@@ -139,6 +143,16 @@ def _release(
         first.name, question, data, context, relation=relation, epsilon=first.epsilon
     )
     return world, first_stage(first.name, data, question.event, relation=relation, units=units)
+
+
+def _check_useful(stages: Sequence[StagePlan], context: RunContext) -> None:
+    """Refuse a hopeless run that has not opened its stages; what is paid for may go on."""
+    try:
+        check_useful([one.plan.verdict for one in stages])
+    except UselessError:
+        opened = any(context.ledger.reserved(_context_of(context, one).run_id) for one in stages)
+        if not (context.anyway or opened):
+            raise
 
 
 def _refuse_to_draw() -> NoReturn:

@@ -224,5 +224,5 @@ def test_a_cautious_policy_prefers_what_it_has_seen_often() -> None:
 
 
 def test_settings_of_every_method_are_in_one_place() -> None:
-    assert {"privorl_ar", "privorl_n", "marginals", "marginals_j", "hybrid"} <= set(METHODS)
+    assert {"privorl_ar", "privorl_n", "marginals", "marginals_j", "hybrid_j"} <= set(METHODS)
     assert all(isinstance(settings, MethodSettings) for settings in METHODS.values())

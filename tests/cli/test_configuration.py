@@ -129,7 +129,16 @@ def test_what_has_no_bounds_is_refused_before_it_is_run(workplace, name, verb):
     refused = tried(*changed, "data.bounds=public")
     assert refused.exit_code == 2
     assert "data.bounds=public needs data.public" in refused.stderr
-    named = tried(*changed, "data.bounds=bounds.yaml")
+    file = workplace.folder / "bounds.yaml"
+    refused = tried(*changed, f"data.bounds={file}")
+    assert refused.exit_code == 2
+    assert "there is no such file" in refused.stderr
+    file.write_text("observation: {low: 0, high: 1}\nreward: [0]\n")
+    refused = tried(*changed, f"data.bounds={file}")
+    assert refused.exit_code == 2
+    assert f"error: {file}: 'reward.1' is missing" in refused.stderr
+    file.write_text("observation: {low: 0, high: 1}\nreward: [0, 1]\n")
+    named = tried(*changed, f"data.bounds={file}")
     assert named.exit_code == 0, named.output
 
 

@@ -69,7 +69,9 @@ def test_a_plan_of_counted_units_says_what_to_give(workplace, no_data):
 
 
 def test_a_plan_states_what_bounds_cost(workplace, no_data):
-    override = "data.bounds={epsilon: 1.5, search: wide.yaml, parts: [observation]}"
+    wide = workplace.folder / "wide.yaml"
+    wide.write_text("observation: {low: -9, high: 9}\nreward: [0, 1]\n")
+    override = f"data.bounds={{epsilon: 1.5, search: {wide}, parts: [observation]}}"
     facts, without = (
         json.loads(workplace.privrl("plan", workplace.config, *words, "--json").stdout)
         for words in (("-o", override), ())
@@ -91,7 +93,7 @@ def test_a_plan_states_what_bounds_cost(workplace, no_data):
     assert lines["epsilon"].endswith("8 is held meanwhile, 1.5 for the bounds included")
     assert "0.05 and 0.95 of observation" in lines["bounds"]
     refused = workplace.privrl(
-        "plan", workplace.config, "-o", "data.bounds={epsilon: 8, search: a}"
+        "plan", workplace.config, "-o", f"data.bounds={{epsilon: 8, search: {wide}}}"
     )
     assert refused.exit_code == 2
     assert "used up" in refused.stderr

@@ -9,6 +9,7 @@ from distributed_privrl.data.bounds import (
     bounds_from_environment,
     bounds_from_file,
     bounds_from_public,
+    check_bounds_file,
 )
 from tests.data.conftest import ACTION_SPACE, CATEGORIES, OBSERVATION_SPACE, walk
 
@@ -159,3 +160,36 @@ def test_steps_that_lead_nowhere_are_refused(high, step, message):
         Bounds(low=[0, 0], high=[1, high], columns=("a", "b"), step=[1, step])
     with pytest.raises(ConfigError, match="step must have 2 values"):
         Bounds(low=[0, 0], high=[1, 1], columns=("a", "b"), step=[1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "widths"),
+    [
+        (FILE, (2, None)),
+        ("reward: [0, 1]\n", (0, 0)),
+        ("observation: {low: 0, high: [1, 2, 3]}\nreward: [0, 1]\n", (3, 0)),
+    ],
+)
+def test_a_bounds_file_tells_how_many_columns_it_lists(tmp_path, text, widths):
+    path = tmp_path / "bounds.yaml"
+    path.write_text(text)
+    assert check_bounds_file(path) == widths
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("observation: {low: [0, 0], high: [1, 2, 3]}\nreward: [0, 1]\n", "list 2 and 3 values"),
+        ("observation: {low: [0, 5], high: 4}\nreward: [0, 1]\n", "low is above high for obs"),
+        ("observation: {low: 0, high: .inf}\nreward: [0, 1]\n", "leaves observation_0 unbounded"),
+        ("observation: {low: 0, high: 1}\n", "reward"),
+        ("reward: {low: 0, high: 1, step: 0.3}\n", "a whole number of steps"),
+    ],
+)
+def test_a_wrong_bounds_file_is_refused_without_the_columns(tmp_path, text, message):
+    path = tmp_path / "bounds.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        check_bounds_file(path)
+    with pytest.raises(ConfigError, match="there is no such file"):
+        check_bounds_file(tmp_path / "other.yaml")

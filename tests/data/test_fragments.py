@@ -153,6 +153,23 @@ def test_steps_are_decoded_to_the_transitions_they_came_from(discrete):
     np.testing.assert_array_equal(decoded.truncated, trajectories.truncated)
 
 
+@pytest.mark.parametrize("horizon", [1, 3, 5, 100])
+def test_own_steps_are_all_but_the_absorbing_ones(horizon):
+    trajectories, own = walk((3, 1, 4, 6, 9)), encoder(horizon)
+    last = trajectories.offsets[1:] - 1
+    trajectories.terminated[last[::2]] = True
+    trajectories.truncated[last] = ~trajectories.terminated[last]
+    chunks = [trajectories.select([0, 1]), trajectories.select([2, 3, 4])]
+    np.testing.assert_array_equal(own.own_steps(own.proper(chunks)), steps_of(trajectories))
+
+
+def test_improper_fragments_are_left_out():
+    trajectories, own = walk((3, 1)), encoder()
+    trajectories.rewards[0] = np.nan
+    np.testing.assert_array_equal(own.proper([trajectories]), own.encode(trajectories).rows[1:])
+    assert own.proper([]).shape == (0, own.width)
+
+
 def test_no_trajectories_make_no_fragments():
     none = encoder().encode(walk().select([]))
     assert none.rows.shape == (0, encoder().width)

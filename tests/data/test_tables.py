@@ -19,7 +19,7 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.importing import from_table, import_file
 from distributed_privrl.data.labels import column_labels
-from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.layout import RowLayout, grouped_columns
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.spaces import groups_of
@@ -372,9 +372,11 @@ def test_columns_of_reports_have_the_names_and_values_of_the_table(take, store):
         *("Sex is Female", "Sex is Male", "Sex is missing"),
         *("W.Hnd is Left", "W.Hnd is Right", "W.Hnd is missing", "Exer is Freq"),
     )
-    assert labels[14:18] == ("Height", "Height is missing", "Age", "Clap is Left")
+    assert labels[14:18] == ("Height", "Height: missing", "Age", "Clap is Left")
     assert labels[24:26] == ("Pulse", "next Sex is Female")
     assert len(labels) == RowLayout(info.observation_space, info.action_space).width
+    panels = [name for name, _ in grouped_columns(labels)]
+    assert panels[:9] == [*NAMES[:5], "Height: missing", "Age", "Clap", "Fold"]
     take(TRIPS.replace("{extra}", ", terminated: last"), ROWS, "b-v0")
     assert column_labels(store.info("b-v0")) == (
         *("x", "day", "u", "r", "next x", "next day", "terminal"),
@@ -382,4 +384,4 @@ def test_columns_of_reports_have_the_names_and_values_of_the_table(take, store):
     flags = "columns: {observation: x, action: u, reward: r, next_observation: none}\n"
     flags += "kinds: {x: {type: flag}, u: {type: flag, values: ['no', 'yes']}}\n"
     take(flags + "spaces: {observation: {type: box}}", "x,u,r\n1,no,2\n", "c-v0")
-    assert column_labels(store.info("c-v0"))[:4] == ("x is 1", "u is no", "u is yes", "r")
+    assert column_labels(store.info("c-v0"))[:4] == ("x: 1", "u is no", "u is yes", "r")

@@ -2,8 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.evaluation import neighbours
 from distributed_privrl.evaluation.neighbours import (
     Copying,
     copying,
@@ -145,3 +147,21 @@ def test_equal_rows_on_both_sides_are_nobodys() -> None:
     assert not found.fires()
     assert found.shared == 1
     assert math.isclose(found.nearer_share, 0.5)
+
+
+def test_many_columns_give_the_distances_of_a_tree_and_ask_none(monkeypatch) -> None:
+    """One-hot rows, many of them alike; and numbers, one of which is nearly a copy."""
+    source = np.random.default_rng(0)
+    one_hot = np.eye(200)[source.integers(0, 200, 300)] * 14
+    numbers = source.normal(size=(300, 200))
+    numbers[7] = numbers[3] + 1e-9
+    expected = [cKDTree(table).query(table, k=[4])[0][:, 0] for table in (one_hot, numbers)]
+    copy = cKDTree(numbers[:5]).query(numbers[5:])[0]
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a tree looks at every pair of rows of many columns")
+
+    monkeypatch.setattr(neighbours, "cKDTree", refuse)
+    for table, distances in zip((one_hot, numbers), expected, strict=True):
+        np.testing.assert_allclose(distances_within(table, 3), distances, rtol=1e-12)
+    np.testing.assert_allclose(nearest_distances(numbers[5:], numbers[:5]), copy, rtol=1e-6)

@@ -1,8 +1,11 @@
 from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.environments import maze_layout
@@ -125,3 +128,31 @@ def test_a_value_map_is_pale_where_nothing_is_sure() -> None:
 def test_nothing_to_plot_is_an_error(plot: Callable[[], bytes]) -> None:
     with pytest.raises(ConfigError, match="at least one"):
         plot()
+
+
+def test_a_category_has_one_panel_however_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*(f"observation_is_{i}" for i in range(716)), "reward", "action_is_0", "action_is_1"]
+    made: list[tuple[int, int]] = []
+    right = Figure.subplots
+
+    def subplots(self: Figure, *shape: int, **settings: Any) -> Any:
+        made.append(shape)  # type: ignore[arg-type]
+        return right(self, *shape, **settings)
+
+    monkeypatch.setattr(Figure, "subplots", subplots)
+    rows = np.zeros((30, len(names)))
+    rows[np.arange(30), np.arange(30)] = 1
+    image = column_histograms({"real": rows}, names)
+    assert made == [(1, 3)]
+    assert all(name in image for name in (b"observation", b"reward", b"action"))
+    assert b"observation_is_5" not in image
+    shown: list[int] = []
+    ticks = Axes.set_xticks
+
+    def set_xticks(self: Axes, places: Any, *labels: Any, **settings: Any) -> Any:
+        shown.append(len(places))
+        return ticks(self, places, *labels, **settings)
+
+    monkeypatch.setattr(Axes, "set_xticks", set_xticks)
+    correlation_difference(rows, rows, names)
+    assert 0 < shown[0] <= 60

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,13 +16,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+
 TEXTS = {".json", ".jsonl", ".yaml", ".html", ".txt", ".csv"}
 DECIMALS = 5
 NUMBER = re.compile(r"-?\d+\.\d{5,}(?:e-?\d+)?")
 FIGURE = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+LARGE = 10**6
+"""A whole number beyond this one is met by chance nowhere."""
 COMMON = 16
 """A number is in two pairs, as an observation and as a next one: more often, many rows hold it."""
+TOKEN = re.compile(r"(?<![\w.+/=-])\d+(?:\.\d+)?(?![\w+/=])")
+"""A number by itself: not a part of a name, a date or an image."""
 CODING = re.compile(r"[0-9a-f]{24}|")
+NETWORK = {"parameters", "ema", "exp_avg", "exp_avg_sq"}
+DRAWN = {"rows"}
+COUNTED = re.compile(r"digest|columns(\.deviation)?|table\.\d+(\.\d+)+|cleaned\.\d+|deviation\.\d+")
+"""Tensors of a checkpoint of marginals."""
 PRIVATE_FIGURE = re.compile(r"norm|loss|clip|fraction|gradient|batch|accura|second|elapsed|speed")
 PUBLIC_FIGURES = {"clip_norm"}
 PUBLIC_LOSS = re.compile(r"public pre-training \d+ \d+ loss on public rows [-+.\de]+")
@@ -39,6 +49,9 @@ class Secrets:
         figures: of sensitive trajectories as wholes, such as their mean return.
         positions: of the units that took part, one array a worker and round.
         sums: the workers' partial sums.
+        counts: exact ones, of workers and of all of them together.
+        scores: that a choice was drawn by.
+        planted: numbers of sensitive rows that nobody would meet by chance, by what they are.
     """
 
     rows: tuple[NDArray[np.float32], ...]
@@ -47,6 +60,9 @@ class Secrets:
     figures: tuple[float, ...] = ()
     positions: list[NDArray[np.int64]] = field(default_factory=list)
     sums: list[NDArray[Any]] = field(default_factory=list)
+    counts: list[NDArray[np.int64]] = field(default_factory=list)
+    scores: list[NDArray[np.int64]] = field(default_factory=list)
+    planted: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def pairs(self) -> NDArray[np.uint64]:
@@ -100,6 +116,66 @@ class Secrets:
             yield "a partial sum", total[np.flatnonzero(total)][:4].tobytes()
             yield "a partial sum's norm", repr(norm)[:10].encode()
             yield "a partial sum's norm", np.float64(norm).tobytes()
+        yield from self._exact_numbers()
+
+    def _exact_numbers(self) -> Iterator[tuple[str, bytes]]:
+        for counts in self.counts:
+            yield from _integers("exact counts", counts.reshape(-1))
+        for scores in self.scores:
+            yield from _integers("scores", scores)
+        for what, number in self.planted.items():
+            if number % 1:
+                for order in "<>":
+                    yield what, np.array(number, f"{order}f8").tobytes()
+            elif number > LARGE:
+                whole = int(number)
+                yield what, whole.to_bytes((whole.bit_length() + 7) // 8, "little")
+
+    @cached_property
+    def tokens(self) -> dict[str, str]:
+        """Return numbers as they would be written, with what they are."""
+        known = {_written(number): what for what, number in self.planted.items()}
+        for what, arrays in (("an exact count", self.counts), ("a score", self.scores)):
+            for one in arrays:
+                numbers = [*one.reshape(-1).tolist(), int(one.sum())]
+                large = [abs(number) for number in numbers if abs(number) > LARGE]
+                known |= {str(number): what for number in large if number % UNIT_WEIGHT}
+        for one in self.counts:  # in units
+            total = int(one.sum()) / UNIT_WEIGHT
+            if total % 1:
+                known[_written(total)] = "an exact number of units"
+        return known
+
+    @cached_property
+    def singles(self) -> NDArray[np.float32]:
+        """Return the planted numbers that are no whole ones, as rows hold them, sorted."""
+        return np.unique(np.array([one for one in self.planted.values() if one % 1], np.float32))
+
+
+def _written(number: float) -> str:
+    """Return a number as the scan compares it: a whole one, or rounded to `DECIMALS`."""
+    return str(int(number)) if number == int(number) else f"{number:.{DECIMALS}f}"
+
+
+def _integers(what: str, numbers: NDArray[np.int64]) -> Iterator[tuple[str, bytes]]:
+    """Yield four neighbouring integers that tell something, first, densest and last."""
+    width = min(4, len(numbers))
+    if width < 3:
+        return
+    windows = np.lib.stride_tricks.sliding_window_view(numbers, width)
+    odd = np.abs(windows) % UNIT_WEIGHT > 0
+    telling = np.flatnonzero(odd.sum(axis=1) >= 2)
+    if not len(telling):
+        return
+    densest = telling[np.argmax(odd.sum(axis=1)[telling])]
+    for place in {int(telling[0]), int(densest), int(telling[-1])}:
+        some = windows[place]
+        yield what, some.tobytes()
+        for dtype in (np.float64, np.float32):
+            yield what, some.astype(dtype).tobytes()
+            yield what, (some / UNIT_WEIGHT).astype(dtype).tobytes()
+        for comma in (", ", ",", " "):
+            yield what, comma.join(map(str, some.tolist())).encode()
 
 
 def _telling(positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -167,16 +243,33 @@ def logged() -> Iterator[list[str]]:
         logger.setLevel(level)
 
 
-def scan(folder: Path, secrets: Secrets, *, said: str = "") -> None:
-    """Fail if a run's folder, without ``private/``, or what was said holds a secret."""
+def scan(
+    folder: Path,
+    secrets: Secrets,
+    *,
+    said: str = "",
+    beside: Sequence[Path] = (),
+    sent: Sequence[bytes] = (),
+) -> None:
+    """Fail if anything that may leave holds a secret.
+
+    Args:
+        folder: of the run; ``private/`` is left out.
+        secrets: what must not be found.
+        said: the run's progress.
+        beside: folders of what the run released.
+        sent: arguments of workers and servers, as bytes.
+    """
     files = [
         path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "private" not in path.relative_to(folder).parts
+        for place in (folder, *beside)
+        for path in sorted(place.rglob("*"))
+        if path.is_file() and "private" not in path.relative_to(place).parts
     ]
     assert files, f"{folder} holds nothing"
     contents = [(path.name, path.suffix in TEXTS, _content(path)) for path in files]
     contents.append(("what was said", True, said.encode()))
+    contents += [("an argument of a worker", False, one) for one in sent]
     assert min(len(secrets.pairs), len(secrets.decimal_pairs)) > 1000
     assert len(secrets.statistics) > 10
     fragments = list(secrets.fragments())
@@ -187,6 +280,9 @@ def scan(folder: Path, secrets: Secrets, *, said: str = "") -> None:
         if is_text:
             _scan_numbers(name, content, secrets)
             _scan_figures(name, content, secrets)
+            _scan_tokens(name, content, secrets)
+        else:
+            _scan_singles(name, content, secrets)
     _scan_names(folder, said)
     _scan_checkpoints(folder)
     _scan_modes(folder)
@@ -202,11 +298,12 @@ def scan_metadata(values: Mapping[str, Any], secrets: Secrets, *, known: set[str
     """
     assert not set(values) - known, f"metadata say {sorted(set(values) - known)}"
     content = json.dumps(values).encode()
-    assert not _holds_words(content, secrets.words), "metadata hold bytes of sensitive rows"
+    assert not _holds_words(content, secrets.words), "metadata holds bytes of sensitive rows"
     for what, fragment in secrets.fragments():
         assert fragment not in content, f"metadata hold {what}"
     _scan_numbers("metadata", content, secrets)
     _scan_figures("metadata", content, secrets)
+    _scan_tokens("metadata", content, secrets)
 
 
 def _content(path: Path) -> bytes:
@@ -247,6 +344,18 @@ def _scan_figures(name: str, content: bytes, secrets: Secrets) -> None:
     assert not near.any(), f"{name} holds a figure of sensitive trajectories"
 
 
+def _scan_tokens(name: str, content: bytes, secrets: Secrets) -> None:
+    found = {_written(float(one)) for one in TOKEN.findall(content.decode("utf-8", "replace"))}
+    for token in found & set(secrets.tokens):
+        raise AssertionError(f"{name} holds {secrets.tokens[token]}: {token}")
+
+
+def _scan_singles(name: str, content: bytes, secrets: Secrets) -> None:
+    numbers = np.frombuffer(content, np.float32, len(content) // 4)
+    held = np.isin(secrets.singles, numbers)
+    assert not held.any(), f"{name} holds a planted number"
+
+
 def _scan_names(folder: Path, said: str) -> None:
     metrics = folder / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -275,7 +384,12 @@ def _scan_checkpoints(folder: Path) -> None:
     assert paths, "there is no checkpoint"
     for path in paths:
         with safe_open(path, framework="np") as file:
-            assert set(file.keys()) == {"parameters", "ema", "exp_avg", "exp_avg_sq"}
+            names = set(file.keys())
+            if "columns" in names:
+                odd = {one for one in names if not COUNTED.fullmatch(one)}
+            else:
+                odd = set() if names == DRAWN else names ^ NETWORK
+            assert not odd, f"{path.name} keeps {sorted(odd)}"
             assert set(file.metadata()) == {"state"}
             state = json.loads(file.metadata()["state"])
         assert set(state) == {

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.data.encoding import EncodedRows, TransitionEncoder
+from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
+from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.rollout import Rollout
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.methods.privorl.pretraining import Pretrainer
 from distributed_privrl.privacy.certificate import Stage
@@ -25,7 +26,7 @@ from distributed_privrl.privacy.choosing import SecureChooser
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.gates.whole_runs import WholeRun, gate_whole_run
-from tests.worlds.shelf import ROWS, Shelf
+from tests.worlds.world import World
 
 
 @dataclass
@@ -36,18 +37,19 @@ class Drawn:
         noisy: released integers, and the deviation of the noise that was drawn for them.
         choices: how often something was chosen.
         transitions: drawn from the model.
+        trajectories: drawn from the model, step after step.
         learned: JSON of the encoder, and rows, of each pre-training.
     """
 
     noisy: list[tuple[NDArray[np.int64], float]] = field(default_factory=list)
     choices: int = 0
     transitions: list[Transitions] = field(default_factory=list)
+    trajectories: list[Trajectories] = field(default_factory=list)
     learned: list[tuple[str, NDArray[np.float32]]] = field(default_factory=list)
 
 
-def gate_certified_marginal_rows(folder: Path, store: DatasetStore, **changes: Any) -> None:
-    """A run over ``store`` releases the marginals and the rounds that it certifies, no more."""
-    world = Shelf(folder, store)
+def gate_certified_marginal_rows(world: World, **changes: Any) -> None:
+    """A run in ``world`` releases the marginals and the rounds that it certifies, no more."""
     config = world.config(**changes)
     world.afford(config)
     started: list[Any] = []
@@ -63,8 +65,8 @@ def gate_certified_marginal_rows(folder: Path, store: DatasetStore, **changes: A
                 ledger=world.ledger,
                 start=start,
                 stages=["marginals", "fine-tune"],
-                units=ROWS,
-                rows=(False, 1),
+                units=config.data.units,
+                rows=(getattr(config.training, "all_fragments", False), 1),
                 outputs=world.store.root,
             )
         )
@@ -105,10 +107,22 @@ def assert_learned_from_what_was_released(folder: Path, run: str, seen: Drawn) -
             counts = tensor.numpy().reshape(-1)
             same = any(np.array_equal(counts, one) for one in released)
             assert same, f"{name} of the model is not what the noise made of it"
-    ((encoder, rows),), (transitions,) = seen.learned, seen.transitions
-    encoded = TransitionEncoder.from_json(encoder).encode(transitions)
-    same = np.array_equal(rows, encoded.rows[encoded.valid])
+    ((encoder, rows),) = seen.learned
+    same = np.array_equal(rows, rows_that_were_drawn(seen, encoder))
     assert same, "other rows are learned than were drawn from the model"
+
+
+def rows_that_were_drawn(seen: Drawn, encoder: str) -> NDArray[np.float32]:
+    """Return what a run drew, encoded as it learns it: transitions, or fragments."""
+    encoded: EncodedRows | EncodedFragments
+    if seen.trajectories:
+        assert not seen.transitions
+        whole = Trajectories.concatenate(seen.trajectories)
+        encoded = FragmentEncoder.from_json(encoder).encode(whole)
+    else:
+        (transitions,) = seen.transitions
+        encoded = TransitionEncoder.from_json(encoder).encode(transitions)
+    return encoded.rows[encoded.valid]
 
 
 @contextmanager
@@ -117,6 +131,7 @@ def _watched() -> Iterator[Drawn]:
     seen = Drawn()
     noise, choose = SecureNoise.add_discrete_gaussian, SecureChooser.choose_exponential
     transitions, public = TableModel.transitions, Pretrainer._public_rows
+    trajectories = Rollout.draw
 
     def noisy(self: Any, values: Any, *, standard_deviation: float, tag: int = 0) -> Any:
         released = noise(self, values, standard_deviation=standard_deviation, tag=tag)
@@ -131,6 +146,10 @@ def _watched() -> Iterator[Drawn]:
         seen.transitions.append(transitions(self, count, random))
         return seen.transitions[-1]
 
+    def rolled(self: Rollout, count: int, random: Any) -> Any:
+        seen.trajectories.append(trajectories(self, count, random))
+        return seen.trajectories[-1]
+
     def learned(self: Pretrainer) -> Any:
         seen.learned.append((self._spec.rows.encoder, public(self)))
         return seen.learned[-1][1]
@@ -139,5 +158,6 @@ def _watched() -> Iterator[Drawn]:
         patch.setattr(SecureNoise, "add_discrete_gaussian", noisy)
         patch.setattr(SecureChooser, "choose_exponential", chosen)
         patch.setattr(TableModel, "transitions", drawn)
+        patch.setattr(Rollout, "draw", rolled)
         patch.setattr(Pretrainer, "_public_rows", learned)
         yield seen

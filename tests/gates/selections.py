@@ -51,25 +51,25 @@ def drawn_law(selection: ExponentialSelection, scores: NDArray[np.int64]) -> NDA
 
 def gate_selections(system: System) -> None:
     """The loss between neighbours fills a range as long as what is charged, and no longer one."""
-    for sensitivity in (1, 2):
-        selection = ExponentialSelection(sensitivity=sensitivity, epsilon=EPSILON)
+    for low, high in ((-1, 1), (-2, 2), (-2, 1)):
+        selection = ExponentialSelection(span=high - low, epsilon=EPSILON)
         charged, widest = selection.event.epsilon, 0.0
         assert charged <= EPSILON, f"a choice at {EPSILON:g} is charged {charged:g}"
         for scores in product(range(4), repeat=CANDIDATES):
             mine = drawn_law(selection, np.array(scores))
-            for moves in product((-sensitivity, 0, sensitivity), repeat=CANDIDATES):
+            for moves in product((low, 0, high), repeat=CANDIDATES):
                 other = drawn_law(selection, np.add(scores, moves))
                 widest = max(widest, float(np.ptp(np.log(mine / other))))
-        what = f"choices of sensitivity {sensitivity} range over {widest:.3f}"
+        what = f"choices by scores that move by {low} to {high} range over {widest:.3f}"
         assert widest <= charged * (1 + 1e-9), f"{what}, charged {charged:g}"
         assert widest >= charged * (1 - 1e-9), f"{what} alone, charged {charged:g}"
 
 
 def gate_exponential_choices(system: System) -> None:
     """Secure draws follow the law of what is charged: neither sharper nor flatter."""
-    selection = ExponentialSelection(sensitivity=1, epsilon=2.0)
+    selection = ExponentialSelection(span=2, epsilon=2.0)
     scores, chooser = np.arange(4), SecureChooser()
     seen = Counter(selection.choose(scores.tolist(), chooser) for _ in range(DRAWS))
-    expected = law(scores, 2 * selection.sensitivity / selection.event.epsilon) * DRAWS
+    expected = law(scores, selection.span / selection.event.epsilon) * DRAWS
     fit = stats.chisquare([seen[position] for position in range(len(scores))], expected)
     assert fit.pvalue > ALPHA, f"choices are not of the law that is charged, p={fit.pvalue:.1e}"

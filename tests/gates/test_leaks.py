@@ -3,19 +3,16 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import reports
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.publishing import RUN_KEY
@@ -27,14 +24,12 @@ from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.certificate import Certificate, build_certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.rounds.server import ServerSpec
-from distributed_privrl.rounds.worker import WorkerSpec
 from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
-from tests.gates.leaks import Secrets, logged, scan, scan_metadata
+from tests.gates.leak_runs import Finished, figures_of, rows_of, watched_run
+from tests.gates.leaks import Secrets, scan, scan_metadata
 from tests.worlds.mazes import maze_store
 from tests.worlds.opened import opened
 from tests.worlds.walks import SPACES, wanderings
-from tests.worlds.watching import watch
 from tests.worlds.world import World
 
 SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
@@ -78,75 +73,23 @@ TRAJECTORIES: dict[str, Any] = CONFIG | {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finished:
-    """A run that was watched, and what must not be found in it."""
-
-    folder: Path
-    config: RunConfig
-    store: DatasetStore
-    ledger_url: str
-    secrets: Secrets
-    deviations: list[float]
-    workers: list[WorkerSpec]
-    servers: list[ServerSpec]
-    said: str
-
-    @property
-    def certificate(self) -> Path:
-        return self.folder / "certificate.json"
-
-
-def rows_of(store: DatasetStore, config: Any, dataset: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return a dataset's rows, raw and encoded."""
-    rows = store.read_transitions(dataset, unit="transition")
-    raw, _ = reports.layout_of(store, dataset).to_rows(rows)
-    return raw.astype(np.float32), public_encoder(config, store).encode(rows).rows
-
-
-def figures_of(recorded: Trajectories) -> tuple[float, ...]:
-    """Return what describes trajectories as wholes: lengths, returns, and how they end."""
-    earned = np.add.reduceat(recorded.rewards, recorded.offsets[:-1], dtype=np.float64)
-    ends = recorded.terminated[recorded.offsets[1:] - 1]
-    parts = [
-        part for values in (recorded.lengths, earned) for part in (values.mean(), values.std())
-    ]
-    return (*map(float, parts), float(ends.mean()))
-
-
-def watched_run(folder: Path, values: dict[str, Any]) -> Finished:
-    """Run ``values`` and note down what must not be found in the run's folder."""
-    config = parse_config(values, source="the test's configuration")
-    world = World(folder).afford(config)
+def watched(folder: Path, values: dict[str, Any]) -> Finished:
+    """Run ``values`` over the datasets in a folder."""
+    config, world = parse_config(values, source="the test's configuration"), World(folder)
     store = world.store
     secrets = Secrets(
         rows=rows_of(store, config, SENSITIVE),
         public=rows_of(store, config, PUBLIC),
         figures=figures_of(store.read_trajectories(SENSITIVE)),
     )
-    seen: dict[str, list[Any]] = {"deviations": [], "workers": [], "servers": [], "said": []}
-    with pytest.MonkeyPatch.context() as patch, logged() as lines:
-        watch(patch, secrets, seen)
-        world.start(config, progress=lambda *facts: seen["said"].append(" ".join(map(str, facts))))
-    assert lines == [], "a run logs nothing: no scan would know what a line may say"
-    return Finished(
-        folder=folder / "run",
-        config=config,
-        store=store,
-        ledger_url=world.url,
-        secrets=secrets,
-        deviations=seen["deviations"],
-        workers=seen["workers"],
-        servers=seen["servers"],
-        said="\n".join(seen["said"]),
-    )
+    return watched_run(world, config, secrets)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("leaks")
     maze_store(folder / "datasets", SENSITIVE, PUBLIC)
-    return watched_run(folder, CONFIG)
+    return watched(folder, CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +98,7 @@ def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     store = DatasetStore(folder / "datasets")
     for dataset, seed in ((SENSITIVE, 1), (PUBLIC, 2)):
         store.write_trajectories(dataset, wanderings(300, seed), **SPACES)
-    return watched_run(folder, TRAJECTORIES)
+    return watched(folder, TRAJECTORIES)
 
 
 @pytest.fixture(params=["finished", "trajectories"])
@@ -169,7 +112,13 @@ def test_nothing_that_may_leave_holds_a_secret(either: Finished) -> None:
     assert len(either.secrets.keys) >= 2  # the noise and the reservation
     assert len(either.secrets.sums) == 2 * ROUNDS
     assert len(either.secrets.positions) == FEWEST_BLOCKS * ROUNDS
-    scan(either.folder, either.secrets, said=either.said)
+    scan(
+        either.folder,
+        either.secrets,
+        said=either.said,
+        beside=[either.released],
+        sent=either.sent,
+    )
 
 
 def test_what_a_released_dataset_says_of_itself_holds_no_secret(either: Finished) -> None:

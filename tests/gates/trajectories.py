@@ -21,8 +21,8 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.methods.privorl.config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.update import DiffusionUpdate
 from distributed_privrl.rounds.worker import LocalUpdateWorker, ShardSource, StoredFragments
 from tests.gates.norms import CLIPPED, NULL, PATHS, TOLERANCE, assert_within, clipped_sum

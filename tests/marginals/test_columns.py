@@ -217,9 +217,8 @@ def test_a_category_beside_numbers_is_one_column(coding: str) -> None:
 
 
 def test_rows_that_nothing_follows_have_neither_successors_nor_ends() -> None:
-    columns = step_columns(
-        WARDS, ACTION, step_bounds(), next_observation="absolute", has_successors=False
-    )
+    steps = step_columns(WARDS, ACTION, step_bounds(), next_observation="absolute")
+    columns = steps.without_successors()
     assert [one.part for one in columns.columns] == [*["observation"] * 3, "action", "reward"]
     numbers = [np.array([2.0]), np.array([2.0]), np.array([1.0]), np.array([1.0]), np.array([0.0])]
     drawn = columns.transitions(numbers)

@@ -5,19 +5,23 @@ from dataclasses import replace
 
 import pytest
 
+from distributed_privrl.core.config import PrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.marginals.plan import (
     MarginalsPlan,
     SelectionConfig,
     integer_sensitivity,
-    score_sensitivity,
+    marginals_plan,
+    score_span,
     tables_in_all,
+    verdict_of,
 )
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.schedules import merged
-from distributed_privrl.privacy.units import Relation
+from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.stages.verdict import Grade
 from tests.marginals.programs import plan_of
 from tests.marginals.rows import few_columns
 
@@ -50,7 +54,7 @@ def test_what_is_charged_is_what_the_releases_draw(plan: MarginalsPlan) -> None:
     for one in later:
         assert one.choices is not None
         assert one.tables is not None
-        assert one.choices.sensitivity == 2 * LARGEST_WEIGHT * UNIT_WEIGHT
+        assert one.choices.span == 3 * LARGEST_WEIGHT * UNIT_WEIGHT
         assert one.tables.sensitivity == UNIT_WEIGHT
 
 
@@ -80,7 +84,7 @@ def test_shares_are_parts_of_one_release_of_all(plan: MarginalsPlan) -> None:
 def test_sensitivities_by_relation(relation: str, contributions: int) -> None:
     one = Relation(relation)
     assert integer_sensitivity(one) == UNIT_WEIGHT * math.sqrt(contributions)
-    assert score_sensitivity(one) == 8 * UNIT_WEIGHT * contributions
+    assert score_span(one) == 12 * UNIT_WEIGHT * contributions
 
 
 def test_a_schedule_that_charges_something_else_is_refused(plan: MarginalsPlan) -> None:
@@ -113,3 +117,36 @@ def test_a_step_that_chooses_more_than_it_pays_for_is_refused(plan: MarginalsPla
         replace(plan, counts=tuple(2 * count for count in plan.counts))
     with pytest.raises(UnsafeError, match="equally many"):
         replace(plan.releases[1], count=plan.releases[1].count + 1)
+
+
+@pytest.mark.parametrize(
+    ("units", "epsilon", "columns", "grade"),
+    [
+        (111, 4.0, 12, Grade.HOPELESS),  # of a trial of a treatment of the airways
+        (1000, 0.01, 12, Grade.HOPELESS),
+        (1000, 1.0, 9, Grade.LIMITED),
+        (4043, 4.0, 17, Grade.FINE),  # planes of a fleet
+    ],
+)
+def test_a_plan_says_what_its_noise_leaves(
+    units: int, epsilon: float, columns: int, grade: Grade
+) -> None:
+    plan = marginals_plan(
+        PrivacyConfig.model_validate({"epsilon": epsilon, "delta": 1e-5}),
+        SelectionConfig(),
+        unit="patient",
+        units=UnitCount(value=units, source="declared"),
+        columns=columns,
+        histograms=columns,
+        epsilon=epsilon,
+        delta=1e-5,
+    )
+    assert plan.verdict is not None
+    assert plan.verdict.grade is grade
+    assert bool(plan.verdict.advice) == (grade is not Grade.FINE)
+
+
+def test_a_verdict_counts_what_stands_out_by_three_deviations() -> None:
+    assert verdict_of(300, column_noise_units=9.9, joint_noise_units=1.6).grade is Grade.FINE
+    assert verdict_of(300, column_noise_units=9.9, joint_noise_units=1.7).grade is Grade.LIMITED
+    assert verdict_of(300, column_noise_units=10.1, joint_noise_units=1.6).grade is Grade.HOPELESS

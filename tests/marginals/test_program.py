@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.marginals import program
+from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.columns import step_columns
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
@@ -33,7 +33,7 @@ ROWS = steps_of(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "estimated", chained)
+    monkeypatch.setattr(belief, "estimated", chained)
 
 
 def drawn(made: MarginalsProgram, noise: Any, *steps: int) -> MarginalsProgram:
@@ -82,7 +82,7 @@ def test_what_is_measured_is_what_was_chosen_and_parts_of_it_are_no_candidates_a
         drawn(made, Adds(), 0, 1)
     chooser, noise = Chooses(), Adds(amount=5)
     made = drawn(program_of(COLUMNS, PLAN, chooser), noise, 0, 1, 2)
-    cliques = [table.clique for table in made._tables]
+    cliques = [table.clique for table in made._belief.tables]
     assert len(set(cliques)) == 3
     for clique, (values, _, _) in zip(cliques, noise.asked[1:], strict=True):
         np.testing.assert_array_equal(values, joint_counts(ROWS, COLUMNS, clique).ravel())
@@ -96,7 +96,7 @@ def test_a_choice_knows_the_ones_before_it_in_the_same_step() -> None:
     for first in (0, 5):
         chooser = Chooses((first,))
         made = drawn(program_of(COLUMNS, PLAN, chooser), Adds(), 0, 1)
-        found.append((made._tables[0].clique, chooser.asked))
+        found.append((made._belief.tables[0].clique, chooser.asked))
     (one, asked), (other, others) = found
     assert one != other
     assert asked[0] == others[0]
@@ -114,7 +114,7 @@ def test_where_the_columns_were_lost_the_next_entrys_noise_counts_them() -> None
     assert noise.asked[0][1] > first.standard_deviation
     assert len(noise.asked) == 2
     assert [one[1] for one in chooser.asked] == [PLAN.releases[2].choices.scale]
-    assert len(made._tables) == 1
+    assert len(made._belief.tables) == 1
 
 
 def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened() -> None:
@@ -172,7 +172,7 @@ def test_without_privacy_the_best_candidate_is_measured_exactly() -> None:
     chooser = Chooses()
     made = drawn(program_of(COLUMNS, OPEN, chooser), None, 0, 1, 2)
     assert chooser.asked == []
-    for table in made._tables:
+    for table in made._belief.tables:
         np.testing.assert_array_equal(table.noisy, joint_counts(ROWS, COLUMNS, table.clique))
     rows = made.model().transitions(2000, np.random.default_rng(0))
     assert rows.observations[rows.actions == 0].max() == 0
@@ -198,8 +198,8 @@ def test_a_run_that_released_nothing_has_no_model() -> None:
 def test_the_total_is_of_all_columns_and_never_nothing() -> None:
     made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
     made.prepare(1)
-    assert made._total == pytest.approx(120 * UNIT_WEIGHT)
+    assert made._belief.total == pytest.approx(120 * UNIT_WEIGHT)
     nothing = program_of(COLUMNS, PLAN)
     nothing.step(0, group(None, COLUMNS), Adds(amount=-(2**30)), 0)
     nothing.prepare(1)
-    assert nothing._total == UNIT_WEIGHT
+    assert nothing._belief.total == UNIT_WEIGHT

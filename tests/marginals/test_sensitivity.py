@@ -17,8 +17,10 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.plan import (
     MarginalsPlan,
     integer_sensitivity,
-    score_sensitivity,
+    score_span,
 )
+from distributed_privrl.marginals.scores import score
+from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
 from tests.marginals.programs import (
@@ -163,18 +165,19 @@ def scores(units: Data, relation: Relation, released: int) -> tuple[int, ...]:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("released", [48, 6])
 def test_scores_move_by_what_is_charged_at_most(relation: Relation, released: int) -> None:
-    bound = score_sensitivity(relation)
-    moved = []
+    span = score_span(relation)
+    widths, sides = [], []
     for one, other in neighbours(relation):
         for others in ((), ((B,), (B,)), ((A, B, C), (C,), (B,), (B,))):
             pair = [scores((unit, *others), relation, released) for unit in (one, other)]
-            moved.append(max(abs(x - y) for x, y in zip(*pair, strict=True)))
-    assert max(moved) <= bound
-    if (released, relation) == (48, Relation.REPLACE_ONE):
-        # One unit takes 2, the other gives 1: three quarters of what is charged is the worst case.
-        assert max(moved) == pytest.approx(0.75 * bound, rel=0.01)
-    elif released == 48:
-        assert max(moved) > 0.95 * bound
+            moves = [y - x for x, y in zip(*pair, strict=True)]
+            widths.append(max(moves) - min(moves))
+            sides += [max(moves), -min(moves)]
+    assert max(widths) <= span
+    assert max(sides) <= 2 / 3 * span
+    if relation is not Relation.REPLACE_ONE:
+        assert max(widths) > (0.66 if released == 48 else 0.83) * span
+        assert max(sides) == pytest.approx(2 / 3 * span)
 
 
 def test_the_candidates_are_the_same_for_neighbours() -> None:
@@ -183,3 +186,18 @@ def test_the_candidates_are_the_same_for_neighbours() -> None:
         lengths = {len(scores((unit,), relation, 48)) for unit in ALL}
         assert len(lengths) == 1
         assert lengths.pop() > 5
+
+
+def test_one_unit_can_move_two_scores_by_all_that_a_choice_is_charged_for() -> None:
+    """One candidate falls by 8 units and another one rises by 4 as one unit comes."""
+    expected, noise = np.array([40, 40]) * UNIT_WEIGHT, 30 * UNIT_WEIGHT
+    about: dict[str, Any] = {"noise": noise, "weight": LARGEST_WEIGHT, "ordered": [False]}
+    moves = []
+    for counts in ([10, 40], [60, 40]):  # below what is expected and hidden; above, and seen
+        with_one = np.array([counts[0] + 1, counts[1]]) * UNIT_WEIGHT
+        scores = [
+            score(one, expected, **about) for one in (np.array(counts) * UNIT_WEIGHT, with_one)
+        ]
+        moves.append(scores[1] - scores[0])
+    assert moves == [-8 * UNIT_WEIGHT, 4 * UNIT_WEIGHT]
+    assert max(moves) - min(moves) == score_span(Relation.ADD_OR_REMOVE)

@@ -141,3 +141,37 @@ def test_a_flag_of_which_both_values_are_frequent_is_taken_as_released() -> None
     shape = column_shape(column, np.array([500.0, 300.0]), deviation=2.0, most_bins=48)
     assert shape.masses.tolist() == [500, 300]
     assert shape.bins.tolist() == [0, 1]
+
+
+def test_a_heavy_tail_is_neither_cut_off_nor_made_up() -> None:
+    """A few of 4,000 lie far out, in cells that drown in noise one by one."""
+    column, source = number(0, 2000, 1.0), np.random.default_rng(6)
+    assert column.cells is not None
+    low, high = column.cells.edges
+    middle, apart = (low + high) / 2, []
+    exact = counted(column, np.minimum(np.rint(source.exponential(40, 4000)), 2000))
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(size=len(exact))
+        masses = column_shape(column, exact + 6 * noise, deviation=6.0, most_bins=24).masses
+        shares = masses / masses.sum()
+        apart.append(np.sqrt(shares @ (middle - shares @ middle) ** 2) / 40)
+    assert 0.9 < np.median(apart) < 1.15
+    assert min(apart) > 0.7
+    assert max(apart) < 1.5
+
+
+def test_a_range_that_ends_where_numbers_are_dense_has_no_tail_beyond() -> None:
+    column, source = number(0, 24, 1.0), np.random.default_rng(7)
+    exact = counted(column, source.integers(5, 22, 4000).astype(float))
+    noisy = exact + 6 * source.normal(size=len(exact))
+    masses = column_shape(column, noisy, deviation=6.0, most_bins=24).masses
+    assert masses[:5].sum() + masses[22:].sum() < 0.02 * masses.sum()
+
+
+def test_a_column_that_noise_hides_is_even() -> None:
+    for column in (number(0, 10), Column(name="ward", part="observation", categories=5)):
+        noisy = np.full(column.counted, -50.0)
+        masses = column_shape(column, noisy, deviation=40.0, most_bins=8).masses
+        assert masses.sum() > 0
+        assert np.isfinite(masses / masses.sum()).all()
+    assert masses.tolist() == [40.0] * 5

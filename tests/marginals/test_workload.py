@@ -8,6 +8,7 @@ from distributed_privrl.marginals.workload import (
     LARGEST_WEIGHT,
     MOST_TRIPLES,
     fitting,
+    in_turn,
     workload,
 )
 from tests.marginals.rows import few_columns
@@ -66,3 +67,14 @@ def test_of_very_many_columns_pairs_alone() -> None:
 def test_large_counts_are_no_candidates() -> None:
     candidates = {(0, 1): 4, (0, 1, 2): 4, (1, 2): 1}
     assert fitting([4, 5, 6], candidates, most_cells=30) == {(0, 1): 4, (1, 2): 1}
+
+
+def test_each_third_joint_count_tells_of_rewards_or_ends() -> None:
+    columns = few_columns()
+    candidates = list(workload(columns))
+    for number in (0, 1, 3, 4):
+        assert in_turn(columns, candidates, number) == candidates
+    own = named(dict.fromkeys(in_turn(columns, candidates, 2), 1))
+    assert set(own) == {"sr", "se", "ar", "ae", "re", "sar", "sae"}
+    none = [clique for clique in candidates if columns.of("next_observation")[0] in clique]
+    assert in_turn(columns, none, 5) == none  # nothing else is left to measure

@@ -1,5 +1,6 @@
 """Bugs in marginals: what a unit weighs, what is drawn beyond what is charged, what is read raw."""
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.marginals import counting, plan, program
+from distributed_privrl.marginals import counting, plan, program, stage
+from distributed_privrl.marginals.belief import Belief
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.counting import CountWorker
+from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.privacy.selection import ExponentialSelection
 
@@ -64,7 +69,7 @@ def a_count_measured_twice(patch: pytest.MonkeyPatch) -> None:
 
     def choose(self: Any, workers: Any, noise: Any, release: Any, count: int, *, tag: int) -> None:
         right(self, workers, noise, release, count, tag=tag)
-        clique = self._tables[-1].clique
+        clique = self._belief.tables[-1].clique
         flat = self._exact(workers, [clique])[clique].reshape(-1)
         release.tables.release(flat, noise, tag=tag + count)
 
@@ -98,30 +103,27 @@ def bins_from_exact_counts(patch: pytest.MonkeyPatch) -> None:
 
     def count(self: Any, workers: Any, noise: Any, release: Any, *, tag: int) -> None:
         right(self, workers, noise, release, tag=tag)
-        noisy, deviation = self._noisy_columns
         exact = np.asarray(np.sum(workers.call("columns"), axis=0, dtype=np.int64))
-        self._noisy_columns = exact, deviation
-        self._shape_columns()
-        self._noisy_columns = noisy, deviation
+        self._belief.shape(exact, self._noisy_columns[1])
 
     patch.setattr(MarginalsProgram, "_count_columns", count)
 
 
 def exact_total(patch: pytest.MonkeyPatch) -> None:
     """The weight of all rows is read, and not estimated from what was released."""
-    count, shape = MarginalsProgram._count_columns, MarginalsProgram._shape_columns
+    count, shape = MarginalsProgram._count_columns, Belief.shape
 
     def counted(self: Any, workers: Any, noise: Any, release: Any, *, tag: int) -> None:
         count(self, workers, noise, release, tag=tag)
         exact = np.asarray(np.sum(workers.call("columns"), axis=0, dtype=np.int64))
-        self._exact_total = float(exact[: self._spec.columns[0].size].sum())
+        self._belief.exact_total = float(exact[: self._spec.columns[0].size].sum())
 
-    def shaped(self: Any) -> None:
-        shape(self)
-        self._total = self._exact_total
+    def shaped(self: Any, counts: Any, deviation: float) -> None:
+        shape(self, counts, deviation)
+        self.total = self.exact_total
 
     patch.setattr(MarginalsProgram, "_count_columns", counted)
-    patch.setattr(MarginalsProgram, "_shape_columns", shaped)
+    patch.setattr(Belief, "shape", shaped)
 
 
 def checkpoint_of_exact_counts(patch: pytest.MonkeyPatch) -> None:
@@ -149,3 +151,90 @@ def half_the_noise(patch: pytest.MonkeyPatch) -> None:
         return right(self, values, source, tag=tag)
 
     patch.setattr(plan.IntegerGaussianRelease, "release", release)
+
+
+def exact_counts_among_the_noisy(patch: pytest.MonkeyPatch) -> None:
+    """What a checkpoint calls cleaned counts are exact ones; all names are those it always has."""
+    release, tensors = plan.IntegerGaussianRelease.release, MarginalsProgram.tensors
+    exact: list[Any] = []
+
+    def released(self: Any, values: Any, source: Any, *, tag: int = 0) -> Any:
+        exact.append(np.array(values, np.float64))
+        return release(self, values, source, tag=tag)
+
+    def kept(self: Any) -> Any:
+        found = tensors(self)
+        return found | {
+            name: torch.from_numpy(exact[1 + place]).reshape(found[name].shape)
+            for place, name in enumerate(one for one in found if one.startswith("cleaned"))
+        }
+
+    patch.setattr(plan.IntegerGaussianRelease, "release", released)
+    patch.setattr(MarginalsProgram, "tensors", kept)
+
+
+def bounds_of_the_rows(patch: pytest.MonkeyPatch) -> None:
+    """Cells lie between the least and the largest number that any row has."""
+    right = stage.bounds_of
+
+    def bounds(data: Any, store: Any, found: Any = None) -> Any:
+        public = right(data, store, found)
+        rows = store.read_transitions(data.sensitive, unit="transition").observations
+        low, high = public.low.copy(), public.high.copy()
+        low[:2], high[:2] = rows[:, :2].min(axis=0), rows[:, :2].max(axis=0)
+        return replace(public, low=low, high=high)
+
+    patch.setattr(stage, "bounds_of", bounds)
+
+
+def scores_are_logged(patch: pytest.MonkeyPatch) -> None:
+    """Whoever reads the log learns by how much the chosen count was wrong."""
+    choose = ExponentialSelection.choose
+
+    def told(self: Any, scores: Any, chooser: Any, *, tag: int = 0) -> int:
+        place = choose(self, scores, chooser, tag=tag)
+        logging.getLogger("distributed_privrl.marginals").info("score %d", scores[place])
+        return place
+
+    patch.setattr(ExponentialSelection, "choose", told)
+
+
+def scores_are_sent(patch: pytest.MonkeyPatch) -> None:
+    """Workers are told the last scores, with the bins."""
+    choose, columns = ExponentialSelection.choose, CountWorker.columns
+    exact = MarginalsProgram._exact
+    last: list[Any] = []
+
+    def noted(self: Any, scores: Any, chooser: Any, *, tag: int = 0) -> int:
+        last[:] = [np.array(scores, np.int64)]
+        return choose(self, scores, chooser, tag=tag)
+
+    def asked(self: Any, workers: Any, cliques: Any) -> Any:
+        if last:
+            workers.call("columns", {"scores": last[0]})
+        return exact(self, workers, cliques)
+
+    patch.setattr(CountWorker, "columns", lambda self, scores=None: columns(self))
+    patch.setattr(ExponentialSelection, "choose", noted)
+    patch.setattr(MarginalsProgram, "_exact", asked)
+
+
+def real_rows_among_the_drawn(patch: pytest.MonkeyPatch) -> None:
+    """The first row of a release is the one with the largest number."""
+    draw = TableModel.transitions
+
+    def drawn(self: Any, count: int, random: Any) -> Any:
+        rows = draw(self, count, random)
+        rows.observations[0, :2] = rarest[0]
+        return rows
+
+    rarest: list[Any] = []
+    coded = TableColumns.coded
+
+    def seen(self: Any, steps: Any) -> Any:
+        rows = steps.transitions.observations
+        rarest[:] = [rows[rows[:, 0].argmax(), :2].copy()]
+        return coded(self, steps)
+
+    patch.setattr(TableColumns, "coded", seen)
+    patch.setattr(TableModel, "transitions", drawn)

@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.marginals.program import MarginalsProgram
-from distributed_privrl.methods.privorl.marginal_rows import MARGINALS, MarginalTransitions
+from distributed_privrl.methods.privorl.marginal_rows import (
+    MARGINALS,
+    MarginalRows,
+    MarginalTrajectories,
+)
 from distributed_privrl.methods.privorl.method import PrivorlMethod
 from distributed_privrl.methods.privorl.pretraining import KeptRows
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
 from distributed_privrl.stages import training
-from tests.worlds.shelf import LOANS
 
 
 def exact_columns(patch: pytest.MonkeyPatch) -> None:
@@ -65,25 +69,68 @@ def uncharged_marginals(patch: pytest.MonkeyPatch) -> None:
 
 def delta_twice(patch: pytest.MonkeyPatch) -> None:
     """The rounds have all of delta, whatever the marginals cost."""
-    right = MarginalTransitions.plan
+    right = MarginalRows.plan
 
-    def plan(self: MarginalTransitions, *arguments: Any, **keywords: Any) -> Any:
+    def plan(self: MarginalRows, *arguments: Any, **keywords: Any) -> Any:
         return right(self, *arguments, **keywords)[0], self.config.privacy
 
-    patch.setattr(MarginalTransitions, "plan", plan)
+    patch.setattr(MarginalRows, "plan", plan)
 
 
 def real_rows(patch: pytest.MonkeyPatch) -> None:
     """Some of the rows to pre-train on are sensitive ones."""
-    right = MarginalTransitions.release
+    right = MarginalRows.release
 
     def release(
-        self: MarginalTransitions, columns: Any, encoder: str, context: Any, plan: Any
+        self: MarginalRows, columns: Any, encoder: str, context: Any, plan: Any
     ) -> KeptRows:
         kept = right(self, columns, encoder, context, plan)
-        real = context.store.read_transitions(LOANS, unit="transition").select(slice(0, 50))
+        data = self.config.data
+        real = context.store.read_transitions(data.sensitive, unit=data.unit).select(slice(0, 50))
         rows = TransitionEncoder.from_json(encoder).encode(real).rows
         kept.save(np.concatenate([rows, kept.read()]))
         return kept
 
-    patch.setattr(MarginalTransitions, "release", release)
+    patch.setattr(MarginalRows, "release", release)
+
+
+def exact_lengths(patch: pytest.MonkeyPatch) -> None:
+    """Columns are noisy, and how long trajectories are is exact."""
+    right = MarginalsProgram._count_columns
+
+    def count(self: MarginalsProgram, workers: Any, *arguments: Any, **keywords: Any) -> None:
+        right(self, workers, *arguments, **keywords)
+        assert self._noisy_columns is not None
+        noisy, deviation = self._noisy_columns
+        exact = np.sum(workers.call("columns"), axis=0, dtype=np.int64)
+        lengths = self._spec.columns.lengths
+        assert lengths
+        self._noisy_columns = np.concatenate([noisy[:-lengths], exact[-lengths:]]), deviation
+
+    patch.setattr(MarginalsProgram, "_count_columns", count)
+
+
+def real_beginnings(patch: pytest.MonkeyPatch) -> None:
+    """Drawn trajectories begin where sensitive ones do."""
+    right = MarginalTrajectories.encoded
+
+    def release(self: MarginalRows, columns: Any, encoder: str, context: Any, plan: Any) -> Any:
+        (real,) = context.store.iter_trajectories(self.config.data.sensitive, unit="trajectory")
+        firsts.append(real.observations[real.offsets[:-1] + np.arange(len(real))])
+        return kept(self, columns, encoder, context, plan)
+
+    def encoded(self: MarginalTrajectories, model: Any, encoder: str, streams: Any) -> Any:
+        rows = right(self, model, encoder, streams)
+        fragments = FragmentEncoder.from_json(encoder)
+        condition, steps, _ = fragments.split(rows)
+        begins = np.flatnonzero((condition == 0).all(axis=1))
+        block = fragments.transitions.layout.blocks["observation"]
+        scaling = fragments.transitions.scaling
+        real = (firsts[-1] - scaling.offset[block]) / scaling.scale[block]
+        steps[begins, 0, block] = np.resize(real, (len(begins), real.shape[1]))
+        return rows
+
+    firsts: list[Any] = []
+    kept = MarginalRows.release
+    patch.setattr(MarginalRows, "release", release)
+    patch.setattr(MarginalTrajectories, "encoded", encoded)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.methods.privorl.config import DenoiserConfig
+from distributed_privrl.methods.privorl.model_config import DenoiserConfig
 from distributed_privrl.methods.privorl.update import DiffusionRowLoss, build_denoiser
 from distributed_privrl.privacy.noise import lattice_granularity
 from distributed_privrl.updates.gradient import GradientLocalUpdate, clip_rows

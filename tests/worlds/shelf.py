@@ -16,6 +16,9 @@ LOANS = "shelf/loans-v0"
 SPACES = {"observation_space": Box(-1.0, 1.0, (1,)), "action_space": Discrete(2)}
 
 
+BOUNDS = "observation: {low: [-1], high: [1]}\nreward: [-1, 1]\n"
+
+
 def values(bounds: str = "bounds.yaml", **changes: Any) -> dict[str, Any]:
     """Return a run; ``section__key=value`` changes it."""
     made: dict[str, Any] = {
@@ -77,8 +80,7 @@ class Shelf(World):
     allowed: ClassVar[dict[str, Any]] = {"epsilon": 6.0, "delta": 1e-5, "unit": "transition"}
 
     def __init__(self, folder: Any, master: DatasetStore) -> None:
-        bounds = "observation: {low: [-1], high: [1]}\nreward: [-1, 1]\n"
-        super().__init__(folder, master, bounds)
+        super().__init__(folder, master, BOUNDS)
 
     def config(self, **changes: Any) -> PrivorlArConfig:
         """Return the configuration of a run."""

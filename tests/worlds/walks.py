@@ -16,10 +16,9 @@ from distributed_privrl.methods.privorl.config import (
     PrivorlJConfig,
     PrivorlJUNetConfig,
     TrajectoriesConfig,
-    TransformerConfig,
-    UNetConfig,
 )
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
@@ -175,3 +174,74 @@ def marginals_config(**changes: Any) -> MarginalsJConfig:
     """Return a run of marginals on the walks; ``section__key=value`` changes it."""
     own: dict[str, Any] = {"method": "marginals_j", "model": {"bins": 6}, "training": {"tables": 4}}
     return parsed(changed(config_values() | own, changes), MarginalsJConfig)
+
+
+def hybrid_values(bounds: str = "bounds.yaml", **changes: Any) -> dict[str, Any]:
+    """Return a run of PrivORL-AR-j that pre-trains on marginals; ``section__key=value`` changes it.
+
+    Like `shelf.values`: one lost step of marginals and one lost round can be told.
+    """
+    own: dict[str, Any] = {
+        "method": "privorl_ar_j",
+        "data": {
+            "sensitive": SENSITIVE,
+            "unit": "trajectory",
+            "units": 200,
+            "max_length": 24,
+            "bounds": bounds,
+        },
+        "privacy": {"epsilon": 6.0, "delta": 1e-5},
+        "model": {
+            "bins": 8,
+            "hidden": [8],
+            "column_frequencies": 1,
+            "horizon": 8,
+            "reward_levels": [],
+        },
+        "training": {
+            "rounds": 6,
+            "expected_batch_size": 40,
+            "max_fragments_per_unit": 3,
+            "clip_norm": 0.5,
+            "pretraining": {
+                "steps": 6,
+                "batch_size": 32,
+                "from": "marginals",
+                "marginals": {
+                    "share": 0.6,
+                    "trajectories": 150,
+                    "table": {"bins": 4, "draws": 2000},
+                    "selection": {"steps": 2, "tables": 2},
+                },
+            },
+            "sampling": {"chunk_trajectories": 100},
+        },
+        "runtime": {"workers": 1, "executor": "local"},
+    }
+    return changed(config_values() | own, changes)
+
+
+_BOUNDS = """
+observation: {low: [-2, 0], high: [2, 0.5]}
+action: {low: -1, high: 1}
+reward: {low: 0, high: 1, step: 1}
+"""
+
+
+class Strolls(World):
+    """The walks, and runs of PrivORL-AR-j that pre-train on marginals of them, not on public ones.
+
+    Args:
+        folder: that holds all of it.
+        master: a store to copy.
+    """
+
+    dataset = SENSITIVE
+    allowed: ClassVar[dict[str, Any]] = {"epsilon": 6.0, "delta": 1e-5, "unit": "trajectory"}
+
+    def __init__(self, folder: Path, master: DatasetStore) -> None:
+        super().__init__(folder, master, _BOUNDS)
+
+    def config(self, **changes: Any) -> PrivorlArJConfig:
+        """Return the configuration of a run."""
+        return parsed(hybrid_values(str(self.bounds), **changes), PrivorlArJConfig)

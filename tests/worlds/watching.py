@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from distributed_privrl.marginals.counting import CountWorker
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
 from distributed_privrl.privacy import noise
+from distributed_privrl.privacy.choosing import SecureChooser
 from distributed_privrl.privacy.ledger import entry_secrets
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.sampling import SlotCoins
@@ -32,7 +34,7 @@ def spy(patch: pytest.MonkeyPatch, owner: type, name: str, note: Callable[..., A
 
 
 def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]]) -> None:
-    """Note down keys, positions, partial sums, draws and denominators as they come into being."""
+    """Note down keys, positions, sums, counts, scores and draws as they come into being."""
 
     def urandom(count: int) -> bytes:
         secrets.keys.append(np.random.default_rng().bytes(count))
@@ -48,6 +50,16 @@ def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]
     spy(patch, SecureNoise, "_add_normals", spread)
     worker, server = LocalUpdateWorker, ParameterServer
     spy(patch, worker, "clipped_sum", lambda result, *_: secrets.sums.append(result.copy()))
+    counts = secrets.counts
+    spy(patch, CountWorker, "columns", lambda result, *_: counts.append(result.copy()))
+    spy(patch, CountWorker, "tables", lambda result, *_: counts.extend(map(np.copy, result)))
+    release, choose = "add_discrete_gaussian", "choose_exponential"
+    spy(patch, SecureNoise, release, lambda _, __, values, *___: counts.append(values))
+
+    def scored(_: Any, __: Any, scores: Any) -> None:
+        secrets.scores.append(np.array(scores, np.int64))
+
+    spy(patch, SecureChooser, choose, scored)
     spy(patch, worker, "__init__", lambda _, __, spec: seen["workers"].append(spec))
     spy(patch, server, "__init__", lambda _, __, spec: seen["servers"].append(spec))
 

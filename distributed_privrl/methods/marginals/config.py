@@ -11,9 +11,9 @@ from distributed_privrl.core.config import (
     StrictModel,
     TrajectoryOutputConfig,
 )
-from distributed_privrl.data.trajectories import TRAJECTORY
-from distributed_privrl.marginals.config import TableConfig
+from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.plan import SelectionConfig
+from distributed_privrl.stages.rollouts import RolloutConfig
 
 
 class DrawConfig(StrictModel):
@@ -37,25 +37,9 @@ class MarginalsConfig(RunConfig):
     output: OutputConfig
 
 
-class TrajectoryTableConfig(TableConfig):
-    """The same for the steps of trajectories."""
+class TrajectoryDrawConfig(RolloutConfig):
+    """The same with more trajectories at once, which cost little."""
 
-    stationary: bool = Field(
-        default=False, description="tell the first step from all later ones, and no more"
-    )
-    previous_action: bool = Field(
-        default=True, description="an action may depend on the one before it"
-    )
-
-
-class TrajectoryDrawConfig(StrictModel):
-    """Drawing whole trajectories, step after step."""
-
-    max_length: PositiveInt | None = Field(
-        default=None,
-        description="steps of a synthetic trajectory at most (default: data.max_length, if a"
-        " trajectory is the unit)",
-    )
     chunk_trajectories: PositiveInt = Field(default=8192, description="trajectories drawn at once")
 
 
@@ -72,9 +56,3 @@ class MarginalsJConfig(RunConfig):
     model: TrajectoryTableConfig = TrajectoryTableConfig()
     training: MarginalsJTraining = MarginalsJTraining()
     output: TrajectoryOutputConfig
-
-    @property
-    def longest(self) -> int | None:
-        """Steps of a synthetic trajectory at most; None: not said."""
-        of_one = self.data.max_length if self.data.unit == TRAJECTORY else None
-        return self.training.sampling.max_length or of_one

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StoredTransitions
@@ -17,8 +18,12 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.stage import (
     STAGE,
+    ForeseenTable,
     MarginalsStage,
+    Table,
+    foreseen_table,
     stage_plan,
+    table_of,
     transition_columns,
 )
 from distributed_privrl.methods.marginals.config import MarginalsConfig, MarginalsJConfig
@@ -79,7 +84,12 @@ class MarginalsMethod(DeclaredMethod[World]):
 
     def columns(self, context: RunContext, found: Bounds | None) -> TableColumns:
         """Return the columns of the table, by public bounds or those that were found."""
-        return transition_columns(self.config.data, context.store, self.config.model, found=found)
+        return table_of(self.config.data, context.store, self.table, found=found)
+
+    @property
+    def table(self) -> Table:
+        """What makes the columns of the table."""
+        return transition_columns(self.config.data, self.config.model)
 
     def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
         assert world.ranges is not None
@@ -90,12 +100,22 @@ class MarginalsMethod(DeclaredMethod[World]):
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the one stage: columns, then joint counts."""
+        columns = None if world is None else world.columns
+        return self._stages(ForeseenTable(columns=columns, assumed=columns is None), units)
+
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the same for the columns that public facts tell; see `foreseen_table`."""
+        return self._stages(foreseen_table(self.config.data, store, self.table), units)
+
+    def _stages(self, table: ForeseenTable, units: UnitCount) -> tuple[StagePlan, ...]:
         privacy = self.config.privacy
         epsilon = privacy.epsilon
         plan = stage_plan(
             self.config,
             self.config.training,
-            columns=None if world is None else world.columns,
+            table=table,
             units=units,
             epsilon=None if epsilon is None else left_for_rounds(epsilon, self.spent),
             delta=privacy.delta,

@@ -1,29 +1,24 @@
 """`marginals_j`: whole trajectories from noisy marginals of their steps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.bounds import Bounds
-from distributed_privrl.data.trajectories import TRANSITION, Trajectories
-from distributed_privrl.marginals.columns import (
-    ENDS,
-    TableColumns,
-    step_columns,
-    time_groups,
-    trajectory_columns,
-)
-from distributed_privrl.marginals.counting import StoredSteps
+from distributed_privrl.data.trajectories import TRANSITION
 from distributed_privrl.marginals.rollout import Rollout, known_before
-from distributed_privrl.marginals.stage import MarginalsStage
+from distributed_privrl.marginals.stage import (
+    MarginalsStage,
+    Table,
+    rollout_columns,
+    stored_steps,
+)
 from distributed_privrl.methods.marginals.config import MarginalsJConfig
 from distributed_privrl.methods.marginals.method import MarginalsMethod, World
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
-from distributed_privrl.stages.encoders import bounds_of
 from distributed_privrl.stages.method import Released
 
 
@@ -46,49 +41,33 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
                 "data.unit=transition: marginals_j releases trajectories; set data.unit to"
                 " trajectory or to a column such as patient_id, or take method marginals"
             )
-        self._longest()
+        self.config.training.sampling.longest(self.config.data)
 
-    def columns(self, context: RunContext, found: Bounds | None) -> TableColumns:
-        """Return the columns of a step; see `MarginalsMethod.columns`."""
-        data, model = self.config.data, self.config.model
-        info = context.store.info(data.sensitive)
-        steps = step_columns(
-            info.observation_space,
-            info.action_space,
-            bounds_of(data, context.store, found),
-            next_observation=model.coding(data),
-            ends=len(ENDS),
-        )
-        groups = 2 if model.stationary else time_groups(self._longest())
-        return trajectory_columns(steps, groups=groups, previous=model.previous_action)
+    @property
+    def table(self) -> Table:
+        """What makes the columns of a step."""
+        return rollout_columns(self.config.data, self.config.model, longest=self._longest)
 
     def stage(self, world: World) -> MarginalsStage:
         """Return what the run counts: the steps of trajectories."""
         return MarginalsStage(
             columns=world.columns,
             table=self.config.model,
-            source=lambda ref: StoredSteps(ref=ref, max_trajectories_per_unit=UNIT_WEIGHT),
+            source=stored_steps,
             given=known_before(world.columns),
         )
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic trajectories."""
-        rollout = Rollout(self.model(world, context), self._longest())
         config = self.config
-        most, streams = config.training.sampling.chunk_trajectories, Streams(config.seed)
-
-        def chunks() -> Iterator[Trajectories]:
-            for index, start in enumerate(range(0, config.output.size, most)):
-                count = min(most, config.output.size - start)
-                yield rollout.draw(count, streams.child("sampling").numpy(f"chunk/{index}"))
-
+        chunks = partial(
+            Rollout(self.model(world, context), self._longest).chunks,
+            config.output.size,
+            at_once=config.training.sampling.chunk_trajectories,
+            streams=Streams(config.seed).child("sampling"),
+        )
         return Released(release=SyntheticTrajectories(chunks=chunks, facts=dict))
 
+    @property
     def _longest(self) -> int:
-        longest = self.config.longest
-        if longest is None:
-            raise ConfigError(
-                "training.sampling.max_length is not set: give the steps of a synthetic trajectory"
-                " at most"
-            )
-        return longest
+        return self.config.training.sampling.longest(self.config.data)

@@ -16,17 +16,15 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.binning import public_bins, row_bins
-from distributed_privrl.methods.privorl.config import (
-    AutoregressiveConfig,
-    DrawingConfig,
-    PrivorlArConfig,
-)
+from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTransitions
 from distributed_privrl.methods.privorl.method import (
     Parts,
     PrivorlMethod,
     check_public_parts,
 )
+from distributed_privrl.methods.privorl.model_config import AutoregressiveConfig
+from distributed_privrl.methods.privorl.sampling_config import DrawingConfig
 from distributed_privrl.methods.privorl.transitions import TransitionRows, released_rows
 from distributed_privrl.methods.privorl.update import initial_weights
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
@@ -136,8 +134,10 @@ class AutoregressiveMethod(PrivorlMethod):
     @property
     def marginal_rows(self) -> MarginalRows | None:
         """Independent transitions, if pre-training is on what the run releases."""
-        settings = self.config.training.pretraining.released
-        return None if settings is None else MarginalTransitions(self.config, settings)
+        pretraining = self.config.training.pretraining
+        if not pretraining.from_marginals:
+            return None
+        return MarginalTransitions(self.config, pretraining.marginals)
 
     def informed(self, parts: Parts, rows: NDArray[np.float32]) -> Parts:
         """Return the parts with half of the bins where drawn rows lie, as public rows place them.

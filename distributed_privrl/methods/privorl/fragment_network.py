@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from distributed_privrl.data.fragments import FragmentEncoder, FragmentLayout
 from distributed_privrl.data.spaces import part_width
-from distributed_privrl.methods.privorl.config import TransformerConfig, UNetConfig
+from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.update import initial_weights
 from distributed_privrl.models.ddpm import DDPM, Bounds, DDPMSampler, LossKind, sample
 from distributed_privrl.models.edm import Precision

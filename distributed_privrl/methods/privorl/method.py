@@ -19,12 +19,8 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.plan import MarginalsPlan
-from distributed_privrl.methods.privorl.config import (
-    PretrainingConfig,
-    PrivorlConfig,
-    RowPart,
-    SourcedPretrainingConfig,
-)
+from distributed_privrl.marginals.stage import ForeseenTable
+from distributed_privrl.methods.privorl.config import PrivorlConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.marginal_rows import (
     MARGINALS,
@@ -32,10 +28,15 @@ from distributed_privrl.methods.privorl.marginal_rows import (
     check_marginal_rows,
     kept_rows,
 )
+from distributed_privrl.methods.privorl.model_config import RowPart
 from distributed_privrl.methods.privorl.pretraining import (
     KeptRows,
     Rows,
     pretrain,
+)
+from distributed_privrl.methods.privorl.pretraining_config import (
+    PretrainingConfig,
+    SourcedPretrainingConfig,
 )
 from distributed_privrl.methods.privorl.release import (
     PRETRAINED,
@@ -172,11 +173,23 @@ class PrivorlMethod(DeclaredMethod[World]):
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the rounds, and before them the marginals that pre-training draws rows from."""
+        columns = None if world is None else world.columns
+        return self._stages(ForeseenTable(columns=columns, assumed=columns is None), units)
+
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the same for the columns of marginals that public facts tell."""
+        rows = self.marginal_rows
+        if rows is None:
+            return self.stages(None, units)
+        return self._stages(rows.foreseen(store), units)
+
+    def _stages(self, table: ForeseenTable, units: UnitCount) -> tuple[StagePlan, ...]:
         rows = self.marginal_rows
         if rows is None:
             return (self._rounds(self.config.privacy, units, spent=self.spent),)
-        columns = None if world is None else world.columns
-        first, left = rows.plan(columns, units, spent=self.spent)
+        first, left = rows.plan(table, units, spent=self.spent)
         cost = 0.0 if first.budget is None else first.budget.epsilon
         rounds = self._rounds(left, units, spent=self.spent + cost, **rows.shown(first))
         return (StagePlan(name=MARGINALS, entry=MARGINALS, plan=first), rounds)
@@ -243,7 +256,7 @@ def check_config(config: PrivorlConfig) -> None:
     """
     check_relation(config.privacy)
     pretraining = config.training.pretraining
-    if pretraining.released is not None:
+    if pretraining.from_marginals:
         check_marginal_rows(config)
     elif pretraining.steps and not config.data.public:
         sourced = isinstance(pretraining, SourcedPretrainingConfig)

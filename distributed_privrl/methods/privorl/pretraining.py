@@ -21,8 +21,9 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.config import PretrainingConfig, PrivorlConfig
+from distributed_privrl.methods.privorl.config import PrivorlConfig
 from distributed_privrl.methods.privorl.curiosity import NovelRows
+from distributed_privrl.methods.privorl.pretraining_config import PretrainingConfig
 from distributed_privrl.methods.privorl.release import PRETRAINED
 from distributed_privrl.methods.privorl.update import Synthesizer
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.privorl.config import DenoiserConfig, PrivorlConfig, SamplingConfig
+from distributed_privrl.methods.privorl.config import PrivorlConfig
+from distributed_privrl.methods.privorl.model_config import DenoiserConfig
+from distributed_privrl.methods.privorl.sampling_config import SamplingConfig
 from distributed_privrl.methods.privorl.update import Synthesizer, private_network
 from distributed_privrl.models.edm import Precision, chunk_count, sample_chunks
 from distributed_privrl.rounds.checkpoint import load_checkpoint

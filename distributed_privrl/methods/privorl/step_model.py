@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS, FragmentEncoder, FragmentLayout
 from distributed_privrl.methods.privorl.autoregressive import autoregressive
-from distributed_privrl.methods.privorl.config import StepModelConfig, StepRolloutConfig
+from distributed_privrl.methods.privorl.model_config import StepModelConfig
+from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
 from distributed_privrl.methods.privorl.support import Support
 from distributed_privrl.methods.privorl.update import initial_weights
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork

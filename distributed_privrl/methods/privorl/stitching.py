@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.methods.privorl.config import StitchingConfig
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.release import native_precision
+from distributed_privrl.methods.privorl.sampling_config import StitchingConfig
 from distributed_privrl.models.ddpm import DDPMSampler
 from distributed_privrl.models.edm import Precision, chunk_count
 

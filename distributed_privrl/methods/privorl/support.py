@@ -16,7 +16,7 @@ from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.privorl.config import NoisySupport
+from distributed_privrl.methods.privorl.sampling_config import NoisySupport
 from distributed_privrl.models.row_bins import RowBins
 from distributed_privrl.privacy.mechanisms import (
     DiscreteLaplaceRelease,

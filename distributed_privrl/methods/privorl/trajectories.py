@@ -19,23 +19,24 @@ from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
-from distributed_privrl.methods.privorl.binning import public_bins
-from distributed_privrl.methods.privorl.config import (
-    END,
-    NoisySupport,
-    StepModelConfig,
-    StepRolloutConfig,
-    StitchingConfig,
-    TrajectoriesConfig,
-)
+from distributed_privrl.methods.privorl.binning import public_bins, row_bins
+from distributed_privrl.methods.privorl.config import TrajectoriesConfig
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTrajectories
 from distributed_privrl.methods.privorl.method import (
     Parts,
     PrivorlMethod,
     World,
     check_public_parts,
 )
+from distributed_privrl.methods.privorl.model_config import END, StepModelConfig
+from distributed_privrl.methods.privorl.pretraining_config import ArJPretrainingConfig
 from distributed_privrl.methods.privorl.release import ChunkDrawer, read_chunks
+from distributed_privrl.methods.privorl.sampling_config import (
+    NoisySupport,
+    StepRolloutConfig,
+    StitchingConfig,
+)
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.stitching import (
     SeamErrors,
@@ -72,10 +73,7 @@ class FragmentRows:
     def public(self, store: DatasetStore, dataset: str) -> NDArray[np.float32]:
         """Return a public dataset's proper fragments ``(F, W)``, all of them."""
         encoder = FragmentEncoder.from_json(self.encoder)
-        encoded = [
-            encoder.encode(chunk) for chunk in store.iter_trajectories(dataset, unit=TRAJECTORY)
-        ]
-        return np.concatenate([part.rows[part.valid] for part in encoded])  # line 5
+        return encoder.proper(store.iter_trajectories(dataset, unit=TRAJECTORY))  # line 5
 
     def shard(self, ref: ShardRef) -> StoredFragments:
         """Return the source of a worker's fragments."""
@@ -90,7 +88,9 @@ class TrajectoriesMethod(PrivorlMethod):
     Privacy: the unit is a trajectory or the unit column's value. Its vector is the gradient of the
     mean loss over all its fragments (the first ``training.max_fragments_per_unit``, of its first
     ``data.max_length`` steps), or over a few drawn ones, clipped once: however many there are, one
-    unit adds one vector. Fragments are cut inside a trajectory: no other's depend on it.
+    unit adds one vector. Fragments are cut inside a trajectory: no other's depend on it. Marginals
+    to pre-train on, if any, count a unit's first ``data.max_length`` steps; see
+    `MarginalTrajectories`.
     """
 
     config: TrajectoriesConfig
@@ -180,6 +180,33 @@ class TrajectoriesMethod(PrivorlMethod):
             most_rows=training.max_fragments_per_unit,
         )
 
+    @property
+    def marginal_rows(self) -> MarginalRows | None:
+        """Whole trajectories, if pre-training is on what the run releases."""
+        pretraining = self.config.training.pretraining
+        if not isinstance(pretraining, ArJPretrainingConfig) or not pretraining.from_marginals:
+            return None
+        return MarginalTrajectories(self.config, pretraining.marginals)
+
+    def informed(self, parts: Parts, rows: NDArray[np.float32]) -> Parts:
+        """Return the parts with half of the bins where drawn steps lie, as public ones place them.
+
+        Ranges, and with them the cells of a support, stay those of the bounds.
+
+        Privacy: post-processing of released marginals.
+        """
+        steps, drawer = parts.synthesizer, parts.drawer
+        assert isinstance(steps, StepSynthesizer)
+        assert isinstance(drawer, StepDrawer)
+        row = row_bins(
+            steps.fragments.transitions,
+            steps.fragments.own_steps(rows)[:, :-1],
+            count=steps.model.bins,
+            declared=True,
+        )
+        steps = replace(steps, bins=_step_bins(row))
+        return replace(parts, synthesizer=steps, drawer=replace(drawer, synthesizer=steps))
+
 
 def _longest(config: TrajectoriesConfig) -> int:
     """Return the length that synthetic trajectories are cut at."""
@@ -189,22 +216,17 @@ def _longest(config: TrajectoriesConfig) -> int:
             f"data.unit=transition: {config.method} protects whole trajectories; set data.unit to"
             " trajectory or to the unit's column"
         )
-    if config.longest is None:
-        also = ", or data.max_length" if config.data.unit == TRAJECTORY else ""
-        raise ConfigError(
-            "training.sampling.max_length is not set: give the steps of a synthetic trajectory at"
-            f" most{also}"
-        )
+    longest = config.training.sampling.longest(config.data)
     for name, length in (
         ("data.max_length", config.data.max_length),
-        ("training.sampling.max_length", config.longest),
+        ("training.sampling.max_length", longest),
     ):
         if length is not None and horizon > length:
             raise ConfigError(
                 f"model.horizon={horizon} is above {name}={length}: every fragment would be padded;"
                 " lower it"
             )
-    return config.longest
+    return longest
 
 
 def fragment_synthesizer(
@@ -221,9 +243,13 @@ def fragment_synthesizer(
     if not isinstance(config.model, StepModelConfig):
         return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
     row = public_bins(config.data, store, transitions, count=config.model.bins)
+    return StepSynthesizer(model=config.model, encoder=encoder.to_json(), bins=_step_bins(row))
+
+
+def _step_bins(row: RowBins) -> RowBins:
+    """Return the variables of a step: those of its transition, and whether it is cut there."""
     truncated = Variable(start=row.width, kind="level", marks=(-1.0, 1.0), part=END)
-    bins = RowBins((*row.variables, truncated))
-    return StepSynthesizer(model=config.model, encoder=encoder.to_json(), bins=bins)
+    return RowBins((*row.variables, truncated))
 
 
 def _drawer(

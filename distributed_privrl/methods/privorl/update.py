@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.privorl.config import DenoiserConfig
+from distributed_privrl.methods.privorl.model_config import DenoiserConfig
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
 from distributed_privrl.models.edm import EDM, SamplerConfig, sample

@@ -12,7 +12,7 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import run as entry
 from distributed_privrl.experiments.audit import Audit
 from distributed_privrl.experiments.registry import method_named
-from distributed_privrl.marginals import program
+from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.columns import Steps
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.methods.marginals.config import MarginalsConfig
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "estimated", chained)
+    monkeypatch.setattr(belief, "estimated", chained)
     monkeypatch.setattr(entry, "write_reports", lambda *_: None)
 
 
@@ -82,7 +82,7 @@ def audits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Audit]:
         write(place.store, dataset, scattered(seed))
     found = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "estimated", chained)
+        patch.setattr(belief, "estimated", chained)
         for name, epsilon in (("open", None), ("private", 1.0)):
             place.train(name, configuration(place, epsilon, f"audit/{name}-v0"), key=1)
             found[name] = place.audit(name, place.folder / f"{name}-audit")

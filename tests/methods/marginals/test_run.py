@@ -14,7 +14,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import run as entry
 from distributed_privrl.experiments.run import RunResult
-from distributed_privrl.marginals import program
+from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.privacy.accounting import epsilon
@@ -54,7 +54,7 @@ def place(tmp_path: Path, master: DatasetStore) -> Intake:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have estimates take no time: chains of conditionals."""
-    monkeypatch.setattr(program, "estimated", chained)
+    monkeypatch.setattr(belief, "estimated", chained)
 
 
 def released(place: Intake, result: RunResult) -> Transitions:
@@ -158,7 +158,7 @@ HARMLESS = {
     "before anything": before(MarginalsProgram, "prepare"),
     "before the columns are reserved": before(RoundServer, "_reserve_block"),
     "between checkpoint and commit": before(round_server.Ledger, "commit_rounds"),
-    "while drawing rows": before(program.TableModel, "transitions", call=1),
+    "while drawing rows": before(belief.TableModel, "transitions", call=1),
 }
 
 
@@ -225,7 +225,7 @@ def test_more_kills_than_steps_end_the_run_in_words(place: Intake) -> None:
 def test_an_estimate_that_is_killed_is_made_again_and_nothing_is_drawn(place: Intake) -> None:
     """The model is estimated before a step is reserved, and after the last one."""
     for number, call in enumerate((0, 1)):
-        crash(place, before(program, "estimated", call), **({"resume": True} if number else {}))
+        crash(place, before(belief, "estimated", call), **({"resume": True} if number else {}))
         assert len(set(entries(place))) == 1
     with watched(place.ledger) as seen:
         result = place.run(key=None, resume=True)
@@ -300,6 +300,27 @@ def test_bounds_of_a_public_dataset_will_do(place: Intake) -> None:
     assert result.certificate.status == "valid"
     public = place.store.read_transitions("intake/public-v0", unit="transition").observations
     assert released(place, result).observations[:, 0].max() <= public[:, 0].max() + 1e-5
+
+
+@pytest.mark.usefixtures("quick")
+def test_relations_of_public_rows_stay_where_noise_hides_all(place: Intake) -> None:
+    rows = admissions(600, seed=9)
+    write(place.store, "intake/public-v0", rows, metadata={"declared_public": True})
+    agree = {}
+    for prior in (True, False):
+        result = place.run(
+            f"prior-{prior}",
+            key=5,
+            training__tables=1,
+            data__public=["intake/public-v0"],
+            model__public_prior=prior,
+            output__dataset=f"intake/private-{prior}-v0".lower(),
+        )
+        found = released(place, result)
+        numbers = np.column_stack([found.observations, found.actions, found.next_observations])
+        agree[prior] = np.sort(np.abs(np.corrcoef(numbers.T))[np.triu_indices(5, 1)])
+    assert agree[True].min() > 0.5
+    assert np.median(agree[False]) < 0.2
 
 
 @pytest.mark.usefixtures("quick")

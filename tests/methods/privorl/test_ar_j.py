@@ -14,8 +14,9 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, offsets_of
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.methods.privorl.attack import first_fragments
-from distributed_privrl.methods.privorl.config import PrivorlArJConfig, StepRolloutConfig
+from distributed_privrl.methods.privorl.config import PrivorlArJConfig
 from distributed_privrl.methods.privorl.release import TRAINED
+from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import (
     StepDrawer,

@@ -15,8 +15,8 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl import update as network_module
-from distributed_privrl.methods.privorl.config import DenoiserConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
+from distributed_privrl.methods.privorl.model_config import DenoiserConfig
 from distributed_privrl.methods.privorl.release import TRAINED
 from distributed_privrl.methods.privorl.update import (
     DiffusionUpdate,

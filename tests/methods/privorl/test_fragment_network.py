@@ -9,12 +9,12 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import FragmentEncoder
 from distributed_privrl.data.layout import RowCoding
 from distributed_privrl.data.scaling import Scaling
-from distributed_privrl.methods.privorl.config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.fragment_network import (
     FARTHEST,
     FragmentSynthesizer,
     step_bounds,
 )
+from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 
 
 def encoder(observations, actions, **coding):

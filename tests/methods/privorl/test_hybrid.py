@@ -1,8 +1,9 @@
-"""PrivORL-AR pre-trained on marginals of the sensitive rows: two stages, one certificate."""
+"""PrivORL-AR and -AR-j pre-trained on marginals: two stages, one certificate."""
 
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,19 @@ from distributed_privrl.methods.privorl.autoregressive import (
     AutoregressiveMethod,
     AutoregressiveSynthesizer,
 )
-from distributed_privrl.methods.privorl.config import ArPretrainingConfig, PrivorlArConfig
+from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlArJConfig
 from distributed_privrl.methods.privorl.marginal_rows import kept_rows
+from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod
 from distributed_privrl.methods.privorl.pretraining import (
     KeptRows,
     Pretrainer,
     pretraining_key,
 )
+from distributed_privrl.methods.privorl.pretraining_config import ArPretrainingConfig
+from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
+from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+from distributed_privrl.methods.privorl.support import Support, SupportGrid, support_release
+from distributed_privrl.methods.privorl.trajectories import TrajectoriesMethod
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.server import ParameterServer
@@ -37,20 +44,53 @@ from tests.gates.marginal_rows import gate_certified_marginal_rows
 from tests.planted import marginal_row_bugs
 from tests.worlds import mazes
 from tests.worlds.overrides import parsed
-from tests.worlds.shelf import LOANS, ROWS, Shelf, loan_store, values
+from tests.worlds.shelf import BOUNDS, ROWS, Shelf, loan_store, values
+from tests.worlds.walks import Strolls, hybrid_values, walk_store, walks
 
 FROM = "training__pretraining__from"
 UNITS = UnitCount(value=ROWS, source="declared")
 
 
+@dataclass(frozen=True)
+class Case:
+    """A world, and what is alike in the tests of all."""
+
+    world: type[Shelf] | type[Strolls]
+    method: type[AutoregressiveMethod] | type[TrajectoriesMethod]
+    master: DatasetStore
+
+    def made(self, folder: Path) -> Shelf | Strolls:
+        return self.world(folder, self.master)
+
+
+KINDS = ["rows", "trajectories"]
+
+
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
-    return loan_store(tmp_path_factory.mktemp("shelf"))
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    rows = loan_store(tmp_path_factory.mktemp("shelf"))
+    whole = walk_store(tmp_path_factory.mktemp("walks"), public=20)
+    return {
+        "rows": Case(Shelf, AutoregressiveMethod, rows),
+        "trajectories": Case(Strolls, TrajectoriesMethod, whole),
+    }
+
+
+@pytest.fixture(params=KINDS)
+def case(cases: dict[str, Case], request: pytest.FixtureRequest) -> Case:
+    return cases[request.param]
 
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "write_reports", lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def bounds_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the file that configurations name where they are read."""
+    (tmp_path / "bounds.yaml").write_text(BOUNDS)
+    monkeypatch.chdir(tmp_path)
 
 
 def config(**changes: Any) -> PrivorlArConfig:
@@ -140,7 +180,8 @@ def test_the_plan_shows_both_stages(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["plan", str(path)]).stdout
     assert "before the rounds, for epsilon 3.6, delta 6e-06: 500 rows of them are learned" in shown
     facts = json.loads(CliRunner().invoke(app, ["plan", str(path), "--json"]).stdout)
-    shown_facts = {"rows": 500, "columns_assumed": 12, "joint_counts": 2}
+    assert "(for an assumed table of 5 columns)" in shown  # its action is not in the file
+    shown_facts = {"rows": 500, "columns_assumed": 5, "joint_counts": 2}
     assert shown_facts.items() <= facts["marginals"].items()
     assert facts["marginals"]["epsilon"] == pytest.approx(3.6)
     assert facts["marginals"]["delta"] == pytest.approx(6e-6)
@@ -163,29 +204,36 @@ def test_without_the_key_nothing_has_changed() -> None:
     )  # finished pre-trainings of earlier versions are found
 
 
-def test_a_run_does_what_it_certifies(tmp_path: Path, store: DatasetStore) -> None:
-    gate_certified_marginal_rows(tmp_path, store)
+def test_a_run_does_what_it_certifies(tmp_path: Path, case: Case) -> None:
+    gate_certified_marginal_rows(case.made(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("plant", "what_it_says"),
-    [
-        (marginal_row_bugs.exact_columns, "columns of the model is not what the noise made"),
-        (marginal_row_bugs.half_the_noise, "is certified, .* was drawn"),
-        (marginal_row_bugs.uncharged_marginals, r"certified as \['fine-tune'\]"),
-        (marginal_row_bugs.real_rows, "other rows are learned than were drawn"),
-    ],
-)
+BUGS: list[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
+    ("rows", marginal_row_bugs.exact_columns, "columns of the model is not what the noise made"),
+    ("rows", marginal_row_bugs.half_the_noise, "is certified, .* was drawn"),
+    ("rows", marginal_row_bugs.uncharged_marginals, r"certified as \['fine-tune'\]"),
+    ("rows", marginal_row_bugs.real_rows, "other rows are learned than were drawn"),
+    (
+        "trajectories",
+        marginal_row_bugs.exact_lengths,
+        "columns of the model is not what the noise made",
+    ),
+    ("trajectories", marginal_row_bugs.real_beginnings, "other rows are learned than were drawn"),
+]
+
+
+@pytest.mark.parametrize(("kind", "plant", "what_it_says"), BUGS)
 def test_the_gate_sees_the_bug(
+    kind: str,
     plant: Callable[[pytest.MonkeyPatch], None],
     what_it_says: str,
     tmp_path: Path,
-    store: DatasetStore,
+    cases: dict[str, Case],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=what_it_says):
-        gate_certified_marginal_rows(tmp_path, store)
+        gate_certified_marginal_rows(cases[kind].made(tmp_path))
 
 
 def test_delta_that_is_charged_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +258,7 @@ def dies_at(patch: pytest.MonkeyPatch, kind: type, name: str, when: Callable[[An
 
 
 KILLS: list[tuple[type, str, Callable[[Any], bool]]] = [
-    (MarginalsProgram, "_choose", lambda self: not self._tables),  # loses a step
+    (MarginalsProgram, "_choose", lambda self: not self._belief.tables),  # loses a step
     (KeptRows, "save", lambda _: True),  # released, nothing drawn from it
     (Pretrainer, "advance", lambda _: True),
     (ParameterServer, "_run_round", lambda self: self._round == 3),  # loses a round
@@ -218,9 +266,9 @@ KILLS: list[tuple[type, str, Callable[[Any], bool]]] = [
 
 
 def test_a_run_killed_in_each_stage_goes_on_and_pays_for_what_was_lost(
-    tmp_path: Path, store: DatasetStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = Shelf(tmp_path, store).budget()
+    world = case.made(tmp_path).budget()
     lost, rows = [], []
     save = KeptRows.save
     for kind, name, when in KILLS:
@@ -256,10 +304,10 @@ def test_a_run_killed_in_each_stage_goes_on_and_pays_for_what_was_lost(
 
 
 def test_rows_are_drawn_again_alike_and_open_the_attack(
-    tmp_path: Path, store: DatasetStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill before they are written, and a resume; the folder of pre-trainings stays empty."""
-    world = Shelf(tmp_path, store).budget()
+    world = case.made(tmp_path).budget()
     drawn, save = [], KeptRows.save
 
     def saved(self: KeptRows, rows: Any) -> None:
@@ -281,18 +329,112 @@ def test_rows_are_drawn_again_alike_and_open_the_attack(
     np.testing.assert_array_equal(kept, drawn[1])
     context = world.context(run, folder=folder, fingerprint="")
     settings = world.config(**about)
-    attack = method_named("privorl_ar").open_attack(settings, context)
-    losses = attack.losses(store.read_transitions(LOANS, unit="transition").select(slice(0, 20)))
-    assert np.isfinite(losses).all()
+    attack = method_named(settings.method).open_attack(settings, context)
+    real = case.master.read_transitions(world.dataset, unit=settings.data.unit)
+    losses = attack.losses(real.select(slice(0, 40)))
+    assert np.isfinite(losses).any()  # of each row, or of each fragment
+    assert np.isfinite(losses).all() or case.world is Strolls
 
-    method = AutoregressiveMethod(settings)
+    method: PrivorlMethod = case.method(settings)
     even = method.check(context)
     informed = method.recalled(even, context)
-    edges = [_edges(one.parts.synthesizer) for one in (even, informed)]
-    inside = [int(((one > 0) & (one < 1)).sum()) for one in edges]  # where most loans are
-    assert inside[1] > inside[0], "bins are not where the drawn rows are"
+    marks = [_marks(one.parts.synthesizer) for one in (even, informed)]
+    middle = np.median(_steps_of(kept, informed.parts.synthesizer)[:, 0])
+    near = [np.abs(one - middle).min() < 1e-6 for one in marks]
+    assert near == [False, True], "bins are not where the drawn rows are"
+    assert marks[0][[0, -1]].tolist() == marks[1][[0, -1]].tolist()
 
 
-def _edges(synthesizer: Any) -> np.ndarray:
-    assert isinstance(synthesizer, AutoregressiveSynthesizer)
+def _marks(synthesizer: Any) -> np.ndarray:
+    assert isinstance(synthesizer, AutoregressiveSynthesizer | StepSynthesizer)
     return np.array(synthesizer.bins.variables[0].marks)
+
+
+def _steps_of(rows: np.ndarray, synthesizer: Any) -> np.ndarray:
+    """Return what was drawn, step by step."""
+    if not isinstance(synthesizer, StepSynthesizer):
+        return rows
+    return synthesizer.fragments.own_steps(rows)
+
+
+def stroll(**changes: Any) -> PrivorlArJConfig:
+    return parsed(hybrid_values(**changes), PrivorlArJConfig)
+
+
+def test_trajectories_have_the_key_and_a_plan(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(hybrid_values(str(tmp_path / "bounds.yaml"))))
+    shown = CliRunner().invoke(app, ["plan", str(path)]).stdout
+    assert "for epsilon 3.6, delta 6e-06: 150 trajectories of them are learned" in shown
+    facts = json.loads(CliRunner().invoke(app, ["plan", str(path), "--json"]).stdout)
+    assert facts["marginals"]["trajectories"] == 150
+    assert 3.6 < facts["epsilon"] <= facts["epsilon_with_spare"] <= 6.0
+    with pytest.raises(ConfigError, match=r"data\.public names test/public-v0: leave either out"):
+        plan_run(stroll(data__public=["test/public-v0"]))
+    with pytest.raises(ConfigError, match="would pay for rows that nobody learns from"):
+        plan_run(stroll(training__pretraining__steps=0))
+    with pytest.raises(ConfigError, match=r"or training\.pretraining\.from to marginals"):
+        plan_run(stroll(**{FROM: "public"}))
+    with pytest.raises(ConfigError, match=r"pretraining\.marginals\.rows' \(known: .*trajectories"):
+        stroll(training__pretraining__marginals__rows=5)
+
+
+def test_what_is_not_named_of_pretraining_keeps_its_default() -> None:
+    found = stroll(training={"pretraining": {"steps": 7}}).training.pretraining
+    assert (found.curiosity_rate, found.optimiser.learning_rate) == (0.0, 3e-3)
+
+
+def test_a_support_stays_where_bins_become_informed(tmp_path: Path, cases: dict[str, Case]) -> None:
+    """Found before the marginals are, it is paid for first, and holds for the informed model."""
+    world = cases["trajectories"].made(tmp_path)
+    asked = {"epsilon": 2.0, "columns": [0], "cells": 6}
+    settings = world.config(training__sampling__support=asked)
+    assert isinstance(settings, PrivorlArJConfig)
+    result = world.afford(settings).start(settings)
+    assert [one.name for one in result.certificate.stages] == ["support", "marginals", "fine-tune"]
+    entries = {one.id: one.epsilon for one in world.ledger.entries()}
+    run = result.directory.run_id
+    assert entries[f"{run}/marginals"] == pytest.approx(0.6 * 4.0, rel=1e-3)
+    assert sum(entries.values()) <= 6.0
+    verify_certificate(
+        result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
+    )
+    method = TrajectoriesMethod(settings)
+    parts = method.check(world.context()).parts
+    assert isinstance(parts.drawer, StepDrawer)
+    support = Support(grid=_grid(method, parts), visited=(2, 3))
+    found = replace(parts, drawer=replace(parts.drawer, support=support, attempts=5))
+    rows = kept_rows(result.directory.working(private=True), f"{run}/marginals").read()
+    informed = method.informed(found, rows)
+    assert isinstance(informed.drawer, StepDrawer)
+    assert (informed.drawer.support, informed.drawer.attempts) == (support, 5)
+    assert informed.drawer.synthesizer == informed.synthesizer != parts.synthesizer
+    assert _grid(method, informed) == support.grid
+
+
+def _grid(method: TrajectoriesMethod, parts: Parts) -> SupportGrid:
+    asked, steps = method.config.training.sampling, parts.synthesizer
+    assert isinstance(asked, StepRolloutConfig)
+    assert isinstance(steps, StepSynthesizer)
+    assert asked.support is not None
+    encoder = steps.fragments.transitions
+    return support_release(asked.support, encoder, steps.bins, method.relation).grid
+
+
+def test_what_is_learned_is_as_long_as_the_walks(tmp_path: Path, cases: dict[str, Case]) -> None:
+    """Without noise: lengths come through the marginals, from nowhere else."""
+    world = cases["trajectories"].made(tmp_path)
+    settings = world.config(privacy__epsilon=None)
+    assert isinstance(settings, PrivorlArJConfig)
+    result = world.start(settings)
+    folder, run = result.directory.working(private=False), result.directory.run_id
+    rows = kept_rows(folder, f"{run}/marginals").read()
+    steps = TrajectoriesMethod(settings).check(world.context()).parts.synthesizer
+    assert isinstance(steps, StepSynthesizer)
+    condition, _, _ = steps.fragments.split(rows)
+    begins = (condition == 0).all(axis=1)
+    assert begins.sum() == 150
+    own, _ = steps.fragments.decode_steps(steps.fragments.own_steps(rows))
+    real = walks(200, 1)
+    assert len(own) / 150 == pytest.approx(real.lengths.mean(), rel=0.2)
+    assert (own.terminated | own.truncated).sum() == 150

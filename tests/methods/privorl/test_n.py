@@ -14,7 +14,7 @@ from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl import update as network_module
-from distributed_privrl.methods.privorl.config import DenoiserConfig
+from distributed_privrl.methods.privorl.model_config import DenoiserConfig
 from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
     PretrainerSpec,

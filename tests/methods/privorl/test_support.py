@@ -20,8 +20,8 @@ from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.registry import METHODS, method_named, plan_run
 from distributed_privrl.experiments.trajectory_reports import support_verdict, trajectory_sections
 from distributed_privrl.methods.privorl import support as module
-from distributed_privrl.methods.privorl.config import NoisySupport, StepRolloutConfig
 from distributed_privrl.methods.privorl.release import chunk_path
+from distributed_privrl.methods.privorl.sampling_config import NoisySupport, StepRolloutConfig
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.support import (

@@ -1,0 +1,267 @@
+"""What is known of a table from released counts and public rows: bins, expectations, a model.
+
+All of it is post-processing. Between two estimations by private-PGM, rows that stand for the model
+are weighted until they agree with what was released since.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.marginals.cleaning import Released, cleaned
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.counting import StepSource
+from distributed_privrl.marginals.drawing import TableModel, couplings
+from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
+from distributed_privrl.marginals.prior import PublicRows, public_cells
+from distributed_privrl.marginals.shapes import ColumnShape, column_shape
+from distributed_privrl.marginals.tables import Clique, Margin, counts_of, raked
+from distributed_privrl.marginals.workload import fitting, workload
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+
+_SHARED = 3.0
+"""How much less a shared column's counts say of the one that shares them."""
+_SEEN = 2.0
+"""Deviations of its noise that a bin must weigh to be seen."""
+_TRUST = 3.0
+"""Deviations of a released count's noise that a public one is taken to be off."""
+_FEWEST_BINS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeliefSpec:
+    """What a belief begins with: public facts.
+
+    Args:
+        columns: of the table.
+        seed: of public randomness.
+        joint_deviation: of the noise of a joint count's cell.
+        most_bins: of a number.
+        most_cells: of a joint count.
+        model_cells: of the model's tables together.
+        rows: that stand for the model while counts are chosen.
+        given: columns that others are drawn given; see `elimination`.
+        public: where public rows come from; none: nothing is known before.
+    """
+
+    columns: TableColumns
+    seed: int
+    joint_deviation: float
+    most_bins: int
+    most_cells: int
+    model_cells: int
+    rows: int
+    given: tuple[int, ...]
+    public: tuple[StepSource, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTable:
+    """A joint count as it was released, and without most of its noise.
+
+    Args:
+        clique: columns.
+        noisy: integers, of the shape of the columns' bins.
+        deviation: of the noise of a cell.
+        cleaned: of the same shape.
+    """
+
+    clique: Clique
+    noisy: NDArray[np.int64]
+    deviation: float
+    cleaned: NDArray[np.float64]
+
+
+class Belief:
+    """What is known of a table, and how it grows.
+
+    Args:
+        spec: public facts.
+    """
+
+    def __init__(self, spec: BeliefSpec) -> None:
+        self._spec = spec
+        self._streams = Streams(spec.seed).child("marginals")
+        self.tables: list[ReleasedTable] = []
+        """Joint counts that were released, in order."""
+        self.shapes: tuple[ColumnShape, ...] = ()
+        """Of each column; empty until columns have been released."""
+        self.total = 0.0
+        """Weight of all rows."""
+        self._field: Field | None = None
+        self._fitted = -1
+        self._rows = np.empty((0, 0), np.int32)
+        self._weights = np.empty(0)
+        self._prior: PublicRows | None = None
+        self._of_public: tuple[Clique, ...] = ()
+
+    @cached_property
+    def public_cells(self) -> NDArray[np.int32]:
+        """Cells of the public rows, ``(N, V)``."""
+        spec = self._spec
+        random = self._streams.numpy("public rows")
+        return public_cells(spec.columns, spec.public, most=spec.rows, random=random)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bins of each column."""
+        return tuple(shape.size for shape in self.shapes)
+
+    @cached_property
+    def candidates(self) -> dict[Clique, int]:
+        """Joint counts that are small enough, with their weights; needs `shapes`."""
+        allowed = workload(self._spec.columns)
+        return fitting(self.sizes, allowed, most_cells=self._spec.most_cells)
+
+    def worth_counting(self, clique: Clique) -> bool:
+        """Say whether a joint count could tell anything, and the model stays small with it."""
+        return not self._covered(clique) and self._varies(clique) and self._fits(clique)
+
+    def expected(self, clique: Clique) -> NDArray[np.float64]:
+        """Return what is expected of a clique's cells."""
+        return self.total * counts_of(self._rows, clique, self.sizes, self._weights)
+
+    def ordered(self, clique: Clique) -> list[bool]:
+        """Say of each column whether neighbouring bins belong together."""
+        return [self._spec.columns[i].cells is not None for i in clique]
+
+    def take(self, clique: Clique, noisy: NDArray[np.int64], deviation: float) -> None:
+        """Take up a released count, and weight the rows that stand for the model by it."""
+        released = Released(
+            noisy=noisy.astype(np.float64),
+            deviation=deviation,
+            total=self.total,
+            expected=self.expected(clique),
+            margins=[self._margin(i) for i in clique],
+            ordered=self.ordered(clique),
+        )
+        random = self._streams.numpy(f"cleaning/{len(self.tables)}")
+        found = cleaned(released, random)
+        self.tables.append(ReleasedTable(clique, noisy, deviation, found))
+        self._weights = raked(self._rows, self._weights, self._cleaned, self.sizes)
+
+    def shape(self, counts: NDArray[np.int64], deviation: float) -> None:
+        """Find bins, and shapes inside them, from the released counts of columns.
+
+        Args:
+            counts: as `CountWorker.columns` has them, with noise.
+            deviation: of the noise.
+        """
+        columns = self._spec.columns
+        ends = np.cumsum(columns.counted)
+        own = [counts[end - size : end] for end, size in zip(ends, columns.counted, strict=True)]
+        counted = [place for place, column in enumerate(columns.columns) if column.counted]
+        sums = np.array([float(own[i][: columns[i].size].sum()) for i in counted])
+        inverse = 1 / np.array([columns[i].size for i in counted])
+        self.total = max(float((sums * inverse).sum() / inverse.sum()), UNIT_WEIGHT)
+        resolved = (self.total / self._spec.joint_deviation) ** 0.5
+        most = int(np.clip(resolved, _FEWEST_BINS, self._spec.most_bins))
+        shapes: list[ColumnShape] = []
+        for place, column in enumerate(columns.columns):
+            if column.like is not None:
+                shapes.append(shapes[column.like])
+                continue
+            noisy = own[place].astype(np.float64)
+            shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most))
+        self.shapes = tuple(shapes)
+
+    def estimate(self) -> None:
+        """Estimate the field of all that was released, and draw the rows that stand for it."""
+        if self._fitted == len(self.tables) and len(self._rows):
+            return
+        sizes = self.sizes
+        margins = [self._margin(i) for i in range(len(sizes))]
+        public = self._public_tables(margins)
+        self._of_public = tuple(public)
+        if not self.tables and not public:
+            potentials: dict[Clique, NDArray[np.float64]] = {
+                (i,): np.log(np.maximum(margin.masses, 1e-9 * self.total))
+                for i, margin in enumerate(margins)
+            }
+            self._field = Field(sizes, potentials)
+        else:
+            joint = {i for clique in (*self._cleaned, *public) for i in clique}
+            measured = [
+                Measured((i,), margin.masses, margin.deviations)
+                for i, margin in enumerate(margins)
+                if i not in joint
+            ]
+            measured += [Measured(one.clique, one.cleaned, one.deviation) for one in self.tables]
+            deviation = _TRUST * self._spec.joint_deviation
+            measured += [
+                Measured(clique, self.total * shares, deviation)
+                for clique, shares in public.items()
+            ]
+            self._field = estimated(sizes, measured, total=self.total)
+        self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
+        Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self.tables)}"))
+        self._weights = np.full(len(self._rows), 1 / len(self._rows))
+        self._fitted = len(self.tables)
+
+    def model(self, lengths: NDArray[np.float64]) -> TableModel:
+        """Return the model of all that is known.
+
+        Args:
+            lengths: weight of trajectories by the group of their last step.
+        """
+        self.estimate()
+        assert self._field is not None
+        cliques = [*self._cleaned, *self._of_public]
+        return TableModel(
+            columns=self._spec.columns,
+            shapes=self.shapes,
+            field=self._field,
+            couplings=couplings(self._spec.columns, self._field, cliques, self._rows),
+            lengths=lengths,
+        )
+
+    @property
+    def _cleaned(self) -> dict[Clique, NDArray[np.float64]]:
+        return {one.clique: one.cleaned for one in self.tables}
+
+    def _covered(self, clique: Clique) -> bool:
+        """Say whether a clique is part of one that was measured."""
+        return any(set(clique) <= set(one) for one in self._cleaned)
+
+    def _varies(self, clique: Clique) -> bool:
+        """Say whether each column has two bins at least that stand out from its noise."""
+        return all(
+            int((margin.masses > _SEEN * margin.deviations).sum()) > 1
+            for margin in map(self._margin, clique)
+        )
+
+    def _fits(self, *cliques: Clique) -> bool:
+        """Say whether the model stays small enough with further cliques."""
+        _, cells = elimination(self.sizes, {*self._cleaned, *cliques}, self._spec.given)
+        return cells <= self._spec.model_cells
+
+    def _margin(self, place: int) -> Margin:
+        shape = self.shapes[place]
+        masses = shape.bin_masses
+        masses = masses * (self.total / masses.sum())
+        _, cells = shape.bin_counts
+        shared = self._spec.columns[place].like is not None
+        deviations = shape.deviation * np.sqrt(cells) * (_SHARED if shared else 1.0)
+        return Margin(masses, deviations)
+
+    def _public_tables(self, margins: Sequence[Margin]) -> dict[Clique, NDArray[np.float64]]:
+        """Return what public rows say of columns that were not counted together, if they fit."""
+        if not len(self.public_cells):
+            return {}
+        if self._prior is None:
+            bins = [shape.bins[self.public_cells[:, i]] for i, shape in enumerate(self.shapes)]
+            self._prior = PublicRows(
+                np.stack(bins, axis=1).astype(np.int32),
+                self.sizes,
+                self.candidates,
+                {(i,): margin.masses for i, margin in enumerate(margins)},
+            )
+        chosen: list[Clique] = []
+        for clique in self._prior.cliques:
+            if not self._covered(clique) and self._fits(*chosen, clique):
+                chosen.append(clique)
+        return self._prior.tables(chosen, self._cleaned)

@@ -1,0 +1,175 @@
+"""Released joint counts without most of their noise: post-processing.
+
+No single way suits all tables. A category that decides another needs each cell as it was released;
+two numbers that go together loosely are told better by a few parameters than by their cells; of two
+that have nothing to do with each other the margins know all. So each way is tried, and the counts
+themselves say which is best: some noise more makes two independent versions of them, of which one
+is cleaned and the other one judges.
+
+Reference: Neufeld, Dharamshi, Gao and Witten 2024 (data thinning).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.marginals.association import FEWEST_BINS, associated
+from distributed_privrl.marginals.tables import Margin, block_maps, blocks
+
+_HEAVY = 3.0
+"""Deviations by which a cell stands out at least."""
+_TRIALS, _THINNING = 5, 0.5
+"""How often each way is tried, and how much noise is added to the version that is cleaned."""
+
+
+class Rule(Enum):
+    """Which cells count as they were released."""
+
+    WEIGHTY = "those that stand out from zero"
+    SURPRISING = "those that stand out from what is expected"
+    NONE = "none: all are as expected"
+
+
+RULES = tuple(Rule)
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """A released joint count, and what else is known of its cells.
+
+    Args:
+        noisy: released counts, of any shape.
+        deviation: of the noise of a cell.
+        total: weight of all rows.
+        expected: of the cells without this count, of the same shape, adding up to ``total``.
+        margins: of each column.
+        ordered: of each column, whether neighbouring bins belong together.
+    """
+
+    noisy: NDArray[np.float64]
+    deviation: float
+    total: float
+    expected: NDArray[np.float64]
+    margins: Sequence[Margin]
+    ordered: Sequence[bool]
+
+    @property
+    def of_two_numbers(self) -> bool:
+        """Say whether it may have an association that is smooth."""
+        sizes = self.noisy.shape
+        return len(sizes) == 2 and all(self.ordered) and min(sizes) >= FEWEST_BINS
+
+
+def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float64]:
+    """Return a released joint count without most of its noise, cleaned in the best of some ways.
+
+    Args:
+        released: counts.
+        random: of the trials, public.
+
+    Returns:
+        counts of at least zero that add up to ``total``.
+    """
+    smooth = (False, True) if released.of_two_numbers else (False,)
+    ways = [(association, rule) for association in smooth for rule in RULES]
+    risks = np.zeros(len(ways))
+    for _ in range(_TRIALS):
+        noise = released.deviation * random.standard_normal(released.noisy.shape)
+        judge = released.noisy - noise / _THINNING
+        thinned = released.noisy + _THINNING * noise
+        deviation = released.deviation * math.hypot(1, _THINNING)
+        found = _in_all_ways(released, thinned, deviation, ways)
+        risks += [float(((one - judge) ** 2).sum()) for one in found]
+    best = ways[int(np.argmin(risks))]
+    return _in_all_ways(released, released.noisy, released.deviation, [best])[0]
+
+
+def _in_all_ways(
+    released: Released,
+    noisy: NDArray[np.float64],
+    deviation: float,
+    ways: Sequence[tuple[bool, Rule]],
+) -> list[NDArray[np.float64]]:
+    expected = {False: released.expected}
+    if any(association for association, _ in ways):
+        expected[True] = associated(
+            noisy, deviation, expected=released.expected, margins=released.margins
+        )
+    return [
+        _refined(released, noisy, deviation, expected[association], rule)
+        for association, rule in ways
+    ]
+
+
+def _refined(
+    released: Released,
+    noisy: NDArray[np.float64],
+    deviation: float,
+    expected: NDArray[np.float64],
+    rule: Rule,
+) -> NDArray[np.float64]:
+    """Return what is expected, corrected from coarse blocks of neighbouring bins to single cells.
+
+    What stands out is kept, and the rest of the weight goes to the other cells as the coarser
+    blocks have it, raked to what each column's margin still lacks. So the noise of many empty cells
+    does not become rows, and a relation that no single cell shows is seen in blocks.
+    """
+    total = released.total
+    least = 1e-9 * total / noisy.size  # a block without weight could not take any up later
+    result = np.maximum(expected, least)
+    for maps in reversed(block_maps(noisy.shape, released.ordered)):
+        known = [
+            Margin(
+                np.asarray(np.bincount(one, weights=margin.masses), np.float64),
+                np.sqrt(np.bincount(one, weights=margin.deviations**2)),
+            )
+            for one, margin in zip(maps, released.margins, strict=True)
+        ]
+        before = blocks(result, maps)
+        deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), maps))
+        after = _kept_and_raked(blocks(noisy, maps), deviations, total, before, known, rule)
+        result = np.maximum(result * (after / before)[np.ix_(*maps)], least)
+    return np.asarray(result * (total / result.sum()))
+
+
+def _kept_and_raked(
+    noisy: NDArray[np.float64],
+    deviations: NDArray[np.float64],
+    total: float,
+    expected: NDArray[np.float64],
+    margins: Sequence[Margin],
+    rule: Rule,
+) -> NDArray[np.float64]:
+    """Return cells that stand out as they are, the others as expected and as margins lack.
+
+    Of K cells that are nothing but noise, none stands out by sqrt(2 log K) deviations or more, as a
+    rule.
+    """
+    bound = max(_HEAVY, math.sqrt(2 * math.log(noisy.size))) * deviations
+    if rule is Rule.NONE:
+        seen = np.zeros(noisy.shape, np.bool_)
+    else:
+        seen = np.abs(noisy - (0.0 if rule is Rule.WEIGHTY else expected)) > bound
+    kept: NDArray[np.float64] = np.where(seen, np.maximum(noisy, 0.0), 0.0)
+    if kept.sum() >= total:
+        return np.asarray(kept * (total / kept.sum()))
+    rest: NDArray[np.float64] = np.where(seen, 0.0, expected)
+    axes = range(noisy.ndim)
+    for axis, margin in enumerate(margins):
+        others = tuple(i for i in axes if i != axis)
+        variances = (deviations**2).sum(axis=others)
+        precision = 1 / variances + 1 / margin.deviations**2
+        best = noisy.sum(axis=others) / variances + margin.masses / margin.deviations**2
+        lacking = np.maximum(best / precision - kept.sum(axis=others), 0.0)
+        if lacking.sum() <= 0:
+            continue
+        sums = rest.sum(axis=others)
+        ratio = np.divide(lacking, sums, out=np.zeros_like(sums), where=sums > 0)
+        rest = rest * ratio.reshape([-1 if i == axis else 1 for i in axes])
+    if rest.sum() > 0:
+        return np.asarray(kept + rest * ((total - kept.sum()) / rest.sum()))
+    return np.asarray(kept * (total / kept.sum())) if kept.any() else expected
