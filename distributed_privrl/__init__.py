@@ -23,6 +23,7 @@ _HOMES = {
     "PrivacyBudget": "privacy.units",
     "UnsafeError": "core.errors",
     "collect": "collection.recipes",
+    "from_table": "data.importing",
     "load_config": "experiments.registry",
     "plan_run": "experiments.registry",
     "run": "runtime.launch",

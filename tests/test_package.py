@@ -19,6 +19,7 @@ def test_public_names_are_pinned() -> None:
         "PrivacyBudget",
         "UnsafeError",
         "collect",
+        "from_table",
         "load_config",
         "plan_run",
         "run",

@@ -19,10 +19,10 @@ from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import write_atomically
+from distributed_privrl.data.declared import column_names
 from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.tabular import column_names
 
 Relation = Callable[[Rows], float]
 

@@ -14,12 +14,6 @@ from distributed_privrl.core.sensitive import Purpose
 if TYPE_CHECKING:
     from distributed_privrl.data.metadata import DatasetInfo
 
-LAST_ROWS = (
-    "note: the schema names no next_observation, so the last row of a trajectory, if it is not"
-    " terminated, is kept as the final observation alone; its action and reward are left out"
-)
-"""Said whenever the schema makes it possible, whatever the rows are: no count, which would tell."""
-
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
@@ -135,16 +129,21 @@ def import_table(
     """Make a dataset of a CSV or Parquet table, or of NPZ or HDF5 arrays, a row a transition.
 
     The schema says which column or array is what: observations, actions, reward, the trajectory,
-    the unit that is protected, and the spaces. With split_at_flags it reads D4RL's files.
+    the unit that is protected, the kinds of columns (categories, flags, dates) and the spaces. With
+    split_at_flags it reads D4RL's files.
+
+    Notes on standard error say in how many rows, and of how many units, values are missing, not
+    declared or outside their space, and which rows are left out. They are for the owner of the rows
+    alone: do not publish them.
     """
     from distributed_privrl.data.importing import import_file
     from distributed_privrl.data.schema import load_schema
     from distributed_privrl.data.store import DatasetStore
 
     store, meaning = DatasetStore(), load_schema(schema)
-    import_file(file, meaning, store, dataset)
-    if meaning.may_drop_last_rows:
-        typer.echo(LAST_ROWS, err=True)
+    found = import_file(file, meaning, store, dataset)
+    for line in found.open(Purpose.OWNER):
+        typer.echo(line, err=True)
     info = store.info(dataset)
     kind = _trajectories(info) if info.kind == "trajectories" else "single rows"
     typer.echo(f"{info.id}: {info.total_steps.open(Purpose.OWNER)} transitions in {kind}")
@@ -197,7 +196,10 @@ def export_table(
     ] = 0,
     schema: Annotated[
         Path | None,
-        typer.Option(metavar="S.yaml", help="of an import: its names of columns (csv, parquet)"),
+        typer.Option(
+            metavar="S.yaml",
+            help="names and kinds of columns (csv, parquet; default: of the import)",
+        ),
     ] = None,
     ledger: LedgerUrl = None,
 ) -> None:
@@ -219,6 +221,6 @@ def export_table(
     from distributed_privrl.data.schema import load_schema
     from distributed_privrl.data.store import DatasetStore
 
-    columns = None if schema is None else load_schema(schema).columns
-    export(DatasetStore(), dataset, format, out, columns=columns)
+    declared = None if schema is None else load_schema(schema).declared
+    export(DatasetStore(), dataset, format, out, declared=declared)
     typer.echo(str(out))

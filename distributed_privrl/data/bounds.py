@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.config import StrictModel, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.layout import RowLayout, public_rows
-from distributed_privrl.data.spaces import Space, environment_spaces, part_width
+from distributed_privrl.data.spaces import Space, environment_spaces, group_columns
 from distributed_privrl.data.trajectories import Transitions
 
 _ADVICE = (
@@ -32,7 +32,8 @@ class Bounds:
     Args:
         low: (B,) float64.
         high: (B,) float64.
-        columns: their names: ``observation_0 ..``, ``action_0 ..`` (Box parts only), ``reward``.
+        columns: their names: ``observation_0 ..``, ``action_0 ..`` (numbers of Box parts alone),
+            ``reward``.
         step: (B,) float64; values are ``low + k * step`` with whole k; 0: any number, as by
             default.
         source: where they come from, for the message.
@@ -220,7 +221,8 @@ def bounds_from_file(path: Path, observation_space: Space, action_space: Space) 
 
     Args:
         path: ``{observation: {low: [..], high: [..], step: [..]}, action: {..}, reward: [low,
-            high]}``; one number stands for every column of its part, a Discrete part is left out;
+            high]}``; one number stands for every number of its part, categories and flags have no
+            bounds, and a part that has nothing else is left out;
             ``step`` may be absent, and ``reward: {low: .., high: .., step: ..}`` has one, too.
         observation_space: as in `RowLayout`.
         action_space: as in `RowLayout`.
@@ -236,11 +238,12 @@ def bounds_from_file(path: Path, observation_space: Space, action_space: Space) 
         ("observation", layout.observation_space, declared.observation),
         ("action", layout.action_space, declared.action),
     ):
-        if isinstance(space, Box) != (given is not None):
-            wanted = "needs low and high" if isinstance(space, Box) else "is Discrete: leave it out"
+        numbers = int((~group_columns(space)).sum())
+        if (numbers > 0) != (given is not None):
+            wanted = "needs low and high" if numbers else "holds no numbers: leave it out"
             raise ConfigError(f"{path}: {name} {wanted}")
         if given is not None:
-            sides.append(_declared_sides(f"{path}: {name}", given, part_width(space)))
+            sides.append(_declared_sides(f"{path}: {name}", given, numbers))
     sides.append(_reward_sides(declared))
     return _join(layout, sides, source=str(path))
 
@@ -267,7 +270,7 @@ def _declared_sides(name: str, given: _Sides, width: int) -> _PartSides:
         values = getattr(given, side)
         if isinstance(values, list) and len(values) != width:
             raise ConfigError(
-                f"{name}: {side} has {len(values)} values, its space has {width} columns"
+                f"{name}: {side} has {len(values)} values, its space has {width} columns of numbers"
             )
         return np.broadcast_to(np.asarray(values, dtype=np.float64), (width,))
 
@@ -277,7 +280,10 @@ def _declared_sides(name: str, given: _Sides, width: int) -> _PartSides:
 def _box_sides(space: Space) -> _PartSides:
     if not isinstance(space, Box):
         return np.empty(0), np.empty(0), np.empty(0)
-    low, high = (np.asarray(side, dtype=np.float64).reshape(-1) for side in (space.low, space.high))
+    numbers = ~group_columns(space)
+    low, high = (
+        np.asarray(side, dtype=np.float64).reshape(-1)[numbers] for side in (space.low, space.high)
+    )
     return low, high, np.zeros(len(low))
 
 

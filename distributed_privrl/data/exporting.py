@@ -8,20 +8,25 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import atomic_path
-from distributed_privrl.data.schema import ColumnsSchema
+from distributed_privrl.data.declared import (
+    AnyKind,
+    DeclaredTable,
+    FlagKind,
+    LabelledKind,
+    column_names,
+)
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.spaces import Space, components
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
-from distributed_privrl.data.tabular import column_names
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
-
-if TYPE_CHECKING:
-    import pandas as pd
+from distributed_privrl.data.values import decoded, labelled
 
 
 class ExportFormat(StrEnum):
@@ -33,6 +38,8 @@ class ExportFormat(StrEnum):
 
 
 Chunk = dict[str, NDArray[Any]]
+Columns = dict[str, Any]
+"""Columns of a table by name: arrays of numpy, or of pandas where values may be missing."""
 _ARRAY_NAMES = {
     "observation": "observations",
     "action": "actions",
@@ -49,7 +56,7 @@ def export(
     format: str,  # noqa: A002
     out: Path,
     *,
-    columns: ColumnsSchema | None = None,
+    declared: DeclaredTable | None = None,
     chunk_rows: int = CHUNK_ROWS,
 ) -> None:
     """Write a dataset as one file, a row a transition; its owner's alone unless it may leave.
@@ -57,22 +64,25 @@ def export(
     Columns of a table: ``trajectory`` and ``step`` (trajectories only), ``observation_0 ..``,
     ``action_0 ..``, ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and
     ``unit`` (the unit column's hashed values, if there is one). A Discrete part is one column,
-    ``observation`` or ``action``. ``columns`` names them as an imported table did; next
-    observations without a name are the observations' with ``next_`` before. NPZ holds arrays of N
-    rows: ``observations``, ``actions``, ``rewards``, ``next_observations``, ``terminals``,
-    ``timeouts``, and ``trajectory``, ``step``, ``unit``.
+    ``observation`` or ``action``. Rows that nothing follows have neither next observations nor
+    ends. What was imported from a table, and what was released of it, has the table's names and
+    values: categories, flags and dates as its schema declared them. Next observations without a
+    name are the observations' with ``next_`` before. Where two columns would have one name, the
+    observation, else the action, has it, and the other the name above. NPZ holds arrays of N rows,
+    all of them numbers: ``observations``, ``actions``, ``rewards``, ``next_observations``,
+    ``terminals``, ``timeouts``, and ``trajectory``, ``step``, ``unit``.
 
     Args:
         store: where the dataset lies.
         dataset: its id.
         format: ``"csv"``, ``"parquet"`` or ``"npz"``.
         out: the file to write; it must not exist.
-        columns: names of a table's columns.
+        declared: names and kinds of a table's columns (default: those that it was imported with).
         chunk_rows: rows held at a time.
 
     Raises:
         ConfigError: no such dataset, an unknown format, ``out`` exists or has the suffix of
-            another format, or ``columns`` has other parts than the rows, or one name twice.
+            another format, or ``declared`` has other parts than the rows, or one name twice.
         StorageError: the disk is full or cannot be written; nothing is left behind.
     """
     known = [member.value for member in ExportFormat]
@@ -80,30 +90,36 @@ def export(
         raise ConfigError(f"format must be one of {', '.join(known)}, got {format!r}")
     if out.suffix[1:] in known and out.suffix != f".{format}":
         raise ConfigError(f"format is {format}, and {out} ends in {out.suffix}: make them agree")
-    if columns is not None and format == ExportFormat.NPZ:
+    if declared is not None and format == ExportFormat.NPZ:
         raise ConfigError("a schema names the columns of csv and parquet, not npz's arrays")
-    chunks = _chunks(store, dataset, chunk_rows)
-    if columns is not None:
-        chunks = (_named(chunk, columns) for chunk in chunks)
+    info, chunks = store.info(dataset), _chunks(store, dataset, chunk_rows)
+    named: Iterable[Columns] = (_named(chunk, declared or info.declared, info) for chunk in chunks)
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")
-    write = {"csv": _write_csv, "parquet": _write_parquet, "npz": _write_npz}[format]
-    mode = 0o644 if store.info(dataset).may_leave else 0o600
+    mode = 0o644 if info.may_leave else 0o600
     with atomic_path(out, mode=mode) as temporary:
-        write(chunks, temporary)
+        if format == ExportFormat.NPZ:
+            _write_npz(chunks, temporary)
+        else:
+            write = {"csv": _write_csv, "parquet": _write_parquet}[format]
+            write(named, temporary)
 
 
-def _write_csv(chunks: Iterable[Chunk], path: Path) -> None:
+def _write_csv(chunks: Iterable[Columns], path: Path) -> None:
+    import pandas as pd
+
     with path.open("w", newline="") as file:
         for number, chunk in enumerate(chunks):
-            _frame(chunk).to_csv(file, index=False, header=number == 0)
+            pd.DataFrame(chunk).to_csv(file, index=False, header=number == 0)
 
 
-def _write_parquet(chunks: Iterable[Chunk], path: Path) -> None:
+def _write_parquet(chunks: Iterable[Columns], path: Path) -> None:
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = (pa.Table.from_pandas(_frame(chunk), preserve_index=False) for chunk in chunks)
+    frames = (pd.DataFrame(chunk) for chunk in chunks)
+    tables = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)
     first = next(tables)
     with pq.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)
@@ -136,44 +152,83 @@ def _write_npz(chunks: Iterable[Chunk], path: Path) -> None:
                 shutil.copyfileobj(file, target)
 
 
-def _frame(chunk: Chunk) -> "pd.DataFrame":
-    import pandas as pd
-
-    return pd.DataFrame({name: column for part in chunk for name, column in _flat(chunk, part)})
-
-
-def _flat(chunk: Chunk, part: str) -> list[tuple[str, NDArray[Any]]]:
-    """Return the columns of a part with their names: several are numbered."""
-    values = chunk[part]
-    if values.ndim == 1:
-        return [(part, values)]
-    return [(f"{part}_{i}", values[:, i]) for i in range(values.shape[1])]
-
-
-def _named(chunk: Chunk, columns: ColumnsSchema) -> Chunk:
-    """Return the columns of a chunk under the names that a table has for them."""
-    following = columns.next_observation
-    names = {
-        "trajectory": columns.trajectory,
-        "step": columns.order,
-        **columns.model_dump(exclude={"trajectory", "order", "next_observation"}),
-        "next_observation": following or [f"next_{n}" for n in column_names(columns.observation)],
-    }
-    found: Chunk = {}
+def _named(chunk: Chunk, declared: DeclaredTable | None, info: DatasetInfo) -> Columns:
+    """Return the columns of a chunk under the names, and with the values, that a table has."""
+    found: Columns = {}
+    values = _names(declared, "observation") + _names(declared, "action")
     for part in chunk:
-        if part == "trajectory" and "unit" in chunk and columns.unit == columns.trajectory:
-            continue  # one column had both roles: units tell trajectories apart
-        mine = _flat(chunk, part)
-        theirs = column_names(names[part]) or [part]
-        if len(theirs) != len(mine):
-            raise ConfigError(
-                f"the schema names {len(theirs)} columns of {part}, the dataset has {len(mine)}"
-            )
-        for name, (_, column) in zip(theirs, mine, strict=True):
+        both = None if declared is None else declared.columns.unit
+        if part == "trajectory" and "unit" in chunk and both in _names(declared, part):
+            continue  # one column has both roles: units tell trajectories apart
+        asked = _names(declared, part)
+        beside = part in ("trajectory", "step", "unit")
+        for place, (plain, column) in enumerate(_columns(chunk[part], part, declared, info)):
+            name = asked[place] if asked else plain
+            if name in found or (beside and name in values):
+                name = plain
             if name in found:
                 raise ConfigError(f"two columns would be called {name}: name both in the schema")
             found[name] = column
     return found
+
+
+def _names(declared: DeclaredTable | None, part: str) -> list[str]:
+    """Return the table's names of a part's columns; none: it has no name there."""
+    if declared is None:
+        return []
+    columns = declared.columns
+    named: dict[str, Any] = {
+        "trajectory": columns.trajectory,
+        "step": columns.order,
+        "terminated": columns.termination,
+        "next_observation": columns.following
+        or [f"next_{name}" for name in column_names(columns.observation)],
+    }
+    return column_names(named[part] if part in named else getattr(columns, part))
+
+
+def _columns(
+    values: NDArray[Any], part: str, declared: DeclaredTable | None, info: DatasetInfo
+) -> list[tuple[str, Any]]:
+    """Return the columns of a part, each with the name that it has if nobody names it."""
+    source = part.removeprefix("next_")
+    flat = values.reshape(len(values), -1)
+    names = [part] if values.ndim == 1 else [f"{part}_{i}" for i in range(flat.shape[1])]
+    if declared is None or source not in ("observation", "action"):
+        kind = None if declared is None else declared.kinds.get("".join(_names(declared, part)[:1]))
+        if kind is not None:
+            return [(part, _of_one(values, kind))]
+        return [(name, flat[:, place]) for place, name in enumerate(names)]
+    space: Space = info.observation_space if source == "observation" else info.action_space
+    kinds, sizes = [kind for _, kind in declared.part(source)], declared.widths(source)
+    categories = components(space)
+    wide = len(kinds) if categories else sum(sizes)
+    if wide != flat.shape[1]:
+        raise ConfigError(
+            f"the schema names {wide} columns of {part}, the dataset has {flat.shape[1]}"
+        )
+    if categories:
+        return [
+            (name, _category(flat[:, place], kind, int(category.start)))
+            for place, (name, kind, category) in enumerate(
+                zip(names, kinds, categories, strict=True)
+            )
+        ]
+    starts = np.cumsum([0, *sizes]).tolist()
+    return [
+        (names[start], decoded(flat[:, start:stop], kind))
+        for start, stop, kind in zip(starts, starts[1:], kinds, strict=False)
+    ]
+
+
+def _category(values: NDArray[Any], kind: AnyKind, start: int) -> Any:
+    return labelled(values - start, kind) if isinstance(kind, LabelledKind) else values
+
+
+def _of_one(values: NDArray[Any], kind: AnyKind) -> Any:
+    """Return a reward, or the flag of an end, as its kind has it."""
+    flags = isinstance(kind, FlagKind) and values.dtype == np.bool_
+    return decoded(values.astype(np.float32)[:, None] if flags else values[:, None], kind)
 
 
 def _chunks(store: DatasetStore, dataset: str, chunk_rows: int) -> Iterator[Chunk]:
@@ -193,8 +248,9 @@ def _chunks(store: DatasetStore, dataset: str, chunk_rows: int) -> Iterator[Chun
                 columns = {"trajectory": chunk.unit_ids, "step": step.number(chunk.unit_ids)}
             columns["observation"], columns["action"] = chunk.observations, chunk.actions
             columns["reward"] = chunk.rewards
-            columns["next_observation"] = chunk.next_observations
-            columns["terminated"], columns["truncated"] = chunk.terminated, chunk.truncated
+            if info.has_successors:
+                columns["next_observation"] = chunk.next_observations
+                columns["terminated"], columns["truncated"] = chunk.terminated, chunk.truncated
             if info.unit_column is not None:
                 columns["unit"] = chunk.unit_ids if units is None else next(units).unit_ids
             yield columns

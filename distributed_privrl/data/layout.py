@@ -15,6 +15,10 @@ from distributed_privrl.data.spaces import (
     box_bounds,
     check_part,
     components,
+    group_columns,
+    group_values,
+    groups_of,
+    nearest_categories,
     part_width,
     supported_space,
 )
@@ -68,21 +72,29 @@ PLAIN = RowCoding()
 """Numbers as they are."""
 
 
+LABEL = " is "
+"""Between a column's name and the value of the category that it is the one-hot column of."""
+
+
 def grouped_columns(names: Sequence[str]) -> list[tuple[str, slice]]:
     """Return the columns of rows by what they are of: a number alone, a category's all together.
 
     Args:
-        names: as `RowLayout.column_names` has them.
+        names: as `RowLayout.column_names` or `labels.column_labels` has them.
 
     Example:
         >>> grouped_columns(["action_is_0", "action_is_1", "reward"])
         [('action', slice(0, 2, None)), ('reward', slice(2, 3, None))]
+        >>> grouped_columns(["ward is A", "ward is B", "age"])
+        [('ward', slice(0, 2, None)), ('age', slice(2, 3, None))]
     """
     groups: list[tuple[str, slice]] = []
     for place, name in enumerate(names):
-        part, _, category = name.rpartition("_is_")
-        one_hot = bool(part) and category.isdecimal()
-        if one_hot and category != "0" and groups and groups[-1][0] == part:
+        labelled = LABEL in name
+        part, _, category = name.rpartition(LABEL if labelled else "_is_")
+        one_hot = bool(part) and (labelled or category.isdecimal())
+        begins = category == "0" and not labelled
+        if one_hot and not begins and groups and groups[-1][0] == part:
             groups[-1] = part, slice(groups[-1][1].start, place + 1)
         else:
             groups.append((part if one_hot else name, slice(place, place + 1)))
@@ -94,8 +106,9 @@ class RowLayout:
     """Which column of a row holds what, and raw transitions as unscaled rows and back.
 
     Args:
-        observation_space: Box (flattened), Discrete (one-hot) or MultiDiscrete (one-hot, one
-            component after the other); a Dict of Boxes is flattened.
+        observation_space: Box (flattened; some of its columns may hold categories), Discrete
+            (one-hot) or MultiDiscrete (one-hot, one component after the other); a Dict of Boxes is
+            flattened.
         action_space: as ``observation_space``.
         coding: of next observations, rewards and actions.
 
@@ -143,12 +156,17 @@ class RowLayout:
 
     @cached_property
     def binary(self) -> NDArray[np.bool_]:
-        """The columns that hold zero or one: one-hot parts and the terminal bit, (D,)."""
+        """The columns that hold zero or one: categories, flags and the terminal bit, (D,)."""
         mask = np.zeros(self.width, dtype=bool)
         mask[self.blocks["terminal"]] = True
         for name, space in self._parts():
-            mask[self.blocks[name]] = not isinstance(space, Box)
+            mask[self.blocks[name]] = group_columns(space)
         return mask
+
+    @cached_property
+    def _differing(self) -> NDArray[np.bool_]:
+        """The columns of next observations that hold a difference, (O,): numbers, if any do."""
+        return ~group_columns(self.observation_space) & self._differences
 
     @cached_property
     def coded(self) -> NDArray[np.bool_]:
@@ -167,7 +185,11 @@ class RowLayout:
             if isinstance(space, Box):
                 least, most = (side.astype(np.float64) for side in box_bounds(space))
                 if name == "next_observation" and self._differences:
-                    least, most = least - most, most - least
+                    changes = self._differing
+                    least, most = (
+                        np.where(changes, least - most, least),
+                        np.where(changes, most - least, most),
+                    )
                 elif name == "action":
                     margin = self._margins(space)[2]
                     least, most = least - margin, most + margin
@@ -187,7 +209,8 @@ class RowLayout:
             transitions: N transitions.
 
         Returns:
-            rows (N, D), and valid (N,): every number finite, every category within its space.
+            rows (N, D), and valid (N,): every number finite, every category within its space, and
+            one of each category among numbers.
 
         Raises:
             ConfigError: the columns do not have the form of the spaces.
@@ -203,6 +226,8 @@ class RowLayout:
             part, block = check_part(name, space, columns[name]), rows[:, self.blocks[name]]
             if isinstance(space, Box):
                 block[:] = part
+                for start, stop in groups_of(space):
+                    valid &= group_values(part[:, start:stop]) >= 0
             else:
                 valid &= _one_hot(part, space, block)
         self._set_clipped_apart(rows[:, self.blocks["action"]])
@@ -210,14 +235,17 @@ class RowLayout:
         rows[:, self.blocks["terminal"]] = transitions.terminated[:, None]
         if self._differences:
             with np.errstate(invalid="ignore"):
-                rows[:, self.blocks["next_observation"]] -= rows[:, self.blocks["observation"]]
+                after, before = (
+                    rows[:, self.blocks[name]] for name in ("next_observation", "observation")
+                )
+                after -= np.where(self._differing, before, 0.0)
         valid &= np.isfinite(rows).all(axis=1)
         return rows, valid
 
     def from_rows(self, rows: NDArray[np.float64]) -> Transitions:
         """Return the transitions in unscaled ``rows`` (N, D); ``truncated`` is False.
 
-        A category is the largest of its component's one-hot columns; the terminal bit is set above
+        A category is the largest of its one-hot columns; flags and the terminal bit are set above
         one half.
         """
         parts: dict[str, NDArray[Any]] = {}
@@ -226,11 +254,14 @@ class RowLayout:
             if not isinstance(space, Box):
                 parts[name] = _categories(block, space)
             elif name == "next_observation" and self._differences:
-                parts[name] = block + rows[:, self.blocks["observation"]]
+                before = rows[:, self.blocks["observation"]]
+                parts[name] = block + np.where(self._differing, before, 0.0)
             elif name == "action":
                 parts[name] = self._clipped_again(block)
             else:
                 parts[name] = block
+            if isinstance(space, Box):
+                parts[name] = nearest_categories(space, parts[name])
         return Transitions(
             observations=parts["observation"],
             actions=parts["action"],
@@ -264,7 +295,7 @@ class RowLayout:
         """Return the actions' bounds, infinite where there is no margin, and the margins (A,)."""
         low, high = box_bounds(space)
         low, high = low.astype(np.float64), high.astype(np.float64)
-        bounded = np.isfinite(low) & np.isfinite(high)
+        bounded = np.isfinite(low) & np.isfinite(high) & ~group_columns(space)
         margin = np.where(bounded, self.coding.action_margin * (high - low) / 2, 0.0)
         return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf), margin
 

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import gymnasium
 
+from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.sensitive import Purpose, Sensitive
+from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.data.spaces import Space, space_from_json, space_to_json, supported_space
 
 FILE_NAME = "metadata.json"
@@ -42,6 +44,10 @@ _RESERVED = frozenset(
 _SUCCESSOR = (
     "the successor of observations[t] is infos['next_observation'][t], never observations[t + 1]."
 )
+_NO_SUCCESSOR = (
+    "Rows that nothing follows, packed in one episode: each is terminated, and"
+    " infos['next_observation'] repeats its observation."
+)
 _DESCRIPTIONS = {
     "transitions": "Independent transitions packed in one episode: the step after row t is"
     f" unrelated to row t, and {_SUCCESSOR}",
@@ -55,9 +61,10 @@ class DatasetInfo:
     """What is known of a stored dataset without reading its rows.
 
     Public by declaration, and plain: what whoever imports, collects or configures a dataset states
-    beforehand and no row decides, namely its id, kind and layout, the two spaces, the environment's
-    id and the unit column's name. A run's release has the same spaces; its encoders and networks
-    are built from them.
+    beforehand and no row decides, namely its id, kind and layout, the two spaces, whether anything
+    follows a row, what a schema declares of a table's columns, the environment's id and the unit
+    column's name. A run's release has the same spaces and columns; its encoders and networks are
+    built from them.
 
     All else is `Sensitive`, of every dataset: how many rows and trajectories there are, and what a
     recipe, an importer or a stranger wrote into the metadata (returns, lengths, ranges, texts).
@@ -75,6 +82,9 @@ class DatasetInfo:
         total_trajectories: number of trajectories; 0 for independent transitions.
         environment: Gymnasium id, if known.
         unit_column: name of the source column that the unit ids come from, if any.
+        declared: what the schema of its table said of the columns; None: it came from no table.
+        has_successors: whether something follows a row; otherwise each is terminated, and its next
+            observation repeats its own.
         metadata: what the writer added, e.g. ``privacy_certificate``.
     """
 
@@ -87,6 +97,8 @@ class DatasetInfo:
     total_trajectories: Sensitive[int]
     environment: str | None
     unit_column: str | None
+    declared: DeclaredTable | None
+    has_successors: bool
     metadata: Sensitive[Mapping[str, Any]]
 
     @property
@@ -156,7 +168,9 @@ def build_metadata(info: DatasetInfo, *, episodes: int, size_megabytes: float) -
     """Return the content of metadata.json for a new dataset."""
     packed = info.layout in _DESCRIPTIONS
     given = info.metadata.open(Purpose.STORAGE)
-    description = [str(given.get("description", "")), _DESCRIPTIONS.get(info.layout, "")]
+    form = _DESCRIPTIONS.get(info.layout, "") if info.has_successors else _NO_SUCCESSOR
+    description = [str(given.get("description", "")), form]
+    declared = info.declared
     values = {
         **given,
         "dataset_id": info.id,
@@ -176,6 +190,8 @@ def build_metadata(info: DatasetInfo, *, episodes: int, size_megabytes: float) -
             "unit_column": info.unit_column,
             "environment": info.environment,
             "next_observation": "infos/next_observation" if packed else "observations",
+            "has_successors": info.has_successors,
+            **({} if declared is None else {"declared": declared.model_dump(mode="json")}),
         },
     }
     specification = _environment_json(info.environment)
@@ -248,12 +264,20 @@ def info_of(dataset: str, values: Mapping[str, Any], folder: Path) -> DatasetInf
             total_trajectories=Sensitive(int(ours.get("total_trajectories", trajectories))),
             environment=ours.get("environment") or _environment_id(values.get("env_spec")),
             unit_column=ours.get("unit_column"),
+            declared=_declared(ours.get("declared"), folder),
+            has_successors=bool(ours.get("has_successors", True)),
             metadata=Sensitive(
                 {key: value for key, value in values.items() if key not in _RESERVED}
             ),
         )
     except KeyError as error:
         raise StorageError(f"{folder / FILE_NAME} lacks {error}: write the dataset again") from None
+
+
+def _declared(values: Any, folder: Path) -> DeclaredTable | None:
+    if values is None:
+        return None
+    return validate(DeclaredTable, values, source=str(folder / FILE_NAME))
 
 
 def _environment_json(environment: str | None) -> str | None:

@@ -1,5 +1,6 @@
 """What a user says of a file to import: which column is what, and the spaces."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -10,24 +11,31 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from distributed_privrl.core.config import PositiveInt, StrictModel, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.spaces import Space
-from distributed_privrl.data.tabular import column_names
-from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
+from distributed_privrl.data.declared import (
+    LAST,
+    AnyKind,
+    ColumnsSchema,
+    DeclaredTable,
+    LabelledKind,
+    groups,
+    width,
+)
+from distributed_privrl.data.spaces import Space, TableBox
 
 
 class BoxSchema(StrictModel):
-    """Numbers, one a column."""
+    """Numbers, one a column; categories and flags among them have no bounds."""
 
     type: Literal["box"]
-    low: float | list[float] = Field(default=-np.inf, description="one for all, or one a column")
-    high: float | list[float] = Field(default=np.inf, description="one for all, or one a column")
+    low: float | list[float] = Field(default=-np.inf, description="one for all, or one a number")
+    high: float | list[float] = Field(default=np.inf, description="one for all, or one a number")
 
 
 class DiscreteSchema(StrictModel):
     """One column of integers ``start .. start + n - 1``."""
 
     type: Literal["discrete"]
-    n: PositiveInt
+    n: PositiveInt | None = Field(default=None, description="default: the column's declared values")
     start: int = 0
 
 
@@ -35,7 +43,9 @@ class MultiDiscreteSchema(StrictModel):
     """Columns of integers, each ``start .. start + n - 1`` with its own ``n``."""
 
     type: Literal["multi_discrete"]
-    n: list[PositiveInt]
+    n: list[PositiveInt] | None = Field(
+        default=None, description="default: the columns' declared values"
+    )
     start: int | list[int] = Field(default=0, description="one for all, or one a column")
 
 
@@ -46,40 +56,19 @@ SpaceSchema = Annotated[AnySpaceSchema, Field(discriminator="type")]
 class SpacesSchema(StrictModel):
     """The spaces of the rows."""
 
-    observation: SpaceSchema
-    action: SpaceSchema
+    observation: SpaceSchema | None = Field(
+        default=None, description="default: what the declared kinds are, numbers without bounds"
+    )
+    action: SpaceSchema | None = Field(default=None, description="as for observation")
 
 
-Columns = tuple[str, ...]
 Number = TypeVar("Number", np.int64, np.float32)
 
 
-class ColumnsSchema(StrictModel):
-    """Which column of a table, or which array of a file of arrays, holds what."""
+class ImportSchema(DeclaredTable):
+    """What a table holds; rows stand alone unless something tells the trajectories."""
 
-    observation: str | Columns
-    action: str | Columns
-    next_observation: str | Columns | None = None
-    reward: str
-    terminated: str
-    truncated: str | None = None
-    order: str | None = Field(default=None, description="time within a trajectory; default: file")
-    trajectory: str | None = Field(default=None, description="trajectory id")
-    unit: str | None = Field(default=None, description="what one person contributes")
-
-    @field_validator("unit")
-    @classmethod
-    def _unit_name(cls, unit: str | None) -> str | None:
-        if unit in (TRANSITION, TRAJECTORY):
-            raise ValueError(f"a unit column cannot be called {unit}: rename it")
-        return unit
-
-
-class ImportSchema(StrictModel):
-    """What a file holds; rows stand alone unless something tells the trajectories."""
-
-    columns: ColumnsSchema
-    spaces: SpacesSchema
+    spaces: SpacesSchema = Field(default=SpacesSchema(), validate_default=True)
     environment: str | None = None
     split_at_flags: bool = Field(
         default=False,
@@ -99,9 +88,26 @@ class ImportSchema(StrictModel):
         return self.split_at_flags or self.columns.trajectory is not None
 
     @property
-    def may_drop_last_rows(self) -> bool:
-        """Whether a trajectory's last row may have a successor that nobody names."""
-        return self.has_trajectories and self.columns.next_observation is None
+    def declared(self) -> DeclaredTable:
+        """Roles and kinds of the columns alone: what a dataset and its releases keep."""
+        return DeclaredTable(columns=self.columns, kinds=self.kinds)
+
+    @field_validator("spaces")
+    @classmethod
+    def _known(cls, spaces: SpacesSchema, info: ValidationInfo) -> SpacesSchema:
+        columns: ColumnsSchema | None = info.data.get("columns")
+        kinds: dict[str, AnyKind] | None = info.data.get("kinds")
+        if columns is None or kinds is None:
+            return spaces
+        table = DeclaredTable(columns=columns, kinds=kinds)
+        for name in ("observation", "action"):
+            declared = any(column in kinds for column, _ in table.part(name))
+            if getattr(spaces, name) is None and not declared:
+                raise ValueError(
+                    f"{name} must be given: {{type: box}}, or {{type: discrete, n: ..}}; without"
+                    " it, declare under kinds what its columns hold"
+                )
+        return spaces
 
     @field_validator("split_at_flags")
     @classmethod
@@ -111,10 +117,22 @@ class ImportSchema(StrictModel):
             return split_at_flags  # what is wrong with them is said already
         if split_at_flags and columns.trajectory is not None:
             raise ValueError("split_at_flags and a trajectory column exclude each other")
+        if not columns.has_successors:
+            ends = (columns.trajectory, columns.order, columns.terminated, columns.truncated)
+            if split_at_flags or any(ends):
+                raise ValueError(
+                    "next_observation: none says that nothing follows a row: leave out trajectory,"
+                    " order, terminated, truncated and split_at_flags"
+                )
+            return split_at_flags
+        if columns.terminated == LAST and columns.trajectory is None:
+            raise ValueError("terminated: last needs a trajectory column")
+        if split_at_flags and columns.termination is None and columns.truncated is None:
+            raise ValueError("split_at_flags needs a column terminated or truncated")
         if not split_at_flags and columns.trajectory is None and columns.next_observation is None:
             raise ValueError(
                 "without a trajectory column or split_at_flags, columns.next_observation must be"
-                " named"
+                " named, or none where nothing follows a row"
             )
         if columns.trajectory is None and columns.order is not None:
             raise ValueError("columns.order needs a trajectory column")
@@ -139,37 +157,70 @@ def load_schema(path: Path) -> ImportSchema:
     return validate(ImportSchema, read_yaml(path), source=str(path))
 
 
-def declared_space(name: str, schema: AnySpaceSchema, columns: str | Columns) -> Space:
+def declared_space(name: str, schema: AnySpaceSchema | None, kinds: Sequence[AnyKind]) -> Space:
     """Return the space that a schema declares.
 
     Args:
         name: ``"observation"`` or ``"action"``.
-        schema: what the schema says of it.
-        columns: the columns that hold it.
+        schema: what the schema says of it; None: what its kinds are.
+        kinds: what each of its columns holds.
 
     Raises:
-        ConfigError: it has another number of columns, or low above high.
+        ConfigError: it has another number of columns or categories, or low above high.
     """
-    width = len(column_names(columns))
-    if isinstance(schema, DiscreteSchema):
-        if width != 1:
-            raise ConfigError(f"spaces.{name} is discrete: columns.{name} must name one column")
-        return Discrete(schema.n, start=schema.start)
-    if isinstance(schema, MultiDiscreteSchema):
-        sizes, starts = (
-            _per_column(f"spaces.{name}.{side}", value, width, np.int64)
-            for side, value in (("n", schema.n), ("start", schema.start))
+    if schema is None and all(isinstance(kind, LabelledKind) for kind in kinds):
+        several = len(kinds) > 1
+        schema = (
+            MultiDiscreteSchema(type="multi_discrete")
+            if several
+            else DiscreteSchema(type="discrete")
         )
-        return MultiDiscrete(sizes, start=starts)
-    low, high = (
-        _per_column(f"spaces.{name}.{side}", value, width, np.float32)
-        for side, value in (("low", schema.low), ("high", schema.high))
-    )
+    if isinstance(schema, DiscreteSchema):
+        if len(kinds) != 1:
+            raise ConfigError(f"spaces.{name} is discrete: columns.{name} must name one column")
+        return Discrete(_size(name, schema.n, kinds[0]), start=schema.start)
+    if isinstance(schema, MultiDiscreteSchema):
+        asked: Sequence[int | None] = [None] * len(kinds) if schema.n is None else schema.n
+        if len(asked) != len(kinds):
+            raise ConfigError(
+                f"spaces.{name}.n has {len(asked)} values, its part has {len(kinds)} columns"
+            )
+        sizes = [_size(name, n, kind) for n, kind in zip(asked, kinds, strict=True)]
+        starts = _per_column(f"spaces.{name}.start", schema.start, len(kinds), np.int64)
+        return MultiDiscrete(np.array(sizes, np.int64), start=starts)
+    return _box(name, BoxSchema(type="box") if schema is None else schema, kinds)
+
+
+def _size(name: str, n: int | None, kind: AnyKind) -> int:
+    """Return how many categories a column has, as the space and its kind say it."""
+    declared = len(kind.labels) if isinstance(kind, LabelledKind) else None
+    if kind.missing == "indicator":
+        raise ConfigError(
+            f"spaces.{name} has categories: an indicator stands beside numbers; declare"
+            " {type: category, missing: own}"
+        )
+    if n is None and declared is None:
+        raise ConfigError(
+            f"spaces.{name}: n must be given, or the values of its column under kinds"
+        )
+    if n is not None and declared is not None and n != declared:
+        raise ConfigError(f"spaces.{name}: n is {n}, and kinds declare {declared} values")
+    return int(n if declared is None else declared)  # type: ignore[arg-type]
+
+
+def _box(name: str, schema: BoxSchema, kinds: Sequence[AnyKind]) -> Space:
+    of = groups(kinds)
+    numbers = np.ones(sum(map(width, kinds)), dtype=bool)
+    for start, stop in of:
+        numbers[start:stop] = False
+    low, high = np.zeros(len(numbers), np.float32), np.ones(len(numbers), np.float32)
+    for side, value, sides in (("low", schema.low, low), ("high", schema.high, high)):
+        sides[numbers] = _per_column(f"spaces.{name}.{side}", value, int(numbers.sum()), np.float32)
     if not (low <= high).all():
         raise ConfigError(
             f"spaces.{name}: low must not be above high, got {schema.low}, {schema.high}"
         )
-    return Box(low, high, dtype=np.float32)
+    return TableBox(low, high, of) if of else Box(low, high, dtype=np.float32)
 
 
 def _per_column(

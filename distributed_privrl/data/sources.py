@@ -1,9 +1,11 @@
-"""Reads the columns of a file to import: CSV and Parquet tables, NPZ and HDF5 arrays."""
+"""Reads the columns of a table to import in chunks: CSV, Parquet, NPZ, HDF5, Arrow streams."""
 
 import csv
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,39 +14,69 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
-from distributed_privrl.data.schema import ColumnsSchema
-from distributed_privrl.data.tabular import column_names
+from distributed_privrl.data.declared import (
+    PARTS,
+    DateKind,
+    DeclaredTable,
+    LabelledKind,
+    column_names,
+)
+from distributed_privrl.data.values import texts
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
+CHUNK_ROWS = 2**18
+"""Rows of a table held at a time."""
 _BEGINNINGS = {
     b"PK\x03\x04": ("a zip archive, as NPZ files are", (".npz",)),
     b"\x89HDF\r\n\x1a\n": ("HDF5", (".hdf5", ".h5")),
     b"PAR1": ("Parquet", (".parquet",)),
 }
 """How files begin, whatever they are called: what each is, and its suffixes."""
+_ABSENT = frozenset(
+    {
+        *("", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "-NaN", "-nan", "<NA>"),
+        *("#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    }
+)
+"""What stands in a CSV file for no value, where it is not a declared value of its column."""
 
-_PARTS = ("observation", "action", "next_observation")
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A table that is read in chunks, once.
+
+    Args:
+        name: of it, for messages.
+        declared: roles and kinds of its columns: of arrays with W values a row, W columns each.
+        frames: its rows, `CHUNK_ROWS` at a time.
+    """
+
+    name: str
+    declared: DeclaredTable
+    frames: Iterator["pd.DataFrame"]
 
 
-def read_source(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
-    """Return the named columns of a file, and which of them holds what.
+_Opened = tuple[Iterator["pd.DataFrame"], DeclaredTable]
+
+
+def open_file(path: Path, declared: DeclaredTable) -> Source:
+    """Return the named columns of a file.
 
     An array of a part with rows of W > 1 numbers, ``name``, becomes the columns ``name[0]`` to
     ``name[W - 1]``. Nothing is unpickled: an NPZ file of objects is refused.
 
     Args:
         path: a ``.csv``, ``.parquet``, ``.npz``, ``.hdf5`` or ``.h5`` file.
-        columns: what to read; for arrays, keys of the file, in HDF5 also paths such as ``a/b``.
+        declared: what to read; for arrays, keys of the file, in HDF5 also paths such as ``a/b``.
 
     Raises:
-        ConfigError: another kind of file, no such file or column, or no rows.
-        StorageError: the file cannot be read.
+        ConfigError: another kind of file, no such file or column. Also while it is read.
+        StorageError: the file cannot be read. Also while it is read.
     """
-    import pyarrow as pa
-
-    readers: dict[str, Callable[[Path, ColumnsSchema], tuple[pd.DataFrame, ColumnsSchema]]] = {
+    readers: dict[str, Callable[[Path, DeclaredTable], _Opened]] = {
         ".csv": _read_csv,
         ".parquet": _read_parquet,
         ".npz": _read_npz,
@@ -55,17 +87,71 @@ def read_source(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", Col
         raise ConfigError(f"{path} must end in {', '.join(readers)}")
     if not path.is_file():
         raise ConfigError(f"no file at {path}")
+    with _reading(path):
+        frames, found = readers[path.suffix](path, declared)
+
+    def checked() -> Iterator["pd.DataFrame"]:
+        while True:
+            with _reading(path):
+                frame = next(frames, None)
+            if frame is None:
+                return
+            if len(frame):
+                yield frame
+
+    return Source(name=str(path), declared=found, frames=checked())
+
+
+def open_table(table: Any, declared: DeclaredTable) -> Source:
+    """Return the named columns of a table in memory.
+
+    Args:
+        table: of pandas, Polars or Arrow, whatever speaks Arrow's stream protocol; or a mapping of
+            names to arrays.
+        declared: what to read.
+
+    Raises:
+        ConfigError: it is none, a column holds objects that Arrow does not know, or is not there.
+    """
+    import pyarrow as pa
+
+    name = f"the {type(table).__module__.partition('.')[0]} table"
+    try:
+        if isinstance(table, Mapping):
+            table, name = pa.table(dict(table)), "the table"
+        if not hasattr(table, "__arrow_c_stream__"):
+            raise ConfigError(
+                f"table must be of pandas, Polars or Arrow, or a mapping of names to arrays, got"
+                f" {type(table).__name__}"
+            )
+        reader = pa.RecordBatchReader.from_stream(table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{name} cannot be read as Arrow columns: {reason}") from error
+    wanted = _wanted(name, declared, reader.schema.names)
+    if twice := [one for one in wanted if reader.schema.names.count(one) > 1]:
+        raise ConfigError(f"{name} has several columns {', '.join(twice)}: rename all but one")
+    frames = (
+        _frame(batch.slice(start, CHUNK_ROWS), wanted)
+        for batch in reader
+        for start in range(0, batch.num_rows, CHUNK_ROWS)
+    )
+    return Source(name=name, declared=declared, frames=frames)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name the file in whatever is wrong with it."""
+    import pyarrow as pa
+
     damage = (ValueError, pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError)
     try:
         with storage_errors(f"read {path}"):
-            frame, columns = readers[path.suffix](path, columns)
+            yield
     except damage as error:
         reason = " ".join(str(error).split())
         reason = _other_content(path) or reason
         raise ConfigError(f"{path} is no proper {path.suffix[1:]} file: {reason}") from error
-    if len(frame) == 0:
-        raise ConfigError(f"{path} has no rows")
-    return frame, columns
 
 
 def _other_content(path: Path) -> str | None:
@@ -78,28 +164,43 @@ def _other_content(path: Path) -> str | None:
     return None
 
 
-def _wanted(path: Path, columns: ColumnsSchema, present: Iterable[str]) -> list[str]:
+def _wanted(name: Path | str, declared: DeclaredTable, present: Iterable[str]) -> list[str]:
     """Return the named columns, each once, if they are present."""
-    wanted = list(dict.fromkeys(name for _, value in columns for name in column_names(value)))
-    known = list(present)
-    absent = [name for name in wanted if name not in known]
+    wanted, known = declared.columns.named, list(present)
+    absent = [column for column in wanted if column not in known]
     if absent:
         raise ConfigError(
-            f"{path} has no column {', '.join(absent)}; it has {', '.join(map(str, known))}"
+            f"{name} has no column {', '.join(absent)}; it has {', '.join(map(str, known))}"
         )
     return wanted
 
 
-def _read_csv(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
-    """Read a CSV file; ids stay text, so that 7 and 007 differ."""
+def _read_csv(path: Path, declared: DeclaredTable) -> _Opened:
+    """Read a CSV file; ids, categories and dates stay text, so that 7 and 007 differ."""
     import pandas as pd
 
-    header = _checked_header(path)
-    wanted = _wanted(path, columns, pd.read_csv(path, nrows=0).columns)
+    header, columns = _checked_header(path), declared.columns
+    wanted = _wanted(path, declared, pd.read_csv(path, nrows=0).columns)
     if twice := [name for name in wanted if header.count(name) > 1]:
         raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
-    ids = dict.fromkeys((n for n in (columns.trajectory, columns.unit) if n is not None), str)
-    return pd.read_csv(path, usecols=wanted, dtype=ids), columns
+    kinds = dict(declared.part("observation") + declared.part("action")) | declared.kinds
+    kinds |= {
+        after: kind
+        for after, (_, kind) in zip(columns.following, declared.part("observation"), strict=False)
+    }
+    plain = [name for name, kind in kinds.items() if isinstance(kind, LabelledKind | DateKind)]
+    ids = [name for name in (columns.trajectory, columns.unit) if name is not None]
+    absent = {name: sorted(_ABSENT - texts(kinds[name])) for name in kinds}
+    reader = pd.read_csv(
+        path,
+        usecols=wanted,
+        dtype=dict.fromkeys([*ids, *plain], str),
+        keep_default_na=False,
+        na_values=dict.fromkeys(wanted, sorted(_ABSENT)) | absent,
+        chunksize=CHUNK_ROWS,
+        low_memory=False,
+    )
+    return iter(reader), declared
 
 
 def _checked_header(path: Path) -> list[str]:
@@ -146,22 +247,40 @@ def _refuse_line(path: Path, number: int, fields: list[str], header: list[str]) 
     )
 
 
-def _read_parquet(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
-    import pandas as pd
+def _read_parquet(path: Path, declared: DeclaredTable) -> _Opened:
     import pyarrow.parquet as pq
 
-    wanted = _wanted(path, columns, pq.read_schema(path).names)
-    return pd.read_parquet(path, columns=wanted), columns
+    file = pq.ParquetFile(path)
+    wanted = _wanted(path, declared, file.schema_arrow.names)
+    batches = file.iter_batches(batch_size=CHUNK_ROWS, columns=wanted)
+    return (_frame(batch, wanted) for batch in batches), declared
 
 
-def _read_npz(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
+def _frame(batch: "pa.RecordBatch", wanted: list[str]) -> "pd.DataFrame":
+    """Return the columns of a batch; whole numbers and truth values stay so beside gaps."""
+    import pandas as pd
+    import pyarrow as pa
+
+    table = pa.Table.from_batches([batch]).select(wanted)
+    for place, column in enumerate(table.schema):
+        if pa.types.is_decimal(column.type):
+            values = table.column(place).cast(pa.float64())
+            table = table.set_column(place, column.name, values)
+    types = {pa.bool_(): pd.BooleanDtype(), pa.int64(): pd.Int64Dtype()}
+    types |= {pa.uint64(): pd.UInt64Dtype()}
+    frame: pd.DataFrame = table.to_pandas(
+        ignore_metadata=True, types_mapper=types.get, date_as_object=False
+    )
+    return frame
+
+
+def _read_npz(path: Path, declared: DeclaredTable) -> _Opened:
     with zipfile.ZipFile(path):  # what is no archive at all is refused here
         pass
     with np.load(path, allow_pickle=False) as file:
-        arrays = {
-            name: _read_array(path, file, name) for name in _wanted(path, columns, file.files)
-        }
-    return _flattened(path, columns, arrays)
+        wanted = _wanted(path, declared, file.files)
+        arrays = {name: _read_array(path, file, name) for name in wanted}
+    return _flattened(path, declared, arrays)
 
 
 def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
@@ -177,7 +296,7 @@ def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
     return array
 
 
-def _read_hdf5(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", ColumnsSchema]:
+def _read_hdf5(path: Path, declared: DeclaredTable) -> _Opened:
     import h5py
 
     if not h5py.is_hdf5(path):
@@ -188,35 +307,38 @@ def _read_hdf5(path: Path, columns: ColumnsSchema) -> tuple["pd.DataFrame", Colu
             lambda name, item: present.append(name) if isinstance(item, h5py.Dataset) else None
         )
         arrays = {}
-        for name in _wanted(path, columns, present):
-            texts = h5py.check_string_dtype(file[name].dtype) is not None
-            arrays[name] = np.asarray((file[name].asstr() if texts else file[name])[()])
-    return _flattened(path, columns, arrays)
+        for name in _wanted(path, declared, present):
+            is_text = h5py.check_string_dtype(file[name].dtype) is not None
+            arrays[name] = np.asarray((file[name].asstr() if is_text else file[name])[()])
+    return _flattened(path, declared, arrays)
 
 
-def _flattened(
-    path: Path, columns: ColumnsSchema, arrays: dict[str, NDArray[Any]]
-) -> tuple["pd.DataFrame", ColumnsSchema]:
+def _flattened(path: Path, declared: DeclaredTable, arrays: dict[str, NDArray[Any]]) -> _Opened:
     """Return arrays as columns; (N, W) rows of a part become W columns."""
     import pandas as pd
 
+    columns = declared.columns
     named: dict[str, tuple[str, ...]] = {}
-    frame: dict[str, NDArray[Any]] = {}
+    flat: dict[str, NDArray[Any]] = {}
     for role, value in columns:
         names: list[str] = []
-        for key in column_names(value):
-            rows = _rows(path, key, arrays[key], single=role not in _PARTS)
+        for key in (name for name in column_names(value) if name in columns.named):
+            rows = _rows(path, key, arrays[key], single=role not in PARTS)
             width = rows.shape[1]
             own = [key] if width == 1 else [f"{key}[{i}]" for i in range(width)]
-            frame |= dict(zip(own, rows.T, strict=True))
+            flat |= dict(zip(own, rows.T, strict=True))
             names += own
-        if role in _PARTS and names:
+        if role in PARTS and names:
             named[role] = tuple(names)
     sizes = {key: len(arrays[key]) for key in arrays}
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{key} {size}" for key, size in sizes.items())
         raise ConfigError(f"{path}: all arrays must have as many rows, got {counts}")
-    return pd.DataFrame(frame), columns.model_copy(update=named)
+    frames = (
+        pd.DataFrame({name: column[start : start + CHUNK_ROWS] for name, column in flat.items()})
+        for start in range(0, max(sizes.values()), CHUNK_ROWS)
+    )
+    return frames, declared.model_copy(update={"columns": columns.model_copy(update=named)})
 
 
 def _rows(path: Path, key: str, array: NDArray[Any], *, single: bool) -> NDArray[Any]:

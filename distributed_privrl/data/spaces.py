@@ -1,6 +1,7 @@
 """The spaces that a dataset may have: Box and MultiDiscrete, flattened, and Discrete."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,94 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError, PrivRLError
 
 Space = Box | Discrete[np.int64] | MultiDiscrete
+Group = tuple[int, int]
+"""First column of a category in a Box, and the one after its last."""
+
+_GROUPS = "categories"
+
+
+class TableBox(Box):
+    """A flat Box of numbers, and of categories beside them: one-hot, or a flag of 0 and 1.
+
+    To whoever does not ask it is a Box like any other.
+
+    Args:
+        low: ``(W,)``.
+        high: ``(W,)``.
+        groups: columns of each category, rising; one column alone is a flag.
+
+    Raises:
+        ConfigError: groups that overlap or lie outside, or a category that has not [0, 1].
+    """
+
+    def __init__(
+        self, low: NDArray[np.float32], high: NDArray[np.float32], groups: Sequence[Group]
+    ) -> None:
+        super().__init__(low, high, dtype=np.float32)
+        self.groups = tuple((int(start), int(stop)) for start, stop in groups)
+        ends = [end for group in self.groups for end in group]
+        empty = any(start == stop for start, stop in self.groups)
+        if len(self.shape) != 1 or empty or sorted(ends) != ends:
+            raise ConfigError(f"categories {self.groups} must lie side by side in a flat Box")
+        if ends and not 0 <= ends[0] <= ends[-1] <= self.shape[0]:
+            raise ConfigError(f"categories {self.groups} lie outside {self.shape[0]} columns")
+        columns = group_columns(self)
+        if (self.low[columns] != 0).any() or (self.high[columns] != 1).any():
+            raise ConfigError("columns of categories must be bounded by 0 and 1")
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether the other is a Box of the same bounds and categories."""
+        same = groups_of(self) == groups_of(other) if isinstance(other, Box) else False
+        return bool(super().__eq__(other)) and same
+
+    def __repr__(self) -> str:
+        """Return the Box, and where its categories are."""
+        return f"{super().__repr__()} with categories {list(self.groups)}"
+
+
+def groups_of(space: Space) -> tuple[Group, ...]:
+    """Return the columns of each category in a Box; () of other spaces."""
+    return space.groups if isinstance(space, TableBox) else ()
+
+
+def group_columns(space: Space) -> NDArray[np.bool_]:
+    """Return which columns of an encoded row of ``space`` hold categories, ``(W,)``."""
+    if not isinstance(space, Box):
+        return np.ones(part_width(space), dtype=bool)
+    columns = np.zeros(part_width(space), dtype=bool)
+    for start, stop in groups_of(space):
+        columns[start:stop] = True
+    return columns
+
+
+def group_values(columns: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the category in each row of a group ``(N, K)``: its column, or what a flag says.
+
+    Rows without a category, or with several, have -1.
+    """
+    if columns.shape[1] == 1:
+        flag = columns[:, 0]
+        return np.where(flag == 1, 1, np.where(flag == 0, 0, -1)).astype(np.int64)
+    proper = (columns == 1).sum(axis=1) == 1
+    proper &= (columns == 0).sum(axis=1) == columns.shape[1] - 1
+    return np.where(proper, (columns == 1).argmax(axis=1), -1).astype(np.int64)
+
+
+def nearest_categories(space: Space, part: NDArray[Any]) -> NDArray[Any]:
+    """Return rows ``(N, W)`` in which each category is the largest of its columns, and 1.
+
+    A flag is 1 above one half. Numbers stay as they are.
+    """
+    if not groups_of(space):
+        return part
+    nearest = part.copy()
+    for start, stop in groups_of(space):
+        block = part[:, start:stop]
+        chosen = block > 0.5
+        if stop - start > 1:
+            chosen = block.argmax(axis=1)[:, None] == np.arange(stop - start)
+        nearest[:, start:stop] = chosen
+    return nearest
 
 
 def supported_space(name: str, space: gymnasium.Space[Any]) -> Space:
@@ -55,9 +144,9 @@ def part_width(space: Space) -> int:
 
 
 def same_form(one: Space, other: Space) -> bool:
-    """Say whether rows of both have the same columns; the bounds of a Box may differ."""
+    """Say whether rows of both have the same columns and categories; bounds may differ."""
     if isinstance(one, Box) and isinstance(other, Box):
-        return row_shape(one) == row_shape(other)
+        return row_shape(one) == row_shape(other) and groups_of(one) == groups_of(other)
     return one == other
 
 
@@ -97,7 +186,7 @@ def box_bounds(space: Box) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def space_to_json(space: Space) -> str:
-    """Return ``space`` as JSON, in Minari's form."""
+    """Return ``space`` as JSON, in Minari's form; a further key has a Box's categories."""
     if isinstance(space, Discrete):
         start = int(space.start)
         return json.dumps({"type": "Discrete", "dtype": "int64", "start": start, "n": int(space.n)})
@@ -110,6 +199,7 @@ def space_to_json(space: Space) -> str:
                 "start": space.start.tolist(),
             }
         )
+    groups = groups_of(space)
     return json.dumps(
         {
             "type": "Box",
@@ -117,6 +207,7 @@ def space_to_json(space: Space) -> str:
             "shape": list(space.shape),
             "low": space.low.tolist(),
             "high": space.high.tolist(),
+            **({_GROUPS: groups} if groups else {}),
         }
     )
 
@@ -130,7 +221,11 @@ def space_from_json(text: str) -> gymnasium.Space[Any]:
     from minari.serialization import deserialize_space
 
     try:
-        return deserialize_space(text)  # type: ignore[no-any-return]
+        space: gymnasium.Space[Any] = deserialize_space(text)
+        groups = json.loads(text).get(_GROUPS) if isinstance(space, Box) else None
+        if isinstance(space, Box) and groups:
+            return TableBox(space.low, space.high, groups)
+        return space
     except (ValueError, KeyError, TypeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(f"space {text[:80]!r} cannot be read: {error}") from error
 

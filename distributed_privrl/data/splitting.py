@@ -132,6 +132,7 @@ def _write(
             layout="packed" if info.layout == "packed" else "episodes",
             environment=info.environment,
             unit_column=info.unit_column,
+            declared=info.declared,
             metadata=metadata,
         )
         return
@@ -143,6 +144,8 @@ def _write(
         action_space=info.action_space,
         environment=info.environment,
         unit_column=info.unit_column,
+        declared=info.declared,
+        has_successors=info.has_successors,
         metadata=metadata,
     )
 

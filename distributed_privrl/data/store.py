@@ -21,6 +21,7 @@ from distributed_privrl.core.files import (
 )
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data import episode_reader, table, writing
+from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.data.episode_reader import EpisodeReader, Keep
 from distributed_privrl.data.metadata import FILE_NAME as METADATA
 from distributed_privrl.data.metadata import (
@@ -123,6 +124,7 @@ class DatasetStore:
         layout: Layout = "episodes",
         environment: str | None = None,
         unit_column: str | None = None,
+        declared: DeclaredTable | None = None,
         metadata: Mapping[str, Any] | None = None,
         complete: Complete | None = None,
     ) -> None:
@@ -140,6 +142,7 @@ class DatasetStore:
             environment: Gymnasium id of their environment.
             unit_column: name of the column that ``unit_ids`` come from; without it the unit ids
                 are not kept, and a trajectory is named by its position.
+            declared: what a schema says of the columns of the table that they come from.
             metadata: further keys, JSON values.
             complete: writes more once the rows are there, before the dataset is.
 
@@ -157,6 +160,7 @@ class DatasetStore:
             action_space=action_space,
             environment=environment,
             unit_column=unit_column,
+            declared=declared,
             metadata=metadata,
         )
         with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
@@ -175,6 +179,8 @@ class DatasetStore:
         action_space: Space,
         environment: str | None = None,
         unit_column: str | None = None,
+        declared: DeclaredTable | None = None,
+        has_successors: bool = True,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Write a new dataset of independent transitions: Parquet, and a Minari file beside it.
@@ -192,6 +198,9 @@ class DatasetStore:
             environment: as in `write_trajectories`.
             unit_column: name of the column that ``unit_ids`` come from; without it each row is a
                 unit, named by its position.
+            declared: as in `write_trajectories`.
+            has_successors: False: nothing follows a row; each is terminated and repeats its
+                observation as the next one.
             metadata: further keys, JSON values.
 
         Raises:
@@ -208,7 +217,9 @@ class DatasetStore:
             action_space=action_space,
             environment=environment,
             unit_column=unit_column,
+            declared=declared,
             metadata=metadata,
+            has_successors=has_successors,
         )
         with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
             writing.write_transitions(folder, info, chunks)

@@ -1,8 +1,7 @@
 """The columns of a flat table as typed arrays, and its rows as trajectories."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +9,22 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.declared import (
+    NUMBER,
+    AnyKind,
+    ColumnsSchema,
+    DateKind,
+    DeclaredTable,
+    FlagKind,
+    LabelledKind,
+    NumberKind,
+    column_names,
+    value_text,
+    width,
+)
+from distributed_privrl.data.findings import Findings
 from distributed_privrl.data.packing import join_rows
-from distributed_privrl.data.spaces import Space
+from distributed_privrl.data.spaces import Space, components
 from distributed_privrl.data.trajectories import (
     Trajectories,
     Transitions,
@@ -19,85 +32,157 @@ from distributed_privrl.data.trajectories import (
     hash_unit,
     offsets_of,
 )
+from distributed_privrl.data.values import NO_CATEGORY, Coded, coded, numbers, times
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NO_CATEGORY = np.iinfo(np.int64).min
-
-
-def column_names(columns: str | Sequence[str] | None) -> list[str]:
-    """Return one name, several or none as a list."""
-    if columns is None:
-        return []
-    return [columns] if isinstance(columns, str) else list(columns)
+_NULL = "these are null rows, which methods leave out"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """A data frame whose columns are read as the parts of a row.
+    """Rows of a table, whose columns are read as the parts of a transition.
 
     Args:
-        path: where it came from, for messages.
+        source: where they come from, for messages.
         frame: N rows.
+        declared: roles and kinds of the columns.
         observation: space of the observations.
         action: space of the actions.
+        findings: is told what the rows hold.
     """
 
-    path: Path
+    source: str
     frame: "pd.DataFrame"
+    declared: DeclaredTable
     observation: Space
     action: Space
+    findings: Findings
+    _hashes: dict[str, NDArray[np.uint64]] = field(default_factory=dict)
 
-    def part(self, name: str, columns: str | Sequence[str]) -> NDArray[Any]:
+    @property
+    def columns(self) -> ColumnsSchema:
+        """Roles of the columns."""
+        return self.declared.columns
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def transitions(self) -> Transitions:
+        """Return the rows as they stand; without a successor column, s' is s for the time being.
+
+        Raises:
+            ConfigError: a column does not hold what it should, or has a gap where none may be.
+        """
+        observations = self._part("observation", self.columns.observation)
+        following = self.columns.following
+        return Transitions(
+            observations=observations,
+            actions=self._part("action", self.columns.action),
+            rewards=self._rewards(),
+            next_observations=(self._part("observation", following) if following else observations),
+            terminated=self._flags(
+                self.columns.termination, default=not self.columns.has_successors
+            ),
+            truncated=self._flags(self.columns.truncated),
+            unit_ids=self.units(self.columns.unit or self.columns.trajectory),
+        )
+
+    def _part(self, name: str, columns: str | Sequence[str]) -> NDArray[Any]:
         """Return observations or actions: float32 (N, W), or int64 (N,) or (N, W) of categories.
 
-        What is no category becomes a number far outside every space.
-
-        Args:
-            name: ``"observation"`` or ``"action"``.
-            columns: the columns that hold them.
-
-        Raises:
-            ConfigError: a column does not hold numbers.
+        What is no category becomes a number far outside every space, or NaN in a Box.
         """
-        values = [self.numbers(column) for column in column_names(columns)]
         space: Space = getattr(self, name)
+        kinds = [kind for _, kind in self.declared.part(name)]
+        named = list(zip(column_names(columns), kinds, strict=True))
         if isinstance(space, Box):
-            return as_part(name, np.stack(values, axis=1))
-        if isinstance(space, Discrete):
-            return _categories(values[0])
-        return np.stack([_categories(column) for column in values], axis=1)
+            return as_part(name, self._box(space, named))
+        each = [
+            self._component(column, kind, component)
+            for (column, kind), component in zip(named, components(space), strict=True)
+        ]
+        return each[0] if isinstance(space, Discrete) else np.stack(each, axis=1)
 
-    def numbers(self, column: str) -> NDArray[np.float64]:
-        """Return a column of numbers; a missing one is NaN.
+    def _box(self, space: Box, named: Sequence[tuple[str, AnyKind]]) -> NDArray[np.float64]:
+        held, start = np.empty((len(self), space.shape[0])), 0
+        for column, kind in named:
+            found, stop = self._coded(column, kind), start + width(kind)
+            block = held[:, start:stop]
+            block[:] = found.numbers
+            if not isinstance(kind, LabelledKind):
+                low, high = float(space.low[start]), float(space.high[start])
+                if kind.missing == "indicator":  # what stands beside it is a number of the space
+                    block[found.missing, 0] = np.clip(0.0, low, high)
+                with np.errstate(all="ignore"):
+                    values = block[:, 0].astype(np.float32)
+                    outside = np.isfinite(values) & ((values < low) | (values > high))
+                kept = "kept as they are; synthetic values stay inside"
+                self._found(f"{column}: outside {low:g} to {high:g}", kept, outside)
+            start = stop
+        return held
 
-        Raises:
-            ConfigError: the column does not hold numbers.
-        """
-        from pandas.api.types import is_numeric_dtype
+    def _component(
+        self, column: str, kind: AnyKind, component: Discrete[np.int64]
+    ) -> NDArray[np.int64]:
+        found, start = self._coded(column, kind), int(component.start)
+        codes = found.codes
+        if isinstance(kind, LabelledKind):
+            return np.where(codes == NO_CATEGORY, codes, codes + start)
+        outside = ~found.missing & ((codes < start) | (codes >= start + int(component.n)))
+        self._found(f"{column}: outside its space", _NULL, outside)
+        return codes
 
-        series = self.frame[column]
-        if not is_numeric_dtype(series.dtype):
+    def _coded(self, column: str, kind: AnyKind) -> Coded:
+        """Return a column as numbers, and note what it lacks."""
+        found = coded(self.frame[column], kind, name=self._name(column))
+        if kind.missing == "refuse" and found.missing.any():
             raise ConfigError(
-                f"{self.path}: column {column!r} must hold numbers, it has type {series.dtype}:"
-                " give categories as whole numbers (a discrete space), or, among numbers, as a"
-                " column of 0 and 1 each"
+                f"{self._name(column)} has rows without a value, which the schema refuses"
             )
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+        kept = {"own": "this is a category of its own", "indicator": "its indicator says so"}
+        advice = f": declare kinds.{column}.missing to keep them"
+        null = _NULL if column == self.columns.reward else f"{_NULL}{advice}"
+        self._found(f"{column}: no value", kept.get(kind.missing, null), found.missing)
+        self._found(*_unknown(column, kind), found.unknown)
+        return found
 
-    def flags(self, column: str | None) -> NDArray[np.bool_]:
-        """Return a column of true and false, or all false if it is not named.
+    def _rewards(self) -> NDArray[np.float32]:
+        column = self.columns.reward
+        values = self._coded(column, self.declared.kind(column)).numbers
+        return as_part("reward", values)[:, 0]
+
+    def _found(self, what: str, then: str, rows: NDArray[np.bool_]) -> None:
+        if rows.any():
+            self.findings.add(what, then, rows, self._owners())
+
+    def _owners(self) -> NDArray[np.uint64] | None:
+        column = self.columns.unit or self.columns.trajectory
+        return None if column is None else self.units(column)
+
+    def _name(self, column: str) -> str:
+        return f"{self.source}: column {column!r}"
+
+    def _flags(self, column: str | None, *, default: bool = False) -> NDArray[np.bool_]:
+        """Return a column of true and false, or the same in all rows if it is not named.
 
         Raises:
             ConfigError: the column holds something else, or nothing, in some row.
         """
         if column is None:
-            return np.zeros(len(self.frame), dtype=bool)
-        values = self.numbers(column)
+            return np.full(len(self), default)
+        kind = self.declared.kind(column)
+        if isinstance(kind, NumberKind):
+            values = numbers(self.frame[column], name=self._name(column))
+        else:
+            values = coded(self.frame[column], kind, name=self._name(column)).numbers[:, 0]
         if not ((values == 0) | (values == 1)).all():
+            no, yes = kind.values if isinstance(kind, FlagKind) else ("false", "true")
             raise ConfigError(
-                f"{self.path}: column {column!r} must be true or false (1 or 0) in every row"
+                f"{self._name(column)} must be true or false (1 or 0) in every row"
+                if kind == NUMBER
+                else f"{self._name(column)} must be {no} or {yes} in every row"
             )
         return np.asarray(values == 1)
 
@@ -107,64 +192,54 @@ class Table:
         Raises:
             ConfigError: a value is missing: every row needs its unit.
         """
+        import pandas as pd
+
         if column is None:
-            return np.arange(len(self.frame), dtype=np.uint64)
-        codes, values = self._codes(column)
-        return np.array([hash_unit(_text(value)) for value in values], dtype=np.uint64)[codes]
+            return np.arange(len(self), dtype=np.uint64)
+        if column not in self._hashes:
+            codes, values = pd.factorize(self.frame[column])
+            if (codes < 0).any():
+                raise ConfigError(f"{self._name(column)} has rows without a value")
+            hashes = [hash_unit(value_text(value)) for value in values]
+            self._hashes[column] = np.array(hashes, dtype=np.uint64)[codes]
+        return self._hashes[column]
 
-    def sorted_by(self, trajectory: str, order: str | None) -> tuple["Table", NDArray[np.int64]]:
-        """Return the rows trajectory by trajectory, and the number of rows of each.
+    def order(self, column: str) -> tuple[NDArray[np.float64], bool]:
+        """Return the numbers that a column sorts rows by, (N,), and whether they are times.
 
-        Args:
-            trajectory: column of trajectory ids; they keep the order of their first rows.
-            order: column to sort by within a trajectory; None: as they stand.
-
-        Raises:
-            ConfigError: an id is missing, or ``order`` holds neither numbers nor ISO 8601 times.
-        """
-        codes, _ = self._codes(trajectory)
-        keys = (codes,) if order is None else (self._times(order), codes)
-        frame = self.frame.iloc[np.lexsort(keys)]
-        return replace(self, frame=frame), np.bincount(codes).astype(np.int64)
-
-    def _times(self, column: str) -> NDArray[Any]:
-        import pandas as pd
-
-        if pd.api.types.is_numeric_dtype(self.frame[column].dtype):
-            return self.numbers(column)
-        try:
-            return np.asarray(pd.to_datetime(self.frame[column], format="ISO8601").astype("int64"))
-        except (ValueError, TypeError):
-            raise ConfigError(
-                f"{self.path}: column {column!r} must hold numbers or ISO 8601 times to sort by"
-            ) from None
-
-    def _codes(self, column: str) -> tuple[NDArray[np.int64], Sequence[Any]]:
-        """Return which distinct value each row has, numbered by first appearance, and the values.
+        Times are in seconds, exact to a microsecond.
 
         Raises:
-            ConfigError: a value is missing.
+            ConfigError: it holds neither numbers nor ISO 8601 times, or there is no value.
         """
-        import pandas as pd
+        from pandas.api.types import is_numeric_dtype
 
-        codes, values = pd.factorize(self.frame[column])
-        if (codes < 0).any():
-            raise ConfigError(f"{self.path}: column {column!r} has rows without a value")
-        return codes.astype(np.int64), list(values)
+        series = self.frame[column]
+        timed = not is_numeric_dtype(series.dtype)
+        if not timed:
+            values = numbers(series, name=self._name(column))
+        else:
+            try:
+                values = times(series, name=self._name(column))
+            except ConfigError:
+                raise ConfigError(
+                    f"{self._name(column)} must hold numbers or ISO 8601 times to sort by"
+                ) from None
+        if np.isnan(values).any():
+            raise ConfigError(f"{self._name(column)} has rows without a value to sort by")
+        return values, timed
 
 
-def _categories(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return whole numbers, and `_NO_CATEGORY` for the others."""
-    whole = np.isfinite(values) & (np.abs(values) < 2**53)
-    whole &= np.floor(values, where=whole, out=np.zeros(len(whole))) == values
-    return np.where(whole, np.where(whole, values, 0).astype(np.int64), _NO_CATEGORY)
-
-
-def _text(value: Any) -> str:
-    """Return a unit's value as text, the same whether a number was read as 7 or 7.0."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+def _unknown(column: str, kind: AnyKind) -> tuple[str, str]:
+    """Return what a value that a kind does not know is, and what becomes of it."""
+    if isinstance(kind, LabelledKind):
+        return f"{column}: a value that is not declared", _NULL
+    if isinstance(kind, DateKind):
+        return (
+            f"{column}: more than 16,777,216 {kind.unit} from its origin",
+            "these are not exact in float32: take an origin near them, or a larger unit",
+        )
+    return f"{column}: infinite", _NULL
 
 
 def assemble_trajectories(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.data import episode_reader, table
+from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.data.episode_writer import EpisodeWriter, PackedWriter
 from distributed_privrl.data.metadata import FILE_NAME as METADATA
 from distributed_privrl.data.metadata import (
@@ -47,7 +48,9 @@ def new_info(
     action_space: Space,
     environment: str | None,
     unit_column: str | None,
+    declared: DeclaredTable | None,
     metadata: Mapping[str, Any] | None,
+    has_successors: bool = True,
 ) -> DatasetInfo:
     """Return what is known of a dataset before its rows are counted.
 
@@ -68,6 +71,8 @@ def new_info(
         total_trajectories=Sensitive(0),
         environment=environment,
         unit_column=unit_column,
+        declared=declared,
+        has_successors=has_successors,
         metadata=Sensitive(check_metadata(metadata or {})),
     )
 

@@ -11,6 +11,7 @@ from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
 from distributed_privrl.evaluation.report import DECLARED_PUBLIC, Section, write_report
@@ -35,7 +36,7 @@ from distributed_privrl.experiments.evaluation_checks import (
     known_trainers,
 )
 from distributed_privrl.experiments.reference import Comparison
-from distributed_privrl.experiments.reports import content_section, layout_of, sampled_rows
+from distributed_privrl.experiments.reports import content_section, sampled_rows
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING, TRAINING_ON_PRIVATE
 
@@ -231,7 +232,7 @@ def _content(store: DatasetStore, synthetic: str, evaluated: _Evaluated) -> list
     source = evaluated.source
 
     def content() -> list[Section]:
-        names = layout_of(store, synthetic).column_names
+        names = column_labels(store.info(synthetic))
         rows = source.then(lambda dataset: sampled_rows(store, dataset))
         return [content_section(rows, {}, names, evaluated.environment)]
 

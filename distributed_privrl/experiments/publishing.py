@@ -110,7 +110,7 @@ class DatasetPublisher:
                 )
 
     def write(self, result: MethodResult) -> None:
-        """Write the synthetic data; the spaces are declared facts of the sensitive dataset."""
+        """Write the synthetic data; spaces and columns are declared of the sensitive dataset."""
         release = result.release
         if not isinstance(release, SyntheticTransitions | SyntheticTrajectories):
             raise TypeError(f"{self.config.method} releases {type(release).__name__}")
@@ -121,10 +121,17 @@ class DatasetPublisher:
             "observation_space": info.observation_space,
             "action_space": info.action_space,
             "environment": self.config.data.environment,
+            "declared": info.declared,
             "metadata": {RUN_KEY: self.directory.run_id},
         }
         if isinstance(release, SyntheticTransitions):
-            self.store.write_transitions(self.name, release.chunks(), layout=self.layout, **about)
+            self.store.write_transitions(
+                self.name,
+                release.chunks(),
+                layout=self.layout,
+                has_successors=info.has_successors,
+                **about,
+            )
             return
         about["metadata"] |= release.facts()
         self.store.write_trajectories(self.name, release.chunks(), **about)

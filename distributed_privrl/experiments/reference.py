@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod
 from distributed_privrl.evaluation.fidelity import fidelity
@@ -17,7 +18,7 @@ from distributed_privrl.experiments.comparison import (
     trajectory_section,
 )
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.reports import layout_of, sampled_rows
+from distributed_privrl.experiments.reports import sampled_rows
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING_ON_PRIVATE
 
@@ -73,7 +74,7 @@ class Comparison:
         scores = fidelity(real, synthetic)
         found = {"marginal": scores.marginal, "correlation": scores.correlation}
         self.directory.write_private("scores.json", json.dumps(found, allow_nan=False))
-        names = layout_of(self.store, self.synthetic).column_names
+        names = column_labels(self.store.info(self.synthetic))
         place = self.training.environment or None
         return [fidelity_section(real, synthetic, names, place, embedding=self.embedding)]
 

@@ -17,6 +17,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout
@@ -112,7 +113,7 @@ def _write_dataset_reports(
     )
     rows = source.then(lambda made: sampled_rows(store, made))
     public = {name: sampled_rows(store, name) for name in config.data.public}
-    names = layout_of(store, dataset).column_names
+    names = column_labels(store.info(dataset))
     sections = [content_section(rows, public, names, maze)]
     if trials and maze:
         about = certificate.to_dict()

@@ -206,8 +206,9 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
     """Check that the inputs exist and the output does not, before anything is made.
 
     Raises:
-        ConfigError: an input is missing or does not know the unit, public rows are of other spaces
-            than the sensitive ones, the output id exists, or a dataset is named twice.
+        ConfigError: an input is missing or does not know the unit, the method learns what follows a
+            row and nothing does, public rows are of other spaces or kinds than the sensitive ones,
+            the output id exists, or a dataset is named twice.
     """
     named = (config.data.sensitive, *config.data.public)
     released = config.output.datasets
@@ -217,6 +218,13 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             f" {', '.join((*named, *released))}"
         )
     infos = [store.info(dataset) for dataset in named]
+    alone = [info.id for info in infos if not info.has_successors]
+    if alone and method_named(config.method).declare(config).needs_successors:
+        raise ConfigError(
+            f"nothing follows the rows of {alone[0]} (next_observation: none), and"
+            f" {config.method} learns what does: take method marginals, or import the table with a"
+            " trajectory column or next observations"
+        )
     store.check_unit(config.data.sensitive, config.data.unit)
     for public in infos[1:]:
         for name in ("observation_space", "action_space"):
@@ -227,6 +235,12 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
                     " public data must have the sensitive data's columns and categories; import"
                     " both with the same spaces"
                 )
+        one, other = infos[0].declared, public.declared
+        if one is not None and other is not None and not one.same_labels(other):
+            raise ConfigError(
+                f"{public.id} and {infos[0].id} declare other categories, dates or flags in some"
+                " column, or in another order: import both with the same kinds"
+            )
     if not may_exist and set(released) & set(store.ids()):
         raise ConfigError(
             f"output.dataset={released[0]} exists: choose another id or a higher version"

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.layout import RowLayout
-from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
+from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY, DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories
 from distributed_privrl.environments import maze_layout
@@ -92,13 +93,12 @@ def trajectory_sections(
     numbers = shown.then(
         lambda every: {name: returns_and_lengths(some) for name, some in every.items()}
     )
-    layout = RowLayout(info.observation_space, info.action_space)
     figures = [
         numbers.figure(
             lambda found: plots.column_histograms(found, _NUMBERS), "Returns and lengths"
         ),
         shown.figure(
-            lambda every: _memory(every, layout),
+            lambda every: _memory(every, info),
             "Correlation of each column with itself, steps later",
         ),
     ]
@@ -219,10 +219,11 @@ def _seam_metrics(errors: Sourced[Mapping[str, float | None]]) -> list[Metric]:
     ]
 
 
-def _memory(trajectories: Mapping[str, Trajectories], layout: RowLayout) -> bytes:
+def _memory(trajectories: Mapping[str, Trajectories], info: DatasetInfo) -> bytes:
+    layout = RowLayout(info.observation_space, info.action_space)
     longest = max(int(some.lengths.max(initial=1)) for some in trajectories.values())
     lags = max(1, min(LAGS, longest - 1))
-    names = layout.column_names[: layout.blocks["reward"].stop][:_COLUMNS]
+    names = column_labels(info)[: layout.blocks["reward"].stop][:_COLUMNS]
     curves = {
         name: autocorrelation(some, layout, lags)[:, :_COLUMNS]
         for name, some in trajectories.items()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
-from distributed_privrl.data.spaces import Space, box_bounds, components
+from distributed_privrl.data.spaces import Space, box_bounds, components, group_values, groups_of
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cells import NumberCells
 
@@ -30,9 +30,11 @@ class Column:
     Args:
         name: e.g. ``observation_0``, ``next_observation_0``, ``action``, ``end``.
         part: of a step that it belongs to.
-        place: of a number or category within its part, from 0.
+        place: of a number or category within its part, from 0; of several columns, the first.
         categories: how many there are; 0: a number.
         start: the category that is counted first.
+        width: columns of 0 and 1 in its part that hold the category together, one alone for a flag;
+            0: the part holds it, or the number, as it is.
         cells: of a number.
         like: the column whose cells and counts stand for this one's: those of an observation for
             the same number after the step; None: it has its own.
@@ -44,6 +46,7 @@ class Column:
     place: int = 0
     categories: int = 0
     start: int = 0
+    width: int = 0
     cells: NumberCells | None = None
     like: int | None = None
     difference: bool = False
@@ -59,6 +62,21 @@ class Column:
         if self.like is not None:
             return 0
         return self.size + (0 if self.cells is None else self.cells.counted_values)
+
+    def values(self, part: NDArray[Any]) -> NDArray[Any]:
+        """Return the column's numbers or categories, ``(N,)``, in rows of its part.
+
+        A category that is none of the column's is outside ``start .. start + categories - 1``.
+        """
+        if self.width:
+            return group_values(part[:, self.place : self.place + self.width])
+        return part if part.ndim == 1 else part[:, self.place]
+
+    def held(self, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return drawn numbers, or categories from 0, ``(N,)`` as a Box holds them, ``(N, C)``."""
+        if self.width > 1:
+            return np.asarray(drawn[:, None] == np.arange(self.width), np.float64)
+        return drawn[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +143,14 @@ class TableColumns:
         """Return the places of the columns of some parts, in order."""
         return tuple(i for i, one in enumerate(self.columns) if one.part in parts)
 
+    def without_successors(self) -> "TableColumns":
+        """Return the columns of rows that nothing follows: (s, a, r).
+
+        What is drawn of them is terminated, and repeats its observation as the next one.
+        """
+        kept = self.of("observation", "action", "reward")
+        return replace(self, columns=tuple(self.columns[place] for place in kept))
+
     def coded(self, steps: "Steps") -> CodedRows:
         """Return rows as cells; never fails, warns or logs because of what a row holds.
 
@@ -163,11 +189,14 @@ class TableColumns:
         """
         observations = self._part("observation", self.observation_space, numbers)
         actions = self._part("action", self.action_space, numbers)
-        reached = self._part("next_observation", self.observation_space, numbers)
-        if self._differences:
-            reached = reached + observations
         (reward,), ends = self.of("reward"), self.of("end")
         ended = numbers[ends[0]] if ends else np.zeros(len(numbers[reward]))
+        reached = observations
+        if self.of("next_observation"):
+            reached = self._part("next_observation", self.observation_space, numbers)
+            reached = reached + self._begun_from(observations)
+        else:
+            ended = np.ones(len(ended))
         return Transitions(
             observations=_clipped(observations, self.observation_space),
             actions=_clipped(actions, self.action_space),
@@ -178,16 +207,21 @@ class TableColumns:
             unit_ids=np.arange(len(numbers[reward]), dtype=np.uint64),
         )
 
-    @property
-    def _differences(self) -> bool:
-        return any(one.difference for one in self.columns)
+    def _begun_from(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Return observations where what follows is drawn as a change of them, else zeros."""
+        changing = np.zeros(observations.shape[1:], dtype=bool)
+        for one in self.columns:
+            if one.difference:
+                changing[one.place] = True
+        return np.where(changing, observations, np.zeros((), observations.dtype))
 
     def _part(
         self, part: Part, space: Space, numbers: Sequence[NDArray[np.float64]]
     ) -> NDArray[Any]:
         places = self.of(part)
         if isinstance(space, Box):
-            return np.stack([numbers[i] for i in places], axis=1)
+            held = [self.columns[i].held(numbers[i]) for i in places]
+            return np.concatenate(held, axis=1)
         chosen = [numbers[i].astype(np.int64) + self.columns[i].start for i in places]
         return np.stack(chosen, axis=1) if space.shape else chosen[0]
 
@@ -222,14 +256,14 @@ class Steps:
         if column.part == "previous":
             assert self.previous is not None
             assert self.begins is not None
-            before = _at(self.previous, column.place)
+            before = column.values(self.previous)
             return np.where(self.begins, _nothing_before(column), before)
         if column.part == "action":
-            return _at(rows.actions, column.place)
-        before = _at(rows.observations, column.place)
+            return column.values(rows.actions)
+        before = column.values(rows.observations)
         if column.part == "observation":
             return before
-        after = _at(rows.next_observations, column.place)
+        after = column.values(rows.next_observations)
         if not column.difference:
             return after
         with np.errstate(all="ignore"):
@@ -264,10 +298,6 @@ def _nothing_before(column: Column) -> float:
     if column.cells is None:
         return column.start + column.categories - 1
     return column.cells.low
-
-
-def _at(part: NDArray[Any], place: int) -> NDArray[Any]:
-    return part if part.ndim == 1 else part[:, place]
 
 
 def _clipped(part: NDArray[Any], space: Space) -> NDArray[Any]:
@@ -356,10 +386,7 @@ def _cells(name: str, low: float, high: float, step: float) -> NumberCells:
 
 def _part_columns(part: Part, space: Space, cells: dict[str, NumberCells]) -> list[Column]:
     if isinstance(space, Box):
-        names = [f"{part}_{i}" for i in range(int(np.prod(space.shape)))]
-        return [
-            Column(name=name, part=part, place=i, cells=cells[name]) for i, name in enumerate(names)
-        ]
+        return _box_columns(part, space, cells)
     several = bool(space.shape)
     return [
         Column(
@@ -371,6 +398,21 @@ def _part_columns(part: Part, space: Space, cells: dict[str, NumberCells]) -> li
         )
         for i, one in enumerate(components(space))
     ]
+
+
+def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[Column]:
+    """Return a column for each number of a Box, and for each category or flag among them."""
+    stops, columns = dict(groups_of(space)), list[Column]()
+    place = 0
+    while place < int(np.prod(space.shape)):
+        name, width = f"{part}_{place}", stops.get(place, place) - place
+        if width:
+            size = max(width, 2)
+            columns.append(Column(name=name, part=part, place=place, categories=size, width=width))
+        else:
+            columns.append(Column(name=name, part=part, place=place, cells=cells[name]))
+        place += max(width, 1)
+    return columns
 
 
 def _after(column: Column, place: int, *, difference: bool) -> Column:

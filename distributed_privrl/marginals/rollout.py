@@ -166,9 +166,8 @@ class Rollout:
         reached = steps.next_observations
         for place in columns.of("observation"):
             column = columns[place]
-            values = reached if reached.ndim == 1 else reached[:, column.place]
             start = column.start if column.cells is None else 0
-            known[place] = values.astype(np.float64) - start
+            known[place] = column.values(reached).astype(np.float64) - start
         for previous, action in zip(columns.of("previous"), columns.of("action"), strict=False):
             known[previous] = numbers[action][goes_on]
         return known

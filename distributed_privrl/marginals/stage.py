@@ -66,7 +66,8 @@ def table_of(
         ConfigError: a column has no bounds, or an empty range.
     """
     info = store.info(data.sensitive)
-    return table(info.observation_space, info.action_space, bounds_of(data, store, found))
+    columns = table(info.observation_space, info.action_space, bounds_of(data, store, found))
+    return columns if info.has_successors else columns.without_successors()
 
 
 def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -> ForeseenTable:
@@ -79,6 +80,7 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
     if known is None:
         return ForeseenTable(columns=None, assumed=True)
     columns = table(known.observation_space, known.action_space, known.bounds)
+    columns = columns if known.has_successors else columns.without_successors()
     return ForeseenTable(columns=columns, assumed=not known.declared)
 
 

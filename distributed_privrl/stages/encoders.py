@@ -80,12 +80,14 @@ class ForeseenColumns:
             number may be met.
         declared: whether the spaces were declared; else a part that a bounds file leaves out is
             taken for one category.
+        has_successors: whether something follows a row; True where the dataset is not here.
     """
 
     observation_space: Space
     action_space: Space
     bounds: Bounds
     declared: bool
+    has_successors: bool
 
 
 def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenColumns | None:
@@ -101,13 +103,14 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
     Raises:
         ConfigError: the bounds file is wrong, or does not fit the spaces.
 
-    Privacy: reads of a dataset what was declared before there were rows, its spaces
-    (`DatasetInfo`), and no row.
+    Privacy: reads of a dataset what was declared before there were rows, its spaces and whether
+    something follows a row (`DatasetInfo`), and no row.
     """
     source = bounds_source(data)
     if isinstance(source, NoisyBounds):
         source = source.search
-    spaces = _declared_spaces(data, store or DatasetStore())
+    store = store or DatasetStore()
+    spaces = _declared_spaces(data, store)
     declared = spaces is not None
     if spaces is None:
         if not isinstance(source, Path):
@@ -122,8 +125,13 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
     else:
         names = bounded_columns(RowLayout(*spaces))
         bounds = Bounds(low=np.zeros(len(names)), high=np.ones(len(names)), columns=names)
+    here = store.holds(data.sensitive)
     return ForeseenColumns(
-        observation_space=spaces[0], action_space=spaces[1], bounds=bounds, declared=declared
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        bounds=bounds,
+        declared=declared,
+        has_successors=not here or store.info(data.sensitive).has_successors,
     )
 
 

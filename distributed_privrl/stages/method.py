@@ -8,7 +8,7 @@ to step, so that nothing is built twice and nothing can be used before it is pai
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from distributed_privrl.core.config import NoisyCount, RunConfig
 from distributed_privrl.data.store import DatasetStore
@@ -55,6 +55,8 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
     """A method as a declaration: a frozen object built from a configuration."""
 
     config: RunConfig
+    needs_successors: ClassVar[bool] = True
+    """Whether it learns what follows a row; without, a table of rows alone is enough."""
 
     def check_config(self) -> None:
         """Refuse what the configuration alone tells, before any dataset is opened.

@@ -1,4 +1,5 @@
 import csv
+import json
 
 import numpy as np
 
@@ -23,16 +24,18 @@ def test_import_then_export(workplace):
     assert workplace.privrl(*line).exit_code == 0
     with out.open() as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["reward"]) for row in rows] == [0.5, 1.0, 0.0]
+    assert [float(row["r"]) for row in rows] == [0.5, 1.0, 0.0]
+    assert list(rows[0])[:6] == ["stay", "step", "x", "y", "move", "r"]  # as it was imported
     assert workplace.privrl(*line).exit_code == 2  # never overwrites
-    named = workplace.folder / "named.csv"
-    line = ("export", "clinic/stays-v0", "--format", "csv", "--out", named, "--schema", schema)
+    other, named = workplace.folder / "other.yaml", workplace.folder / "named.csv"
+    other.write_text(SCHEMA.replace("[x, y]", "[east, north]"))
+    line = ("export", "clinic/stays-v0", "--format", "csv", "--out", named, "--schema", other)
     assert workplace.privrl(*line).exit_code == 0
     with named.open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0])[:6] == ["stay", "step", "x", "y", "move", "r"]
+    assert list(rows[0])[:6] == ["stay", "step", "east", "north", "move", "r"]
     assert [row["stay"] for row in rows] == ["0", "0", "1"]
-    line = ("import", named, "--schema", schema, "--dataset", "clinic/again-v0")
+    line = ("import", named, "--schema", other, "--dataset", "clinic/again-v0")
     assert workplace.privrl(*line).exit_code == 0
     line = ("export", "clinic/stays-v0", "--format", "rllib", "--schema", schema)
     refused = workplace.privrl(*line, "--out", workplace.folder / "bridge")
@@ -73,20 +76,44 @@ def test_arrays_go_out_and_come_in_again(workplace):
         assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_import_says_that_last_rows_may_go_and_never_how_many(workplace):
-    said = set()
-    schema = workplace.folder / "schema.yaml"
+def test_exact_numbers_of_an_import_go_to_its_owner_and_nowhere_else(workplace):
+    schema, metadata = workplace.folder / "schema.yaml", []
     schema.write_text(SCHEMA)
-    for name, last, steps in (("live", 0, 2), ("over", 1, 3)):
-        table = workplace.folder / f"{name}.csv"
-        table.write_text(TABLE.replace("b,-1,1,1,0,1", f"b,-1,1,1,0,{last}"))
-        line = ("import", table, "--schema", schema, "--dataset", f"clinic/{name}-v0")
-        made = workplace.privrl(*line)
-        assert f": {steps} transitions" in made.stdout
-        said.add(made.stderr)
-    (note,) = said  # the same whatever the rows are
-    assert note.startswith("note: the schema names no next_observation")
-    assert note.count("\n") == 1
+    tables = {"live": TABLE.replace("b,-1,1,1,0,1", "b,-1,1,1,0,0"), "gap": TABLE + "b,0,,1,0,1\n"}
+    notes = {
+        "live": [
+            "last rows: nothing known of what follows in 1 row of 1 trajectory; their actions and"
+            " rewards are left out: name next_observation, or, where a trajectory is complete with"
+            " its last row, terminated: last",
+            "last rows: all that their trajectory has in 1 row of 1 trajectory; their trajectories"
+            " are left out",
+            "last rows: all that is left of whose they are in 1 row of 1 trajectory; nothing of any"
+            " such trajectory arrives",
+        ],
+        "gap": [
+            "y: no value in 1 row of 1 trajectory; these are null rows, which methods leave out:"
+            " declare kinds.y.missing to keep them"
+        ],
+    }
+    for name, lines in notes.items():
+        table, dataset = workplace.folder / f"{name}.csv", f"clinic/{name}-v0"
+        table.write_text(tables[name])
+        made = workplace.privrl("import", table, "--schema", schema, "--dataset", dataset)
+        assert made.exit_code == 0, made.output
+        assert made.stderr.splitlines() == [f"note to the owner: {line}" for line in lines]
+        assert "note" not in made.stdout
+        folder = workplace.datasets / dataset / "data"
+        metadata.append(json.loads((folder / "metadata.json").read_text()))
+    ours = [one.pop("distributed_privrl") for one in metadata]
+    assert [one.pop("total_trajectories") for one in ours] == [1, 2]
+    assert ours[0] == ours[1]
+    sizes = ("dataset_id", "total_steps", "total_episodes", "dataset_size")
+    left = [{key: one[key] for key in one if key not in sizes} for one in metadata]
+    assert left[0] == left[1], "of what was found, nothing is written"
+
+
+def test_an_import_without_gaps_says_nothing(workplace):
+    table, schema = workplace.folder / "named.csv", workplace.folder / "schema.yaml"
     named = SCHEMA.replace("trajectory: stay", "trajectory: stay, next_observation: [x, y]")
     schema.write_text(named)
     table.write_text(TABLE.splitlines()[0] + "\na,0,0,1,0.5,0\nb,-1,1,1,0,1\n")
@@ -116,7 +143,7 @@ def test_a_schema_that_lacks_a_key_is_one_short_line(workplace):
     assert result.exit_code == 2
     assert result.stderr == (
         f"error: {schema}: split_at_flags=False: without a trajectory column or split_at_flags,"
-        " columns.next_observation must be named\n"
+        " columns.next_observation must be named, or none where nothing follows a row\n"
     )
 
 

@@ -148,7 +148,7 @@ def test_categories_of_one_and_of_several_components(run):
         ({"terminals": np.full(8, 0.5)}, "'terminals' must be true or false"),
         ({"rewards": np.float64(3)}, "'rewards' must be one value a row"),
         ({"next_observations": np.zeros((8, 2))}, "is not the observation of the trajectory's"),
-        ({"next_observations": np.zeros((8, 3))}, "next_observations has rows of shape"),
+        ({"next_observations": np.zeros((8, 3))}, "next_observation has 3 columns, observation 2"),
     ],
 )
 def test_errors_are_one_line_and_leave_nothing_behind(run, store, change, message):

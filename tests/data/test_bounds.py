@@ -89,7 +89,7 @@ def test_bounds_file_leaves_out_discrete_parts(tmp_path):
     assert bounds.columns == ("action_0", "reward")
     assert bounds.high.tolist() == [2, 1]
     path.write_text("observation: {low: 0, high: 1}\naction: {low: -1, high: 2}\nreward: [0, 1]\n")
-    with pytest.raises(ConfigError, match="observation is Discrete: leave it out"):
+    with pytest.raises(ConfigError, match="observation holds no numbers: leave it out"):
         bounds_from_file(path, CATEGORIES, ACTION_SPACE)
 
 

@@ -3,9 +3,10 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data import exporting
+from distributed_privrl.data.declared import ColumnsSchema, DeclaredTable
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.importing import import_file
-from distributed_privrl.data.schema import ColumnsSchema, load_schema
+from distributed_privrl.data.schema import load_schema
 from distributed_privrl.data.trajectories import hash_unit
 from tests.data.conftest import DISCRETE_SPACES, SPACES, assert_same, random_walk, walk
 
@@ -66,7 +67,7 @@ def test_a_table_has_the_names_of_the_schema_it_came_with(store, tmp_path):
     )
     plain, named = tmp_path / "plain.csv", tmp_path / "named.csv"
     export(store, "a-v0", "csv", plain)
-    export(store, "a-v0", "csv", named, columns=columns, chunk_rows=2)
+    export(store, "a-v0", "csv", named, declared=DeclaredTable(columns=columns), chunk_rows=2)
     left, right = pd.read_csv(plain), pd.read_csv(named)
     expected = ["stay", "hour", "x", "y", "push", "r", "next_x", "next_y", "over", "truncated"]
     assert list(right) == expected
@@ -84,7 +85,7 @@ def test_a_column_that_is_unit_and_trajectory_is_written_once(store, tmp_path):
         order="hour",
         unit="patient",
     )
-    export(store, "a-v0", "csv", tmp_path / "named.csv", columns=columns)
+    export(store, "a-v0", "csv", tmp_path / "named.csv", declared=DeclaredTable(columns=columns))
     found = pd.read_csv(tmp_path / "named.csv")
     assert list(found.columns).count("patient") == 1
     assert found["patient"].nunique() == 2
@@ -94,7 +95,7 @@ def test_a_column_that_is_unit_and_trajectory_is_written_once(store, tmp_path):
     ("changes", "message"),
     [
         ({"observation": ("x",)}, "names 1 columns of observation, the dataset has 2"),
-        ({"reward": "step"}, "two columns would be called step"),
+        ({"observation": ("x", "reward"), "reward": "reward"}, "two columns would be called rew"),
     ],
 )
 def test_a_schema_of_other_columns_is_refused(store, tmp_path, changes, message):
@@ -102,10 +103,10 @@ def test_a_schema_of_other_columns_is_refused(store, tmp_path, changes, message)
     names = {"observation": ("x", "y"), "action": "push", "reward": "r", "terminated": "over"}
     columns = ColumnsSchema(**(names | changes))
     with pytest.raises(ConfigError, match=message):
-        export(store, "a-v0", "csv", tmp_path / "out.csv", columns=columns)
+        export(store, "a-v0", "csv", tmp_path / "out.csv", declared=DeclaredTable(columns=columns))
     assert list(tmp_path.glob("out*")) == []
     with pytest.raises(ConfigError, match="not npz's arrays"):
-        export(store, "a-v0", "npz", tmp_path / "out.npz", columns=columns)
+        export(store, "a-v0", "npz", tmp_path / "out.npz", declared=DeclaredTable(columns=columns))
 
 
 def test_columns_of_a_table(store, tmp_path):

@@ -22,6 +22,7 @@ STRUCTURE = {
     *("dataset_id", "data_format", "observation_space", "action_space"),
     *("total_steps", "total_episodes", "declared_public"),
     *(f"{OURS}.{name}" for name in ("kind", "layout", "total_trajectories", "unit_column")),
+    *(f"{OURS}.{name}" for name in ("declared", "has_successors")),
     *("experts.count", "evaluation_returns.steps"),
 }
 """Keys without which the dataset is another one, or is refused; each is declared or checked."""

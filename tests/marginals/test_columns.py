@@ -11,8 +11,10 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.marginals.workload import workload
 from tests.marginals.rows import ACTION, STATE, few_columns, step_bounds, steps_of
 
 ROWS = [(0.0, 0, 0.0, 1.0, False), (3.0, 1, 1.0, 3.0, True), (2.0, 1, 0.0, 0.0, False)]
@@ -173,3 +175,62 @@ def test_malformed_rows_do_not_count_and_leave_no_trace(
 def test_a_column_of_one_value_is_refused() -> None:
     with pytest.raises(ConfigError, match="observation_0 has the one value 2"):
         step_columns(STATE, ACTION, step_bounds(low=2.0, high=2.0), next_observation="absolute")
+
+
+WARDS = TableBox(
+    np.array([0, 0, 0, 0, 0], np.float32), np.array([3, 1, 1, 1, 1], np.float32), [(1, 4), (4, 5)]
+)
+"""A number, a ward of three, and a flag."""
+
+
+def ward_rows(states: list[list[float]], after: list[list[float]]) -> Transitions:
+    return Transitions(
+        observations=np.array(states, np.float32),
+        actions=np.zeros(len(states), np.int64),
+        rewards=np.zeros(len(states), np.float32),
+        next_observations=np.array(after, np.float32),
+        terminated=np.zeros(len(states), bool),
+        truncated=np.zeros(len(states), bool),
+        unit_ids=np.arange(len(states)),
+    )
+
+
+@pytest.mark.parametrize("coding", ["absolute", "difference"])
+def test_a_category_beside_numbers_is_one_column(coding: str) -> None:
+    columns = step_columns(WARDS, ACTION, step_bounds(), next_observation=coding)  # type: ignore[arg-type]
+    names = ["observation_0", "observation_1", "observation_4"]
+    assert [columns[i].name for i in columns.of("observation")] == names
+    assert [columns[i].size for i in columns.of("observation")] == [4, 3, 2]
+    assert [columns[i].counted for i in columns.of("next_observation")][1:] == [0, 0]
+    rows = ward_rows([[2, 0, 0, 1, 1], [0, 1, 0, 0, 0]], [[3, 0, 1, 0, 0], [1, 0, 0, 1, 1]])
+    coded = columns.coded(Steps(rows))
+    assert coded.valid.all()
+    assert coded.cells[:, :3].tolist() == [[2, 2, 1], [0, 0, 0]]
+    assert coded.cells[:, list(columns.of("next_observation"))[1:]].tolist() == [[1, 0], [2, 1]]
+    numbers = [column.values(rows.observations) * 1.0 for column in columns.columns[:3]]
+    numbers += [np.zeros(2), np.zeros(2)]
+    change = [1.0, 1.0] if coding == "difference" else [3.0, 1.0]
+    numbers += [np.array(change), np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.zeros(2)]
+    back = columns.transitions(numbers)
+    assert back.observations.tolist() == rows.observations.tolist()
+    assert back.next_observations.tolist() == rows.next_observations.tolist()
+
+
+def test_rows_that_nothing_follows_have_neither_successors_nor_ends() -> None:
+    steps = step_columns(WARDS, ACTION, step_bounds(), next_observation="absolute")
+    columns = steps.without_successors()
+    assert [one.part for one in columns.columns] == [*["observation"] * 3, "action", "reward"]
+    numbers = [np.array([2.0]), np.array([2.0]), np.array([1.0]), np.array([1.0]), np.array([0.0])]
+    drawn = columns.transitions(numbers)
+    assert drawn.observations.tolist() == [[2, 0, 0, 1, 1]]
+    assert drawn.next_observations.tolist() == drawn.observations.tolist()
+    assert drawn.terminated.all()
+    assert not drawn.truncated.any()
+    assert all(max(clique) < len(columns) for clique in workload(columns))
+
+
+@pytest.mark.parametrize("bad", [[0, 0, 0, 0], [1, 0, 1, 0], [np.nan, 0, 0, 1], [0, 1, 0, np.nan]])
+def test_a_row_without_its_category_does_not_count(bad: list[float]) -> None:
+    columns = step_columns(WARDS, ACTION, step_bounds(), next_observation="absolute")
+    rows = ward_rows([[1, 0, 1, 0, 1], [1, *bad]], [[1, 0, 1, 0, 1]] * 2)
+    assert columns.coded(Steps(rows)).valid.tolist() == [True, False]

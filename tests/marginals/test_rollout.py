@@ -5,6 +5,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.marginals.columns import (
     TableColumns,
@@ -111,3 +112,19 @@ def test_trajectories_of_one_seed_are_the_same() -> None:
     assert (one.observations == other.observations).all()
     assert (one.lengths == other.lengths).all()
     assert len(states(one, 0)) == one.lengths[0] + 1
+
+
+def test_categories_among_numbers_stay_one_each_from_step_to_step() -> None:
+    space = TableBox(np.zeros(5, np.float32), np.array([9, 1, 1, 1, 1], np.float32), [(1, 4)])
+    bounds = Bounds(
+        low=np.zeros(5),
+        high=np.array([9.0, 1.0, 9.0, 1.0, 1.0]),
+        columns=("observation_0", "observation_4", "action_0", "action_4", "reward"),
+    )
+    steps = step_columns(space, space, bounds, next_observation="absolute", ends=3)
+    columns = trajectory_columns(steps, groups=time_groups(LONGEST), previous=True)
+    drawn = Rollout(model_of(columns), LONGEST).draw(200, np.random.default_rng(0))
+    for part in (drawn.observations, drawn.actions):
+        assert (part[:, 1:4].sum(axis=1) == 1).all()
+        assert set(np.unique(part[:, 1:4])) == {0.0, 1.0}
+        assert (part[:, 1:4].mean(axis=0) > 0.2).all(), "all categories come up"

@@ -6,6 +6,7 @@ Reference: McKenna, Mullins, Sheldon and Miklau 2022 (AIM); McKenna, Sheldon and
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
@@ -66,6 +67,7 @@ class MarginalsMethod(DeclaredMethod[World]):
     """
 
     config: MarginalsConfig | MarginalsJConfig
+    needs_successors: ClassVar[bool] = False
 
     def check_config(self) -> None:
         """Refuse what the configuration alone tells."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
@@ -30,6 +31,7 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
     """
 
     config: MarginalsJConfig
+    needs_successors: ClassVar[bool] = True
 
     def check_config(self) -> None:
         """Refuse what the configuration alone tells."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.config import DataConfig
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.spaces import box_bounds, components
+from distributed_privrl.data.spaces import box_bounds, components, groups_of
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.stages.encoders import bounds_source
@@ -125,8 +125,18 @@ def _kinds(encoder: TransitionEncoder) -> Iterator[tuple[int, str, tuple[float, 
             marks = np.linspace(-1, 1, len(layout.coding.reward_levels))
             yield block.start, "level", tuple(marks.tolist()), False
         else:
-            for column in range(block.start, block.stop):
-                yield column, "number", (), name == "next_observation" and differences
+            groups = () if space is None else groups_of(space)
+            sizes = {block.start + start: stop - start for start, stop in groups}
+            column = block.start
+            while column < block.stop:
+                size = sizes.get(column, 0)
+                if size > 1:
+                    yield column, "one_hot", tuple(map(float, range(size))), False
+                elif size:
+                    yield column, "level", (-1.0, 1.0), False
+                else:
+                    yield column, "number", (), name == "next_observation" and differences
+                column += max(size, 1)
 
 
 def _ranges(

@@ -1,0 +1,252 @@
+"""What the owner of a table declares of its columns: roles, kinds, values; nothing is measured.
+
+All of it is public: it is stored beside the spaces, and releases inherit it.
+"""
+
+import datetime
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from distributed_privrl.core.config import StrictModel
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
+
+Columns = tuple[str, ...]
+NEVER = "never"
+"""In place of a column ``terminated``: nobody terminates."""
+LAST = "last"
+"""In place of a column ``terminated``: a trajectory's last row ends it."""
+NONE = "none"
+"""In place of columns ``next_observation``: nothing follows a row."""
+PARTS = ("observation", "action", "next_observation")
+"""Roles that several columns may have together."""
+
+Value = bool | int | float | str
+Missing = Literal["null_row", "refuse"]
+"""A missing value makes a null row, which methods leave out, or is an error."""
+
+
+def column_names(columns: str | Sequence[str] | None) -> list[str]:
+    """Return one name, several or none as a list."""
+    if columns is None:
+        return []
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
+class ColumnsSchema(StrictModel):
+    """Which column of a table, or which array of a file of arrays, holds what."""
+
+    observation: str | Columns
+    action: str | Columns
+    next_observation: str | Columns | None = Field(
+        default=None, description="none: nothing follows a row, each stands for itself"
+    )
+    reward: str
+    terminated: str | None = Field(
+        default=None,
+        description="never (as by default), or last: a trajectory's last row ends it; or a column",
+    )
+    truncated: str | None = None
+    order: str | None = Field(default=None, description="time within a trajectory; default: file")
+    trajectory: str | None = Field(default=None, description="trajectory id")
+    unit: str | None = Field(default=None, description="what one person contributes")
+
+    @field_validator("unit")
+    @classmethod
+    def _unit_name(cls, unit: str | None) -> str | None:
+        if unit in (TRANSITION, TRAJECTORY):
+            raise ValueError(f"a unit column cannot be called {unit}: rename it")
+        return unit
+
+    @property
+    def has_successors(self) -> bool:
+        """Whether something follows a row."""
+        return self.next_observation != NONE
+
+    @property
+    def following(self) -> list[str]:
+        """The columns of next observations; empty where none are named."""
+        return column_names(self.next_observation) if self.has_successors else []
+
+    @property
+    def termination(self) -> str | None:
+        """The column that says which rows terminate; None: no column does."""
+        return None if self.terminated in (NEVER, LAST) else self.terminated
+
+    @property
+    def named(self) -> list[str]:
+        """All columns of the table that have a role, each once."""
+        roles = self.model_dump(exclude={"next_observation", "terminated"}).values()
+        names = [name for role in roles for name in column_names(role)]
+        names += [*self.following, *column_names(self.termination)]
+        return list(dict.fromkeys(names))
+
+
+class NumberKind(StrictModel):
+    """A number."""
+
+    type: Literal["number"] = "number"
+    missing: Literal["null_row", "refuse", "indicator"] = Field(
+        default="null_row", description="indicator: a second column says that there is none"
+    )
+
+
+class CategoryKind(StrictModel):
+    """One of some values: texts, numbers or truth values, as the table has them."""
+
+    type: Literal["category"]
+    values: Annotated[tuple[Value, ...], Field(min_length=2)]
+    missing: Literal["null_row", "refuse", "own"] = Field(
+        default="null_row", description="own: a category of its own"
+    )
+
+    @field_validator("values")
+    @classmethod
+    def _distinct(cls, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        texts = [value_text(value) for value in values]
+        if twice := sorted({text for text in texts if texts.count(text) > 1}):
+            raise ValueError(f"{', '.join(twice)} stands there twice")
+        return values
+
+    @property
+    def labels(self) -> tuple[Value | None, ...]:
+        """The value of each category; None: there is none, as the last one may say."""
+        return (*self.values, None) if self.missing == "own" else self.values
+
+
+class FlagKind(StrictModel):
+    """Yes or no, as 1 or 0, or as two values of the table: the one for no first."""
+
+    type: Literal["flag"]
+    values: tuple[Value, Value] = (0, 1)
+    missing: Literal["null_row", "refuse", "own"] = "null_row"
+
+    @property
+    def labels(self) -> tuple[Value | None, ...]:
+        """As `CategoryKind.labels`."""
+        return (*self.values, None) if self.missing == "own" else self.values
+
+
+class DateKind(StrictModel):
+    """A date or a time, as the whole units that passed since the origin; UTC, if it has a zone."""
+
+    type: Literal["date"]
+    unit: Literal["days", "hours", "minutes", "seconds"] = "days"
+    origin: datetime.date | datetime.datetime = datetime.date(1970, 1, 1)
+    missing: Literal["null_row", "refuse", "indicator"] = "null_row"
+
+    @property
+    def origin_time(self) -> datetime.datetime:
+        """The origin as a time, UTC without saying so."""
+        if not isinstance(self.origin, datetime.datetime):
+            return datetime.datetime.combine(self.origin, datetime.time())
+        if self.origin.tzinfo is not None:
+            return self.origin.astimezone(datetime.UTC).replace(tzinfo=None)
+        return self.origin
+
+
+LabelledKind = CategoryKind | FlagKind
+AnyKind = NumberKind | CategoryKind | FlagKind | DateKind
+Kind = Annotated[AnyKind, Field(discriminator="type")]
+NUMBER = NumberKind()
+
+
+class DeclaredTable(StrictModel):
+    """Roles and kinds of a table's columns.
+
+    Example:
+        >>> DeclaredTable(
+        ...     columns={"observation": ["age", "ward"], "action": "dose", "reward": "gain"},
+        ...     kinds={"ward": {"type": "category", "values": ["A", "B"]}},
+        ... ).widths("observation")
+        [1, 2]
+    """
+
+    columns: ColumnsSchema
+    kinds: dict[str, Kind] = Field(
+        default_factory=dict, description="what columns hold that are no plain numbers"
+    )
+
+    @field_validator("kinds")
+    @classmethod
+    def _fitting(cls, kinds: dict[str, AnyKind], info: ValidationInfo) -> dict[str, AnyKind]:
+        columns: ColumnsSchema | None = info.data.get("columns")
+        for name, kind in kinds.items():
+            if columns is not None and (problem := _misfit(name, kind, columns)):
+                raise ValueError(f"{name} {problem}")
+        return kinds
+
+    def kind(self, column: str) -> AnyKind:
+        """Return what a column holds; a plain number, if nothing is declared."""
+        return self.kinds.get(column, NUMBER)
+
+    def part(self, name: str) -> list[tuple[str, AnyKind]]:
+        """Return the columns of an observation or action, and what they hold."""
+        return [(one, self.kind(one)) for one in column_names(getattr(self.columns, name))]
+
+    def same_labels(self, other: "DeclaredTable") -> bool:
+        """Say whether numbers of both mean the same categories, flags and dates, by position."""
+        return all(
+            [_meaning(kind) for _, kind in self.part(name)]
+            == [_meaning(kind) for _, kind in other.part(name)]
+            for name in ("observation", "action")
+        )
+
+    def widths(self, name: str) -> list[int]:
+        """Return how many numbers of a Box each column of an observation or action takes."""
+        return [width(kind) for _, kind in self.part(name)]
+
+
+def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
+    """Return what is wrong with the kind of a column; None: nothing."""
+    if name in (*column_names(columns.observation), *column_names(columns.action)):
+        return None
+    if name == columns.reward:
+        beside = kind.missing in ("own", "indicator")
+        if beside or isinstance(kind, CategoryKind):
+            return (
+                "is the reward: a number, flag or date, and nothing beside it where it is missing"
+            )
+    elif name in (columns.termination, columns.truncated):
+        if not isinstance(kind, FlagKind) or kind.missing == "own":
+            return "ends trajectories: it must be a flag that is there in every row"
+    elif name in columns.following:
+        return "is a next observation, of the kind of its observation: declare that"
+    else:
+        return "is no observation, action, reward or end: remove it"
+    return None
+
+
+def _meaning(kind: AnyKind) -> Any:
+    if isinstance(kind, LabelledKind):
+        return kind.labels
+    return (kind.unit, kind.origin) if isinstance(kind, DateKind) else width(kind)
+
+
+def width(kind: AnyKind) -> int:
+    """Return how many numbers of a Box a value takes."""
+    if isinstance(kind, LabelledKind):
+        size = len(kind.labels)
+        return 1 if isinstance(kind, FlagKind) and size == 2 else size
+    return 2 if kind.missing == "indicator" else 1
+
+
+def groups(kinds: Sequence[AnyKind]) -> list[tuple[int, int]]:
+    """Return which numbers of a Box hold a category or flag: first and last but one of each."""
+    found, start = [], 0
+    for kind in kinds:
+        stop = start + width(kind)
+        if isinstance(kind, LabelledKind):
+            found.append((start, stop))
+        elif kind.missing == "indicator":
+            found.append((stop - 1, stop))
+        start = stop
+    return found
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text, the same whether a number was read as 7 or 7.0."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,53 @@
+"""What the columns of a row are called where people read them: as in the table that they came from.
+
+Names and values are declared, and as public as the spaces.
+"""
+
+from collections.abc import Iterator
+
+from gymnasium.spaces import Box
+
+from distributed_privrl.data.declared import DeclaredTable, LabelledKind, width
+from distributed_privrl.data.layout import LABEL, RowLayout
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.spaces import Space, components
+
+
+def column_labels(info: DatasetInfo) -> tuple[str, ...]:
+    """Return the name of each column of a dataset's rows, ``(D,)``; see `RowLayout`.
+
+    A column of a category is called e.g. ``ward is ICU``, or ``ward is missing``, a flag by its
+    value for yes, ``sex: male``, and an indicator ``age: missing``. Rows that came from no table
+    have the names of their layout.
+    """
+    layout = RowLayout(info.observation_space, info.action_space)
+    if info.declared is None:
+        return layout.column_names
+    table = info.declared
+    observation = list(_of_part(table, "observation", info.observation_space))
+    action = list(_of_part(table, "action", info.action_space))
+    after = [f"next {name}" for name in observation]
+    reward, end = table.columns.reward, table.columns.termination or "terminal"
+    return (*observation, *action, reward, *after, end)
+
+
+def _of_part(table: DeclaredTable, part: str, space: Space) -> Iterator[str]:
+    categories = components(space)
+    for place, (name, kind) in enumerate(table.part(part)):
+        if isinstance(kind, LabelledKind):
+            yield from _of_labels(name, kind, flag=isinstance(space, Box) and width(kind) == 1)
+        elif isinstance(space, Box):
+            yield name
+            if kind.missing == "indicator":
+                yield f"{name}: missing"
+        else:
+            start = int(categories[place].start)
+            yield from (f"{name}{LABEL}{start + i}" for i in range(int(categories[place].n)))
+
+
+def _of_labels(name: str, kind: LabelledKind, *, flag: bool) -> Iterator[str]:
+    if flag:
+        yield f"{name}: {kind.labels[1]}"
+        return
+    for label in kind.labels:
+        yield f"{name}{LABEL}{'missing' if label is None else label}"
