@@ -88,7 +88,8 @@ def inspect(
     info = store.info(dataset)
     if unit is not None:
         store.check_unit(dataset, unit)
-    public = _public_hashes(store, info, public_ids, chunk_rows)
+    whole = _have_successors(store, dataset, *public_ids)
+    public = _public_hashes(store, info, public_ids, chunk_rows, whole=whole)
     rows, partition = _Items("rows"), _Partition(unit)
     builder = None if key is None else SketchBuilder(key)
     overlap = False
@@ -98,7 +99,7 @@ def inspect(
         for hashes in _slices(chunk):
             rows.add(hashes.rows)
             partition.add(hashes.unit_ids, hashes.rows)
-            overlap = overlap or _shares_row(hashes.steps, public)
+            overlap = overlap or _shares_row(hashes.compared(whole=whole), public)
             if builder is not None:
                 builder.add(hashes.pairs, hashes.unit_ids, hashes.parts[:2])
     return Inspection(
@@ -124,10 +125,22 @@ def share_rows(store: DatasetStore, one: str, other: str) -> bool:
 
     Privacy: depends on single records of both: for a refusal that the operator alone sees.
     """
+    whole = _have_successors(store, one, other)
     chunks = store.iter_transitions(other, unit=TRANSITION)
-    held = _sorted([hashes.steps for chunk in chunks for hashes in _slices(chunk)])
+    held = _sorted([some.compared(whole=whole) for chunk in chunks for some in _slices(chunk)])
     chunks = store.iter_transitions(one, unit=TRANSITION)
-    return any(_shares_row(hashes.steps, held) for chunk in chunks for hashes in _slices(chunk))
+    return any(
+        _shares_row(some.compared(whole=whole), held) for chunk in chunks for some in _slices(chunk)
+    )
+
+
+def _have_successors(store: DatasetStore, *datasets: str) -> bool:
+    """Say whether something follows the rows of all datasets.
+
+    What is stored as the next observation of rows that nothing follows is made up, and a copy of
+    them that was imported with trajectories has others: such rows are compared without.
+    """
+    return all(store.info(dataset).has_successors for dataset in datasets)
 
 
 def _slices(chunk: Transitions) -> "Iterator[_Hashes]":
@@ -176,6 +189,10 @@ class _Hashes:
             self.steps,
             self.rows,
         )
+
+    def compared(self, *, whole: bool) -> NDArray[np.uint64]:
+        """Return what tells rows of two datasets apart (2, N): ``steps``, else ``pairs`` twice."""
+        return self.steps if whole else np.stack([self.pairs, self.pairs])
 
 
 class _Items:
@@ -232,7 +249,12 @@ def _constants(name: str, count: int) -> NDArray[Any]:
 
 
 def _public_hashes(
-    store: DatasetStore, info: DatasetInfo, public_ids: Sequence[str], chunk_rows: int
+    store: DatasetStore,
+    info: DatasetInfo,
+    public_ids: Sequence[str],
+    chunk_rows: int,
+    *,
+    whole: bool,
 ) -> NDArray[np.uint64]:
     """Return the hashes of every public row, (2, M), sorted by the first half."""
     layout = RowLayout(info.observation_space, info.action_space)
@@ -241,7 +263,7 @@ def _public_hashes(
         for chunk in store.iter_transitions(public, unit=TRANSITION, chunk_rows=chunk_rows):
             for _ in public_rows(layout, {public: [chunk]}):
                 pass
-            hashes += [some.steps for some in _slices(chunk)]
+            hashes += [some.compared(whole=whole) for some in _slices(chunk)]
     return _sorted(hashes)
 
 

@@ -208,7 +208,8 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
     Raises:
         ConfigError: an input is missing or does not know the unit, the method learns what follows a
             row and nothing does, public rows are of other spaces or kinds than the sensitive ones,
-            the output id exists, or a dataset is named twice.
+            or nothing follows the rows of one side alone, the output id exists, or a dataset is
+            named twice.
     """
     named = (config.data.sensitive, *config.data.public)
     released = config.output.datasets
@@ -227,6 +228,11 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
         )
     store.check_unit(config.data.sensitive, config.data.unit)
     for public in infos[1:]:
+        if public.has_successors != infos[0].has_successors:
+            raise ConfigError(
+                f"something follows the rows of {public.id} or of {infos[0].id}, and nothing those"
+                " of the other (next_observation: none): import both alike"
+            )
         for name in ("observation_space", "action_space"):
             mine, theirs = getattr(infos[0], name), getattr(public, name)
             if not same_form(mine, theirs):

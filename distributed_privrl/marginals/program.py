@@ -174,7 +174,8 @@ class MarginalsProgram(Program):
     def _digest(self) -> Tensor:
         """Says what the counts mean: columns, cells, settings of bins, public rows."""
         spec = self._spec
-        facts = repr((spec.columns, spec.most_bins, spec.seed, spec.rows)).encode()
+        sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.rows)
+        facts = repr((spec.columns, spec.seed, sizes, spec.given)).encode()
         digest = hashlib.sha256(facts)
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)

@@ -37,6 +37,7 @@ def run(
     resume: bool = False,
     progress: Progress = silent,
     sign_key: Path | None = None,
+    anyway: bool = False,
 ) -> program.RunResult:
     """Turn a sensitive dataset into a private one; see `experiments.run.run`.
 
@@ -48,6 +49,7 @@ def run(
         resume: continue the run in ``out``.
         progress: told where long work is.
         sign_key: PEM file of an Ed25519 key that signs the certificate.
+        anyway: run what its plan calls hopeless, too.
     """
     executor = start_executor(config.runtime)
     try:
@@ -60,6 +62,7 @@ def run(
             resume=resume,
             progress=progress,
             sign_key=sign_key,
+            anyway=anyway,
         )
     finally:
         executor.close()

@@ -214,6 +214,20 @@ def test_a_relabelled_copy_is_overlap_and_a_near_copy_is_none(store):
     assert not inspect(store, "a-v0", public_ids=["c-v0"]).overlap
 
 
+def test_a_copy_of_rows_that_nothing_follows_is_overlap_whatever_follows_it(store):
+    """The next observation of such rows is made up: a copy with trajectories has another one."""
+    rows = random_walk(5, 10).transitions("transition")
+    alone = replaced(rows, next_observations=rows.observations, terminated=np.ones(len(rows), bool))
+    write(store, "alone-v0", alone, has_successors=False)
+    write(store, "copy-v0", rows)
+    write(store, "other-v0", random_walk(5, 10, seed=3).transitions("transition"))
+    assert inspect(store, "alone-v0", public_ids=["copy-v0"]).overlap
+    assert inspect(store, "copy-v0", public_ids=["alone-v0"]).overlap
+    assert not inspect(store, "alone-v0", public_ids=["other-v0"]).overlap
+    assert share_rows(store, "alone-v0", "copy-v0")
+    assert not share_rows(store, "alone-v0", "other-v0")
+
+
 def test_rows_that_are_not_finite_are_allowed_in_the_sensitive_set_only(store):
     rows = random_walk(2, 3).transitions("transition")
     rows.observations[1, 1] = np.nan

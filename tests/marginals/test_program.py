@@ -154,6 +154,9 @@ def test_counts_of_other_columns_are_not_taken_up() -> None:
     assert wider.sizes == COLUMNS.sizes
     with pytest.raises(UnsafeError, match="bounds, spaces or settings"):
         program_of(wider, PLAN).restore(half.tensors(), 2)
+    for changed in ({"most_cells": 201}, {"model_cells": 7}, {"given": (0,)}, {"rows": 501}):
+        with pytest.raises(UnsafeError, match="bounds, spaces or settings"):
+            program_of(COLUMNS, PLAN, **changed).restore(half.tensors(), 2)
 
 
 def test_a_plan_for_fewer_histograms_is_refused_before_anything_is_drawn() -> None:

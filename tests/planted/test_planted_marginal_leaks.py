@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_privrl.marginals import program
+from distributed_privrl.marginals import belief
 from tests.gates.marginal_leaks import gate_nothing_leaves, rare_run
 from tests.marginals.programs import chained
 from tests.planted import marginal_bugs
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Plant, str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_planted_leak_is_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, method, message = CASES[name]
-    monkeypatch.setattr(program, "estimated", chained)
+    monkeypatch.setattr(belief, "estimated", chained)
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=message):
         gate_nothing_leaves(rare_run(tmp_path, method))

@@ -202,9 +202,13 @@ def test_a_simulator_of_another_problem_is_refused(world: Swings) -> None:
     assert world.ledger.entries() == []
 
 
-def test_a_plan_opens_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_opens_no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(DatasetStore, "__init__", None)
-    asked = {"data__bounds": "nowhere.yaml", "training__policy__starts": {"epsilon": 2.0}}
+    bounds = tmp_path / "bounds.yaml"
+    bounds.write_text(
+        "{observation: {low: -9, high: 9}, action: {low: -1, high: 1}, reward: [-20, 0]}"
+    )
+    asked = {"data__bounds": str(bounds), "training__policy__starts": {"epsilon": 2.0}}
     config = parse_config(config_values(**asked), source="test")
     plan = plan_run(config)
     assert plan.budget is not None
