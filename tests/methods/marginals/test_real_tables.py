@@ -109,3 +109,18 @@ def test_public_rows_mean_the_same_by_their_numbers(tmp_path: Path) -> None:
             continue
         with pytest.raises(ConfigError, match="declare other categories, dates or flags"):
             check_datasets(config, world.store)
+
+
+def test_public_rows_have_successors_where_the_sensitive_ones_have(tmp_path: Path) -> None:
+    world = Survey(tmp_path)
+    info = world.store.info(world.dataset)
+    world.store.write_transitions(
+        "open/followed-v0",
+        world.store.read_transitions(world.dataset, unit="transition"),
+        observation_space=info.observation_space,
+        action_space=info.action_space,
+    )
+    data = world.config().data.model_copy(update={"public": ("open/followed-v0",)})
+    config = world.config().model_copy(update={"data": data})
+    with pytest.raises(ConfigError, match="something follows the rows of open/followed-v0 or of"):
+        check_datasets(config, world.store)
