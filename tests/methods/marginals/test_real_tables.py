@@ -119,6 +119,7 @@ def test_public_rows_have_successors_where_the_sensitive_ones_have(tmp_path: Pat
         world.store.read_transitions(world.dataset, unit="transition"),
         observation_space=info.observation_space,
         action_space=info.action_space,
+        layout="transitions",
     )
     data = world.config().data.model_copy(update={"public": ("open/followed-v0",)})
     config = world.config().model_copy(update={"data": data})
