@@ -15,6 +15,7 @@ from distributed_privrl.cli import (
     configuration,
     datasets,
     doctor,
+    drafting,
     evaluation,
     ledger,
     planning,
@@ -122,6 +123,7 @@ def _root(
 
 
 running.add_demo(app)
+drafting.add_to(app)
 datasets.add_to(app)
 planning.add_to(app)
 running.add_run(app)

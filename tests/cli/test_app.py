@@ -18,6 +18,7 @@ VERBS = {
     "evaluate",
     "export",
     "import",
+    "init",
     "ledger",
     "plan",
     "report",
