@@ -20,6 +20,7 @@ from distributed_privrl.cli import (
     ledger,
     planning,
     running,
+    sampling,
 )
 from distributed_privrl.cli.failures import INTERRUPTED_LINE, report_failure
 from distributed_privrl.cli.helptext import examples
@@ -127,6 +128,7 @@ drafting.add_to(app)
 datasets.add_to(app)
 planning.add_to(app)
 running.add_run(app)
+sampling.add_to(app)
 evaluation.add_to(app)
 auditing.add_to(app)
 app.add_typer(ledger.app)

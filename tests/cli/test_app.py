@@ -23,6 +23,7 @@ VERBS = {
     "plan",
     "report",
     "run",
+    "sample",
     "split",
 }
 
