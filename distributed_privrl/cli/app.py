@@ -19,6 +19,7 @@ from distributed_privrl.cli import (
     evaluation,
     ledger,
     planning,
+    rehearsing,
     running,
     sampling,
 )
@@ -127,6 +128,7 @@ running.add_demo(app)
 drafting.add_to(app)
 datasets.add_to(app)
 planning.add_to(app)
+rehearsing.add_to(app)
 running.add_run(app)
 sampling.add_to(app)
 evaluation.add_to(app)

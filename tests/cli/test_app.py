@@ -21,6 +21,7 @@ VERBS = {
     "init",
     "ledger",
     "plan",
+    "rehearse",
     "report",
     "run",
     "sample",

@@ -1,7 +1,5 @@
 import re
 
-from tests.cli.test_datasets import TABLE
-
 ROWS = "visit,who,age,ward,dose,gain\n" + "".join(
     f"{i % 3},w{i // 3},{40 + i / 8},ward{i % 2},{i % 4},{i / 16}\n" for i in range(30)
 )
@@ -48,9 +46,9 @@ def test_drafts_with_blanks_stop_at_their_lines(workplace):
 
 def test_what_init_refuses_is_one_line(workplace):
     table = workplace.folder / "stays.csv"
-    table.write_text(TABLE)
+    table.write_text(ROWS)
     for options, said in (
-        (("--order", "x"), "name it with --trajectory"),
+        (("--order", "visit"), "name it with --trajectory"),
         (("--unit", "patient"), "has no column patient"),
         (("--dataset", "a b"), "--dataset"),
     ):
