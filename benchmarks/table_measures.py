@@ -1,21 +1,26 @@
 """How far a synthetic table is from a real one: columns, pairs, rare cells, a classifier.
 
-Functions of two tables and, where they draw, of a Generator. A column of type `CATEGORY` is a
-category, every other one a number; missing values are left out. A column with one value has no
-relation to any other (0). None of these is a private release.
+Functions of two tables and, where they draw, of a Generator. Columns are as
+in `distributed_privrl.evaluation.associations`. None of these is a private release.
 """
 
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
-CATEGORY: Final = "category"
+from distributed_privrl.evaluation.associations import (
+    association,
+    correlation,
+    is_category,
+    marginal,
+    together,
+)
+
 RARE = 0.01
 """Share of the real rows below which a cell is rare."""
 
@@ -68,75 +73,17 @@ class Rows:
         return self.select(np.sort(rng.choice(len(self), count, replace=False)))
 
 
-def is_category(column: pd.Series) -> bool:
-    """Say whether a column holds categories."""
-    return isinstance(column.dtype, pd.CategoricalDtype)
-
-
-def marginal(real: pd.Series, synthetic: pd.Series) -> float:
-    """Return how alike two columns are: 1 - KS of numbers, 1 - total variation of categories.
-
-    Args:
-        real: (M,).
-        synthetic: (N,) of the same kind. Two columns without a value are alike (1), one is not (0).
-
-    Example:
-        >>> marginal(pd.Series([0.0, 1.0]), pd.Series([1.0, 1.0]))
-        0.5
-    """
-    one, other = real.dropna(), synthetic.dropna()
-    if one.empty or other.empty:
-        return float(one.empty and other.empty)
-    if not is_category(real):
-        return 1 - float(stats.ks_2samp(one, other, method="asymp").statistic)
-    shares = pd.concat(
-        [c.astype(object).value_counts(normalize=True) for c in (one, other)], axis=1
-    )
-    shares = shares.fillna(0.0)
-    return 1 - float((shares.iloc[:, 0] - shares.iloc[:, 1]).abs().sum() / 2)
-
-
 def marginals(real: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, float]:
     """Return `marginal` of each column, by name."""
     return {name: marginal(real[name], synthetic[name]) for name in real.columns}
 
 
-def association(one: pd.Series, other: pd.Series) -> float:
-    """Return how strongly two columns go together; 0 where nothing relates them.
-
-    Args:
-        one: (N,).
-        other: (N,), the same rows.
-
-    Returns:
-        Spearman's correlation of two numbers; the correlation ratio (eta) of a number and a
-        category; Cramer's V of two categories. The last two are corrected for what chance alone
-        gives. Ranks, because a few rows far out decide of Pearson's correlation (`pearson`).
-
-    Reference: Bergsma, "A bias-correction for Cramer's V and Tschuprow's T" (2013).
-
-    Example:
-        >>> association(pd.Series([1.0, 2.0, 3.0]), pd.Series([1.0, 4.0, 9.0]))
-        1.0
-    """
-    left, right = _together(one, other)
-    kinds = is_category(one) + is_category(other)
-    if left.nunique() < 2 or right.nunique() < 2:
-        return 0.0
-    if kinds == 0:
-        return _pearson(stats.rankdata(left), stats.rankdata(right))
-    if kinds == 1:
-        number, category = (right, left) if is_category(one) else (left, right)
-        return _correlation_ratio(number.to_numpy(np.float64), _codes(category))
-    return _cramers_v(_codes(left), _codes(right))
-
-
 def pearson(one: pd.Series, other: pd.Series) -> float:
     """Return Pearson's correlation of two numbers, 0 where one is constant or either no number."""
-    left, right = _together(one, other)
+    left, right = together(one, other)
     if is_category(one) or is_category(other) or left.nunique() < 2 or right.nunique() < 2:
         return 0.0
-    return _pearson(left.to_numpy(np.float64), right.to_numpy(np.float64))
+    return correlation(left.to_numpy(np.float64), right.to_numpy(np.float64))
 
 
 def gaps(
@@ -157,43 +104,6 @@ def gaps(
         )
         for one, other in itertools.combinations(real.columns, 2)
     }
-
-
-def _together(one: pd.Series, other: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Return the rows of which both columns have a value."""
-    known = (one.notna() & other.notna()).to_numpy()
-    return one[known], other[known]
-
-
-def _pearson(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    return float(np.clip(np.corrcoef(left, right)[0, 1], -1, 1))
-
-
-def _codes(category: pd.Series) -> NDArray[np.int64]:
-    return pd.factorize(category.astype(object))[0].astype(np.int64)
-
-
-def _correlation_ratio(number: NDArray[np.float64], codes: NDArray[np.int64]) -> float:
-    """Return the root of the share of variance between categories, adjusted for their number."""
-    rows, levels = len(number), int(codes.max()) + 1
-    if rows <= levels:
-        return 0.0
-    counts = np.bincount(codes)
-    means = np.bincount(codes, number) / counts
-    total = float(((number - number.mean()) ** 2).sum())
-    within = float(((number - means[codes]) ** 2).sum())
-    adjusted = 1 - within / total * (rows - 1) / (rows - levels)
-    return float(np.sqrt(max(0.0, adjusted)))
-
-
-def _cramers_v(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    rows, r, k = len(one), int(one.max()) + 1, int(other.max()) + 1
-    table = np.bincount(one * k + other, minlength=r * k).reshape(r, k).astype(np.float64)
-    expected = np.outer(table.sum(1), table.sum(0)) / rows
-    phi = float(((table - expected) ** 2 / expected).sum()) / rows
-    phi = max(0.0, phi - (r - 1) * (k - 1) / (rows - 1))
-    smaller = min(r - (r - 1) ** 2 / (rows - 1), k - (k - 1) ** 2 / (rows - 1)) - 1
-    return float(min(1.0, np.sqrt(phi / smaller))) if smaller > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,13 @@ from distributed_privrl.cli import (
     configuration,
     datasets,
     doctor,
+    drafting,
     evaluation,
     ledger,
     planning,
+    rehearsing,
     running,
+    sampling,
 )
 from distributed_privrl.cli.failures import INTERRUPTED_LINE, report_failure
 from distributed_privrl.cli.helptext import examples
@@ -122,9 +125,12 @@ def _root(
 
 
 running.add_demo(app)
+drafting.add_to(app)
 datasets.add_to(app)
 planning.add_to(app)
+rehearsing.add_to(app)
 running.add_run(app)
+sampling.add_to(app)
 evaluation.add_to(app)
 auditing.add_to(app)
 app.add_typer(ledger.app)

@@ -1,7 +1,7 @@
 """Strict configuration: frozen models, unknown keys refused, YAML as people write it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -234,6 +234,9 @@ class RunConfig(StrictModel):
     runtime: RuntimeConfig = RuntimeConfig()
 
 
+_SHOWN_BLANKS = 8
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.2 floats (``1e-6`` is a number) and no duplicate keys."""
 
@@ -262,12 +265,44 @@ def parse_yaml(text: str, *, source: str) -> Any:
     """Return the YAML value in ``text``.
 
     Raises:
-        ConfigError: not YAML, or a key given twice; the message is one line with ``source``.
+        ConfigError: not YAML, a key given twice, or blanks: keys or items after which nothing
+            stands, not even null. The message is one line with ``source``, and with the line of
+            each blank.
     """
+    loader = _Loader(text)
     try:
-        return yaml.load(text, Loader=_Loader)
+        node = loader.get_single_node()
+        value = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
+    finally:
+        loader.dispose()
+    if blanks := [] if node is None else list(_blanks(node)):
+        shown = [f"{name} (line {line})" for name, line in blanks[:_SHOWN_BLANKS]]
+        more = f" and {len(blanks) - len(shown)} more" if len(blanks) > len(shown) else ""
+        raise ConfigError(
+            f"{source} has blanks, fill in {', '.join(shown)}{more}; null says that nothing is"
+            " meant to stand there"
+        )
+    return value
+
+
+def _blanks(
+    node: yaml.Node, name: str = "", seen: set[int] | None = None
+) -> Iterator[tuple[str, int]]:
+    """Yield key and line of each value that is left blank; what aliases repeat, once."""
+    seen = set() if seen is None else seen
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _blanks(value, f"{name}.{key.value}" if name else str(key.value), seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for place, value in enumerate(node.value):
+            yield from _blanks(value, f"{name}[{place}]", seen)
+    elif node.value == "" and node.tag.endswith(":null") and name:
+        yield name, node.start_mark.line + 1
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """Reads the columns of a table to import in chunks: CSV, Parquet, NPZ, HDF5, Arrow streams."""
 
-import csv
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.data.csv_files import csv_frames, csv_header
 from distributed_privrl.data.declared import (
     PARTS,
     DateKind,
@@ -35,13 +35,6 @@ _BEGINNINGS = {
     b"PAR1": ("Parquet", (".parquet",)),
 }
 """How files begin, whatever they are called: what each is, and its suffixes."""
-_ABSENT = frozenset(
-    {
-        *("", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "-NaN", "-nan", "<NA>"),
-        *("#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-    }
-)
-"""What stands in a CSV file for no value, where it is not a declared value of its column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +93,49 @@ def open_file(path: Path, declared: DeclaredTable) -> Source:
                 yield frame
 
     return Source(name=str(path), declared=found, frames=checked())
+
+
+def open_columns(path: Path) -> Iterator["pd.DataFrame"]:
+    """Yield all columns of a table as they stand, `CHUNK_ROWS` rows at a time.
+
+    Args:
+        path: a ``.csv`` file, whose values are all texts or gaps, or a ``.parquet`` file, whose
+            values have its types.
+
+    Raises:
+        ConfigError: another kind of file, no such file, no rows, or two columns of one name.
+        StorageError: the file cannot be read.
+    """
+    readers = {".csv": _all_of_csv, ".parquet": _all_of_parquet}
+    if path.suffix not in readers:
+        raise ConfigError(
+            f"{path} must end in {' or '.join(readers)}: write the schema of arrays (.npz, .hdf5)"
+            " by hand, as docs/data.md has it"
+        )
+    if not path.is_file():
+        raise ConfigError(f"no file at {path}")
+    with _reading(path):
+        frames = readers[path.suffix](path)
+        first = next(frames, None)
+        if first is None or not len(first):
+            raise ConfigError(f"{path} has no rows")
+        yield first
+        yield from frames
+
+
+def _all_of_csv(path: Path) -> Iterator["pd.DataFrame"]:
+    header, names = csv_header(path)
+    if twice := sorted({name for name in header if header.count(name) > 1}):
+        raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
+    return csv_frames(path, names, text=names, values={}, rows=CHUNK_ROWS)
+
+
+def _all_of_parquet(path: Path) -> Iterator["pd.DataFrame"]:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    names = file.schema_arrow.names
+    return (_frame(batch, names) for batch in file.iter_batches(batch_size=CHUNK_ROWS))
 
 
 def open_table(table: Any, declared: DeclaredTable) -> Source:
@@ -177,10 +213,9 @@ def _wanted(name: Path | str, declared: DeclaredTable, present: Iterable[str]) -
 
 def _read_csv(path: Path, declared: DeclaredTable) -> _Opened:
     """Read a CSV file; ids, categories and dates stay text, so that 7 and 007 differ."""
-    import pandas as pd
-
-    header, columns = _checked_header(path), declared.columns
-    wanted = _wanted(path, declared, pd.read_csv(path, nrows=0).columns)
+    columns = declared.columns
+    header, names = csv_header(path)
+    wanted = _wanted(path, declared, names)
     if twice := [name for name in wanted if header.count(name) > 1]:
         raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
     kinds = dict(declared.part("observation") + declared.part("action")) | declared.kinds
@@ -190,61 +225,9 @@ def _read_csv(path: Path, declared: DeclaredTable) -> _Opened:
     }
     plain = [name for name, kind in kinds.items() if isinstance(kind, LabelledKind | DateKind)]
     ids = [name for name in (columns.trajectory, columns.unit) if name is not None]
-    absent = {name: sorted(_ABSENT - texts(kinds[name])) for name in kinds}
-    reader = pd.read_csv(
-        path,
-        usecols=wanted,
-        dtype=dict.fromkeys([*ids, *plain], str),
-        keep_default_na=False,
-        na_values=dict.fromkeys(wanted, sorted(_ABSENT)) | absent,
-        chunksize=CHUNK_ROWS,
-        low_memory=False,
-    )
-    return iter(reader), declared
-
-
-def _checked_header(path: Path) -> list[str]:
-    """Return a CSV file's column names, if each of its lines has as many fields.
-
-    Blank lines are none; pandas would shift or fill up the others without a word.
-
-    Raises:
-        ConfigError: a line has more fields or fewer.
-        ValueError: a quote is not closed, or something follows it within a field.
-    """
-    header: list[str] = []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = csv.reader(file, strict=True)
-        try:
-            header = next(filter(_not_blank, lines), header)
-            for fields in lines:
-                if len(fields) != len(header) and _not_blank(fields):
-                    _refuse_line(path, lines.line_num, fields, header)
-        except csv.Error as error:
-            raise ValueError(f"line {lines.line_num}: {error}") from error
-    return header
-
-
-def _not_blank(fields: list[str]) -> bool:
-    return len(fields) > 1 or bool("".join(fields).strip())
-
-
-def _refuse_line(path: Path, number: int, fields: list[str], header: list[str]) -> NoReturn:
-    if len(fields) == len(header) + 1 and not fields[-1].strip():
-        advice = "a comma stands at its end: remove it, or give the header one, too"
-    elif len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        advice = "separate fields by commas (not semicolons or tabs), write decimals with a point"
-    elif len(fields) > len(header):
-        advice = (
-            "write decimals with a point (3.5, not 3,5), put texts with commas in quotes, and"
-            " separate fields by commas alone"
-        )
-    else:
-        advice = "complete it (a field without a value keeps its comma), or remove it"
-    raise ConfigError(
-        f"{path}: line {number} has {len(fields)} {'fields' if len(fields) > 1 else 'field'}, the"
-        f" header {len(header)}: {advice}"
-    )
+    declared_texts = {name: texts(kind) for name, kind in kinds.items()}
+    frames = csv_frames(path, wanted, text=[*ids, *plain], values=declared_texts, rows=CHUNK_ROWS)
+    return frames, declared
 
 
 def _read_parquet(path: Path, declared: DeclaredTable) -> _Opened:

@@ -146,6 +146,10 @@ class RunDirectory:
         """The certificate."""
         return self.path / "certificate.json"
 
+    def sample(self, dataset: str) -> Path:
+        """The folder of another sample of the run's model, with its certificate."""
+        return self.path / "samples" / dataset.replace("/", "_")
+
     @property
     def metrics(self) -> Path:
         """One line a stage: public and released values."""

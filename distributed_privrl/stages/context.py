@@ -31,6 +31,9 @@ class RunContext:
         make_private: makes the folder, for its owner alone, of what may never leave, and returns
             it; nothing in it is covered by a certificate.
         anyway: run what would be useless, too.
+        stream: public stream that a release is drawn from: another one draws other rows of the
+            same model.
+        drawn: where chunks of what is drawn are written; None: in ``folder``.
     """
 
     run_id: str
@@ -43,6 +46,13 @@ class RunContext:
     insecure_key: int | None = None
     make_private: Callable[[], Path] | None = None
     anyway: bool = False
+    stream: str = "sampling"
+    drawn: Path | None = None
+
+    @property
+    def drawn_folder(self) -> Path:
+        """Where chunks of what is drawn are written."""
+        return self.folder if self.drawn is None else self.drawn
 
     @staticmethod
     def noise_class(insecure_key: int | None) -> type[SecureNoise] | type[SeededNoise]:

@@ -147,6 +147,18 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
             context: under the name of the stage's entry.
         """
 
+    def recalled(self, world: WorldT, context: RunContext) -> WorldT:
+        """Return the world of a finished run with what its stages released, as `finish` needs it.
+
+        Args:
+            world: as the stages began with it.
+            context: of the run, whose checkpoints are read.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+        return world
+
     @abc.abstractmethod
     def finish(self, world: WorldT, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Return what the run ends in: post-processing of what the stages released."""

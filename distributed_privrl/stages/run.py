@@ -21,7 +21,7 @@ from distributed_privrl.stages.charging import (
     open_charges,
     settle_charge,
 )
-from distributed_privrl.stages.context import CertifiedDataset, MethodResult, RunContext
+from distributed_privrl.stages.context import CertifiedDataset, MethodResult, Release, RunContext
 from distributed_privrl.stages.first_releases import FirstRelease, first_stage, release_first
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.planning import check_declared, declared_stages
@@ -120,9 +120,41 @@ def recalled_world(method: DeclaredMethod[WorldT], context: RunContext) -> World
                 " of the ledger that the run was charged to"
             )
     units, _ = count_units(method.config.data, context, relation=method.relation)
+    stages = declared_stages(method, world, units)  # priced as then: before bounds were found
     for first in method.first_releases():
         world, _ = _release(first, method, world, units, context, again=True)
-    return world
+    return method.ready(world, stages)
+
+
+def released_again(
+    method: DeclaredMethod[WorldT],
+    context: RunContext,
+    *,
+    stages: Sequence[Stage],
+    entries: Sequence[str],
+) -> Release:
+    """Return what a finished run's model releases once more; draws no noise and charges nothing.
+
+    Args:
+        method: that ran; its output may be another one.
+        context: of the run; another ``stream`` draws other rows.
+        stages: of the run's certificate.
+        entries: of the ledger, that paid for them.
+
+    Raises:
+        ConfigError: as in `recalled_world`.
+        StorageError: the run's checkpoints cannot be read.
+        UnsafeError: the ledger holds a charge of the run that its certificate does not state.
+
+    Privacy: post-processing of what the stages released: no event. The certificate of what is drawn
+    states the same stages.
+    """
+    private = method.config.privacy.epsilon is not None
+    _check_certified(context, entries, private=private)
+    world = method.recalled(recalled_world(method, context), context)
+    released = method.finish(world, context, tuple(stages))
+    _check_certified(context, entries, private=private)
+    return released.release
 
 
 def _release(

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.table_figures import figures_of, shown
 from benchmarks.table_measures import (
-    CATEGORY,
     Rows,
     association,
     cells_of,
@@ -26,6 +25,7 @@ from benchmarks.tables.relations import correlation, mean_length, unchanged
 from benchmarks.tables.rows import read_rows
 from benchmarks.two_sample import area, groups_of, two_sample_areas
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.associations import CATEGORY
 
 NAN = float("nan")
 

@@ -18,10 +18,13 @@ VERBS = {
     "evaluate",
     "export",
     "import",
+    "init",
     "ledger",
     "plan",
+    "rehearse",
     "report",
     "run",
+    "sample",
     "split",
 }
 

@@ -47,6 +47,23 @@ def test_yaml_runs_no_code() -> None:
         parse_yaml("!!python/object/apply:os.system ['true']", source="test")
 
 
+def test_blanks_are_named_by_their_lines_and_null_is_none() -> None:
+    assert parse_yaml("a: null\nb: ~\nc: ''\nd: [x, y]", source="test")["a"] is None
+    text = (
+        "a:\n  b:  # a comment\n  c: 1\nlow:\n  - 1\n  -  # age\nbeside: &one {d: }\nlike: *one\n"
+    )
+    with pytest.raises(ConfigError) as refused:
+        parse_yaml(text, source="draft.yaml")
+    assert str(refused.value) == (
+        "draft.yaml has blanks, fill in a.b (line 2), low[1] (line 6), beside.d (line 7); null says"
+        " that nothing is meant to stand there"
+    )
+    many = "\n".join(f"key{i}:" for i in range(20))
+    with pytest.raises(ConfigError, match=r"key7 \(line 8\) and 12 more; null"):
+        parse_yaml(many, source="draft.yaml")
+    assert parse_yaml("", source="test") is None
+
+
 def test_a_missing_or_strange_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no file at"):
         read_yaml(tmp_path / "absent.yaml")

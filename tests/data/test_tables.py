@@ -14,7 +14,7 @@ import yaml
 from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
-from distributed_privrl.data import sources
+from distributed_privrl.data import csv_files, sources
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.importing import from_table, import_file
@@ -359,9 +359,9 @@ def test_chunks_of_trajectories_are_one_table(take, store, monkeypatch):
 
 
 def test_absent_values_of_csv_files_are_those_of_pandas():
-    everything = io.StringIO("x\n" + "".join(f'"{text}"\n' for text in sorted(sources._ABSENT)))
+    everything = io.StringIO("x\n" + "".join(f'"{text}"\n' for text in sorted(csv_files._ABSENT)))
     assert pd.read_csv(everything, skip_blank_lines=False)["x"].isna().all()
-    assert len(sources._ABSENT) == 19
+    assert len(csv_files._ABSENT) == 19
 
 
 def test_columns_of_reports_have_the_names_and_values_of_the_table(take, store):

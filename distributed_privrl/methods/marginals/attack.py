@@ -13,7 +13,6 @@ from distributed_privrl.marginals.model import Drawer
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.methods.marginals.method import MarginalsMethod, World
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.stages.charging import count_units
 from distributed_privrl.stages.context import RunContext
 
 LIKELIHOOD = "negative log-likelihood"
@@ -76,10 +75,6 @@ def open_attack(method: MarginalsMethod, world: World, context: RunContext) -> M
 
     Privacy: nothing is drawn or charged; the model follows from what was released.
     """
-    # The run was priced before its bounds were found: by the ranges where they were searched.
-    priced = replace(world, columns=method.columns(context, world.ranges))
-    units, _ = count_units(method.config.data, context, relation=method.relation)
-    ready = method.ready(world, method.stages(priced, units))
     path = context.folder / CHECKPOINT
     _, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
-    return ModelAttack(model=method.model(ready, context), rounds=state.round_index)
+    return ModelAttack(model=method.model(world, context), rounds=state.round_index)

@@ -152,7 +152,10 @@ class MarginalsMethod(DeclaredMethod[World]):
         """Draw the synthetic rows."""
         model, config = self.model(world, context), self.config
         assert isinstance(config, MarginalsConfig)
-        streams, most = Streams(config.seed).child("sampling"), config.training.sampling.chunk_rows
+        streams, most = (
+            Streams(config.seed).child(context.stream),
+            config.training.sampling.chunk_rows,
+        )
 
         def chunks() -> Iterator[Transitions]:
             for index, start in enumerate(range(0, config.output.size, most)):

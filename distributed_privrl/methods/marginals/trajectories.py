@@ -64,7 +64,7 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
             Rollout(self.model(world, context), self._longest).chunks,
             config.output.size,
             at_once=config.training.sampling.chunk_trajectories,
-            streams=Streams(config.seed).child("sampling"),
+            streams=Streams(config.seed).child(context.stream),
         )
         return Released(release=SyntheticTrajectories(chunks=chunks, facts=dict))
 

@@ -244,7 +244,7 @@ class PrivorlMethod(DeclaredMethod[World]):
         """Draw the synthetic rows."""
         parts = world.parts
         draw_chunks(parts.synthesizer, parts.drawer, self.config, context)
-        return Released(release=parts.release(context.folder / SYNTHETIC, parts.drawer))
+        return Released(release=parts.release(context.drawn_folder / SYNTHETIC, parts.drawer))
 
 
 def check_config(config: PrivorlConfig) -> None:

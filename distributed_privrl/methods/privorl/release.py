@@ -103,6 +103,7 @@ class SamplerSpec:
         index: this sampler's number.
         count: the number of samplers.
         device: where to sample.
+        stream: public stream that chunks are drawn from.
     """
 
     run_id: str
@@ -115,6 +116,7 @@ class SamplerSpec:
     index: int
     count: int
     device: str = "cpu"
+    stream: str = "sampling"
 
 
 class Sampler:
@@ -140,7 +142,7 @@ class Sampler:
         """Draw the next chunk and return how many are left for this sampler."""
         if self._chunks:
             spec, index = self._spec, self._chunks[0]
-            streams = Streams(spec.seed).child("sampling")
+            streams = Streams(spec.seed).child(spec.stream)
             rows = spec.drawer.draw(self._network, index, streams=streams, device=spec.device)
             buffer = io.BytesIO()
             np.save(buffer, rows.float().cpu().numpy())
@@ -197,13 +199,14 @@ def draw_chunks(
             run_id=context.run_id,
             checkpoint=context.folder / TRAINED,
             pretrained=context.folder / PRETRAINED,
-            folder=context.folder / SYNTHETIC,
+            folder=context.drawn_folder / SYNTHETIC,
             synthesizer=synthesizer,
             drawer=drawer,
             seed=config.seed,
             index=index,
             count=count,
             device=device_of(config.runtime),
+            stream=context.stream,
         )
         for index in range(count)
     ]

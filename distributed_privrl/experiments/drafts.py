@@ -1,0 +1,370 @@
+"""Drafts of a schema, bounds and configuration for a table, with blanks for what its owner knows.
+
+What is drafted is made of names, kinds and roles of columns alone. Values, such as bounds and
+categories, are left blank, and a file with blanks is refused (`core.config.parse_yaml`).
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distributed_privrl.core.config import parse_yaml
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.profile import USABLE, ColumnKind, DraftedColumn, Profile, Roles
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
+
+_ACTIONS = {"action", "actions", "treatment", "treat", "drug", "dose", "arm", "decision", "offer"}
+_REWARDS = {"reward", "rewards", "outcome", "return", "gain", "profit", "score", "recovered"}
+_ENDS = {"terminated", "terminal", "done", "died", "dead", "death", "deceased", "churned"}
+_REWARD_KINDS: tuple[ColumnKind, ...] = ("number", "whole number", "flag", "date")
+_LABELLED: tuple[ColumnKind, ...] = ("category", "flag")
+_NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedRoles:
+    """What the owner of a table names; None, or nothing: the draft guesses.
+
+    Args:
+        rows: unit, trajectory and order.
+        action: columns.
+        reward: a column.
+    """
+
+    rows: Roles = field(default_factory=Roles)
+    action: tuple[str, ...] = ()
+    reward: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """Roles of a table's columns, and the three files that say so.
+
+    Args:
+        profile: of the table.
+        source: the table's file name, for comments.
+        dataset: id that it is to be imported as.
+        unit: column of the unit, ``transition``, or None: nobody knows.
+        trajectory: column of the trajectories; None: rows stand for themselves.
+        order: column that sorts them.
+        observation: columns.
+        action: columns.
+        reward: column.
+        terminated: column; None: trajectories are complete, or there are none.
+        roles_matter: whether action and reward were named, or are called so.
+    """
+
+    profile: Profile
+    source: str
+    dataset: str
+    unit: str | None
+    trajectory: str | None
+    order: str | None
+    observation: tuple[str, ...]
+    action: tuple[str, ...]
+    reward: str
+    terminated: str | None
+    roles_matter: bool
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Columns that have no role."""
+        used = {*self.observation, *self.action, self.reward, self.terminated}
+        used |= {self.unit, self.trajectory, self.order}
+        return tuple(one for one in self.profile.names if one not in used)
+
+    @property
+    def method(self) -> str:
+        """The method for tables without public rows."""
+        return "marginals" if self.trajectory is None else "marginals_j"
+
+    @property
+    def levels(self) -> bool:
+        """Whether the action is one column of few whole numbers."""
+        (first, *others) = (self.profile[name] for name in self.action)
+        return not others and first.kind == "whole number" and first.plain
+
+    def files(self, folder: Path) -> dict[str, str]:
+        """Return the text of each file, by its name in ``folder``.
+
+        Privacy: made of the columns' names, kinds and roles; no value of a row is in reach.
+        """
+        return {
+            "schema.yaml": _text(self._header("Which column is what"), _schema(self)),
+            "bounds.yaml": _text(self._header("Where numbers lie"), _bounds(self)),
+            "config.yaml": _text(
+                self._header("What the run does"), _config(self, folder / "bounds.yaml")
+            ),
+        }
+
+    def _header(self, title: str) -> list[str]:
+        return [
+            f"# {title}. Drafted by `privrl init` from the names and kinds of the columns of",
+            f"# {self.source}; no value of a row stands here.",
+            "# Fill in the blanks by what you know without a look at the rows, from a code book or",
+            "# from common sense: what stands here is public. What init showed of the rows on the",
+            "# terminal is for their owner alone: choose nothing by it.",
+        ]
+
+
+def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) -> Draft:
+    """Return the draft for a table.
+
+    Args:
+        profile: of its columns.
+        asked: roles that the owner names.
+        source: the table's file.
+        dataset: id that it is to be imported as.
+
+    Raises:
+        ConfigError: a column that is named is not there or cannot have its role, or too few columns
+            are left for an observation, an action and a reward.
+    """
+    named = [*asked.action, *filter(None, [asked.reward])]
+    if unknown := [name for name in named if name not in profile.names]:
+        raise ConfigError(
+            f"{source} has no column {', '.join(unknown)}; it has {', '.join(profile.names)}"
+        )
+    trajectory, order = profile.trajectory, profile.order
+    unit = asked.rows.unit or next(iter(profile.units), TRANSITION if profile.one_each else None)
+    taken = {unit, trajectory, order} | {profile.one_each}
+    left = [
+        one.name
+        for one in profile.columns
+        if one.kind in USABLE and (one.name not in taken or one.name in named)
+    ]
+    terminated = _terminated(profile, left, named) if trajectory is not None else None
+    left = [name for name in left if name != terminated]
+    reward = asked.reward or _guessed(profile, left, _REWARDS, _REWARD_KINDS, but=asked.action)
+    actions = asked.action or tuple(
+        filter(None, [_guessed(profile, left, _ACTIONS, USABLE, but=(reward or "",))])
+    )
+    observation = tuple(name for name in left if name not in (*actions, reward))
+    if reward is None or not actions or not observation:
+        raise ConfigError(
+            f"{source} needs three columns besides ids, texts and times: one for the observation,"
+            " one for the action, and a number, flag or date for the reward; it has"
+            f" {', '.join(f'{name} ({profile[name].kind})' for name in left) or 'none'}. Add a"
+            " constant column of 0, or name columns with --action and --reward"
+        )
+    if profile[reward].kind not in _REWARD_KINDS:
+        raise ConfigError(
+            f"--reward {reward} holds a {profile[reward].kind}: a reward is a number, flag or date"
+        )
+    if wrong := [name for name in actions if profile[name].kind not in USABLE]:
+        raise ConfigError(
+            f"--action {wrong[0]} holds {profile[wrong[0]].kind}: an action is a"
+            f" {', '.join(USABLE[:-1])} or {USABLE[-1]}"
+        )
+    called = _called(reward, _REWARDS) and all(_called(name, _ACTIONS) for name in actions)
+    return Draft(
+        profile=profile,
+        source=source.name,
+        dataset=dataset,
+        unit=unit,
+        trajectory=trajectory,
+        order=order,
+        observation=observation,
+        action=actions,
+        reward=reward,
+        terminated=terminated,
+        roles_matter=bool(asked.action and asked.reward) or called,
+    )
+
+
+def dataset_id(source: Path) -> str:
+    """Return an id for the dataset that a table is imported as.
+
+    Example:
+        >>> dataset_id(Path("data/Stays 2024.csv"))
+        'stays-2024-v0'
+    """
+    return f"{re.sub(r'[^a-z0-9]+', '-', source.stem.lower()).strip('-') or 'table'}-v0"
+
+
+def released_id(dataset: str) -> str:
+    """Return an id for what is released of a dataset.
+
+    Example:
+        >>> released_id("clinic/stays-v0")
+        'clinic/stays-private-v0'
+    """
+    name, _, version = dataset.rpartition("-v")
+    return f"{name}-private-v{version}"
+
+
+def _called(name: str, words: set[str]) -> bool:
+    return bool(set(re.split(r"[^a-z]+", name.lower())) & words)
+
+
+def _guessed(
+    profile: Profile,
+    left: Sequence[str],
+    words: set[str],
+    kinds: Sequence[ColumnKind],
+    *,
+    but: Sequence[str],
+) -> str | None:
+    """Return the column that is called so, else the last one of the kinds; None: there is none."""
+    may_be = [name for name in left if profile[name].kind in kinds and name not in but]
+    called = [name for name in may_be if _called(name, words)]
+    labelled = [name for name in may_be if profile[name].kind in _LABELLED]
+    last = labelled if words is _ACTIONS and labelled else may_be
+    return next(iter(called), last[-1] if last else None)
+
+
+def _terminated(profile: Profile, left: Sequence[str], named: Sequence[str]) -> str | None:
+    flags = (name for name in left if profile[name].kind == "flag" and name not in named)
+    return next((name for name in flags if _called(name, _ENDS)), None)
+
+
+def _schema(draft: Draft) -> list[str]:
+    profile = draft.profile
+    lines = ["columns:"]
+    for part in ("observation", "action"):
+        lines.append(f"  {part}:")
+        lines += [f"    - {_name(one)}  # {profile[one].kind}" for one in getattr(draft, part)]
+    lines.append(f"  reward: {_name(draft.reward)}  # {profile[draft.reward].kind}")
+    if not draft.roles_matter:
+        lines += [
+            "  # marginals count all columns alike: which one is the action and which the reward",
+            "  # matters to reports, and to agents and methods that learn policies. Change them.",
+        ]
+    if draft.trajectory is None:
+        lines.append("  next_observation: none  # nothing follows a row")
+    else:
+        lines.append(f"  trajectory: {_name(draft.trajectory)}")
+        if draft.order is not None:
+            lines.append(f"  order: {_name(draft.order)}")
+        if draft.terminated is not None:
+            lines.append(f"  terminated: {_name(draft.terminated)}")
+        else:
+            lines += [
+                "  terminated: last  # each trajectory is complete; never: it goes on unseen, and",
+                "  # the action and reward of its last row are left out",
+            ]
+    if draft.unit not in (None, TRANSITION, TRAJECTORY):
+        lines.append(f"  unit: {_name(str(draft.unit))}  # what one person contributes")
+    if draft.left_out:
+        told = ", ".join(f"{name} ({profile[name].kind})" for name in draft.left_out)
+        lines.append(f"  # left out: {told}")
+    return lines + _kinds(draft) + _spaces(draft)
+
+
+def _kinds(draft: Draft) -> list[str]:
+    lines: list[str] = []
+    numbers = []
+    ends = [] if draft.terminated is None else [draft.terminated]
+    for name in (*draft.observation, *draft.action, draft.reward, *ends):
+        column = draft.profile[name]
+        alone = name == draft.reward or name in ends
+        if column.kind in ("number", "whole number"):
+            numbers += [name] * (not alone)
+            continue
+        lines += [f"  {_name(name)}:", f"    type: {column.kind}"]
+        if column.kind == "category":
+            lines.append("    values:  # all values that it can have, e.g. [A, B, other]")
+        elif column.kind == "flag" and not column.plain:
+            lines.append("    values:  # the value for no, then the one for yes, in brackets")
+        elif column.kind == "date":
+            lines.append(f"    unit: {'days' if column.plain else 'minutes'}")
+        if not alone:
+            other = "indicator" if column.kind == "date" else "own"
+            lines.append(f"    # missing: {other}  # keeps rows without a value")
+    if numbers:
+        lines.append(f"  # {_name(numbers[0])}: {{type: number, missing: indicator}}  # keeps gaps")
+    return ["kinds:", *lines] if len(lines) > bool(numbers) else ["# kinds:", *lines]
+
+
+def _spaces(draft: Draft) -> list[str]:
+    lines: list[str] = []
+    for part in ("observation", "action"):
+        kinds = {draft.profile[name].kind for name in getattr(draft, part)}
+        if kinds <= set(_LABELLED):
+            continue
+        if part == "action" and draft.levels:
+            lines += [
+                "  action:",
+                "    type: discrete",
+                "    n:      # how many whole numbers it can be",
+                "    start:  # the least of them",
+            ]
+        else:
+            lines.append(f"  {part}: {{type: box}}")
+    return ["spaces:", *lines] if lines else []
+
+
+def _bounds(draft: Draft) -> list[str]:
+    lines: list[str] = []
+    for part in ("observation", "action"):
+        columns = [draft.profile[name] for name in getattr(draft, part)]
+        numbers = [one for one in columns if one.kind not in _LABELLED]
+        if not numbers or (part == "action" and draft.levels):
+            continue
+        lines.append(f"{part}:")
+        for side, most in (("low", "least"), ("high", "greatest")):
+            lines.append(f"  {side}:  # the {most} value that it can have")
+            lines += [f"    -  # {one.name}{_unit_of(one)}" for one in numbers]
+        steps = ", ".join("0" if one.kind == "number" else "1" for one in numbers)
+        lines.append(f"  step: [{steps}]  # 1: whole numbers; 0: any")
+    reward = draft.profile[draft.reward]
+    lines.append(f"reward:  # {draft.reward}{_unit_of(reward)}")
+    if reward.kind == "flag":
+        lines += ["  low: 0", "  high: 1"]
+    else:
+        lines += ["  low:", "  high:"]
+    lines.append(f"  step: {0 if reward.kind == 'number' else 1}")
+    return lines
+
+
+def _unit_of(column: DraftedColumn) -> str:
+    if column.kind != "date":
+        return ""
+    return f", in {'days' if column.plain else 'minutes'} since its origin"
+
+
+def _config(draft: Draft, bounds: Path) -> list[str]:
+    unit = _name(draft.unit) if draft.unit is not None else ""
+    whose = "  # what one person contributes: a row (transition), or the column of the person"
+    lines = [
+        f"method: {draft.method}",
+        "data:",
+        f"  sensitive: {draft.dataset}",
+        f"  unit: {unit}{whose}".replace(":   #", ":  #"),
+        "  units:  # how many there are, if that is public; {epsilon: 0.1} counts them with noise",
+        f"  bounds: {_name(str(bounds))}",
+        "  # If nobody can name them without a look at the rows, give ranges there that are wide",
+        f"  # enough for anyone to name, and: bounds: {{epsilon: 0.5, search: {bounds}}}",
+        "privacy:",
+        "  epsilon: 1",
+        "  delta:  # well below 1/units",
+    ]
+    if draft.unit != TRANSITION:
+        lines += ["model:", "  rows_per_unit:  # about how many rows one of them has, or null"]
+    if draft.trajectory is not None:
+        lines += [
+            "training:",
+            "  sampling:",
+            "    max_length:  # steps of a synthetic trajectory at most",
+        ]
+    counted = "rows" if draft.trajectory is None else "trajectories"
+    return [
+        *lines,
+        "output:",
+        f"  dataset: {released_id(draft.dataset)}",
+        f"  size:  # synthetic {counted}, as many as you like",
+    ]
+
+
+def _name(text: str) -> str:
+    """Return a text as YAML, in quotes where it would mean something else."""
+    plain = re.fullmatch(r"[A-Za-z_./][\w./-]*( [\w./-]+)*", text) is not None
+    if plain and parse_yaml(text, source="a name") == text:
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _text(*parts: Sequence[str]) -> str:
+    return "\n".join(line for part in parts for line in part) + "\n"

@@ -1,0 +1,407 @@
+"""A rehearsal: the program's own run on rows that stand in, and what of them survives its noise.
+
+Nothing is charged: ledger, datasets and run lie in a folder that is removed at the end. No row of
+the sensitive dataset is read; what it declares (spaces, names, bounds) is.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gymnasium.spaces import Box
+
+from distributed_privrl.core.config import (
+    DataConfig,
+    NoisyBounds,
+    NoisyCount,
+    OutputConfig,
+    RunConfig,
+)
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.executor import Executor
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_public
+from distributed_privrl.data.declared import DeclaredTable, LabelledKind
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.spaces import same_form
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
+from distributed_privrl.evaluation.associations import CATEGORY
+from distributed_privrl.evaluation.survival import (
+    Survived,
+    columns_kept,
+    pairs_kept,
+    prediction_kept,
+    rare_kept,
+)
+from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.run import run
+from distributed_privrl.experiments.standin import StandIn
+from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.stages.encoders import ForeseenColumns, bounds_source, foreseen_columns
+
+NAMESPACE = "rehearsal"
+"""Of the ids of all that a rehearsal makes."""
+COMPARED_ROWS = 20_000
+_ROWS = 10
+"""Rows of a unit where nothing says how many it may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """What survived of rows that stood in.
+
+    Args:
+        rows: what stood in: invented rows, or the id of a public dataset.
+        units: how many there were.
+        epsilon: of the run; None: it was not private.
+        verdict: of its plan; None: it has none.
+        sections: what became of columns, pairs, rare categories, lengths and the reward, by title.
+    """
+
+    rows: str
+    units: int
+    epsilon: float | None
+    verdict: str | None
+    sections: Mapping[str, Sequence[Survived]]
+
+    def facts(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return all of it for people, a line a figure."""
+        cost = "without privacy" if self.epsilon is None else f"at epsilon {self.epsilon:.4g}"
+        lines = [f"rehearsed on {self.rows}, {self.units} units, {cost}"]
+        lines += [f"verdict of the plan: {self.verdict}"] * (self.verdict is not None)
+        for title, figures in self.sections.items():
+            kept = sum(one.kept for one in figures)
+            lines += ["", f"{title}: {kept} of {len(figures)} kept"]
+            lines += [
+                f"  {'kept' if one.kept else 'LOST'}  {one.name}: {one.before:.3f} ->"
+                f" {one.after:.3f}"
+                for one in figures
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def rehearse(
+    config: RunConfig,
+    executor: Executor,
+    *,
+    work: Path,
+    rows: str | None = None,
+    units: int | None = None,
+    store: DatasetStore | None = None,
+    progress: Progress = silent,
+    insecure_key: int | None = None,
+) -> Rehearsal:
+    """Run a configuration on rows that stand in, and return what of them survives.
+
+    Args:
+        config: of the run; it must release rows or trajectories.
+        executor: where workers run; stays open.
+        work: a new folder for ledger, datasets and run; the caller removes it.
+        rows: id of a dataset declared public; None: rows are invented.
+        units: how many there are, where the configuration has them counted with noise.
+        store: datasets, of which the sensitive one is asked for what it declares, and nothing else.
+        progress: told where the work is.
+        insecure_key: seeded noise, for tests.
+
+    Raises:
+        ConfigError: the run releases a policy, nothing tells the columns, the number of units is
+            not known, or ``rows`` has other columns or too few units.
+        UnsafeError: ``rows`` was not declared public.
+
+    Privacy: of the sensitive dataset, no row and no figure of rows is read: its spaces, names and
+    kinds, as `foreseen_columns`. The run's ledger is its own and new, so that no budget is spent.
+    """
+    store, output = store or DatasetStore(), config.output
+    if not isinstance(output, OutputConfig):
+        raise ConfigError(f"{config.method} releases a policy: a rehearsal compares rows")
+    asked = config.data.units if isinstance(config.data.units, int) else units
+    if asked is None:
+        raise ConfigError(
+            "data.units are counted with noise: say with --units how many you expect, so that as"
+            " many stand in"
+        )
+    known = foreseen_columns(config.data, store)
+    if known is None:
+        raise ConfigError(
+            "nothing tells the columns: import the dataset, or give a data.bounds file that lists"
+            " numbers"
+        )
+    about = store.info(config.data.sensitive) if store.holds(config.data.sensitive) else None
+    own = DatasetStore(work / "datasets")
+    for public in config.data.public:
+        shutil.copytree(store.root / public, own.root / public)
+    mine = _rehearsed(config)
+    dataset = mine.data.sensitive
+    whole = _whole(config, about if rows is None else store.info(rows))
+    columns = step_columns(
+        known.observation_space,
+        known.action_space,
+        _bounds(config.data, store, known),
+        next_observation="absolute",
+        ends=3 if whole else 2,
+    )
+    columns = columns if known.has_successors else columns.without_successors()
+    if rows is None:
+        _invent(config, columns, own, dataset, about, units=asked, whole=whole)
+    else:
+        _copy(config.data, store, rows, own, dataset, known, units=asked)
+    ledger_url = f"sqlite:///{(work / 'ledger.sqlite').absolute()}"
+    set_budget(mine, own, ledger_url)
+    result = run(
+        mine,
+        executor,
+        out=work / "run",
+        ledger_url=ledger_url,
+        store=own,
+        progress=progress,
+        insecure_key=insecure_key,
+        anyway=True,
+    )
+    names = _names(columns, about.declared if about is not None else None)
+    real, made = (_frame(own, one, columns, names, about) for one in (dataset, result.released))
+    planned = None if isinstance(mine.data.units, NoisyCount) else plan_run(mine, own).verdict
+    return Rehearsal(
+        rows="invented rows" if rows is None else rows,
+        units=asked,
+        epsilon=result.certificate.epsilon,
+        verdict=None if planned is None else str(planned),
+        sections=_sections(own, (dataset, result.released), (real, made), columns, names),
+    )
+
+
+def write_rehearsal(found: Rehearsal, out: Path) -> None:
+    """Write ``rehearsal.txt`` and ``rehearsal.json`` into a folder."""
+    write_atomically(out / "rehearsal.txt", found.text())
+    write_atomically(out / "rehearsal.json", json.dumps(found.facts(), indent=2) + "\n")
+
+
+def _rehearsed(config: RunConfig) -> RunConfig:
+    """Return the configuration under ids that nobody takes for those of a release."""
+    values = config.model_dump(mode="json", exclude={"evaluation"})
+    for section, key in (("data", "sensitive"), ("output", "dataset")):
+        values[section][key] = f"{NAMESPACE}/{values[section][key].rpartition('/')[2]}"
+    return parse_config({"method": config.method, **values}, source="the rehearsal")
+
+
+def _bounds(data: DataConfig, store: DatasetStore, known: ForeseenColumns) -> Bounds:
+    source = bounds_source(data)
+    if source == "public":
+        chunks = {name: store.iter_transitions(name, unit=TRANSITION) for name in data.public}
+        return bounds_from_public(chunks, known.observation_space, known.action_space)
+    if isinstance(source, NoisyBounds):
+        source = source.search
+    if source == "environment":
+        return bounds_from_environment(str(data.environment))
+    return known.bounds
+
+
+def _invent(
+    config: RunConfig,
+    columns: TableColumns,
+    store: DatasetStore,
+    dataset: str,
+    about: DatasetInfo | None,
+    *,
+    units: int,
+    whole: bool,
+) -> None:
+    """Write invented rows, in the form in which the sensitive dataset is stored."""
+    unit = config.data.unit
+    made = StandIn(
+        columns=columns,
+        units=units,
+        rows=1 if unit == TRANSITION else _rows_of_a_unit(config),
+        wide=isinstance(config.data.bounds, NoisyBounds),
+    )
+    random = Streams(config.seed).child("rehearsal").numpy("rows")
+    settings: dict[str, Any] = {
+        "observation_space": columns.observation_space,
+        "action_space": columns.action_space,
+        "environment": config.data.environment,
+        "unit_column": None if unit in (TRANSITION, TRAJECTORY) else unit,
+        "declared": None if about is None else about.declared,
+    }
+    if whole:
+        store.write_trajectories(dataset, made.trajectories(random), layout="packed", **settings)
+        return
+    store.write_transitions(
+        dataset,
+        made.transitions(random),
+        layout="transitions",
+        has_successors=bool(columns.of("next_observation")),
+        **settings,
+    )
+
+
+def _whole(config: RunConfig, info: DatasetInfo | None) -> bool:
+    """Say whether rows belong to trajectories: as they are stored, else as the run needs them."""
+    if info is not None:
+        return info.kind == "trajectories"
+    asked = isinstance(config.output, OutputConfig) and config.output.COUNTED == "trajectories"
+    return asked or config.data.unit == TRAJECTORY
+
+
+def _rows_of_a_unit(config: RunConfig) -> int:
+    """Return the rows that a unit has at most, by what the configuration declares."""
+    sampling = getattr(config.training, "sampling", None)
+    declared = (
+        config.data.max_length,
+        getattr(sampling, "max_length", None),
+        getattr(config.model, "rows_per_unit", None),
+    )
+    return next((int(one) for one in declared if one is not None), _ROWS)
+
+
+def _copy(
+    data: DataConfig,
+    store: DatasetStore,
+    rows: str,
+    own: DatasetStore,
+    dataset: str,
+    known: ForeseenColumns,
+    *,
+    units: int,
+) -> None:
+    """Write the first units of a public dataset under the rehearsal's id."""
+    info = store.info(rows)
+    if not info.declared_public:
+        raise UnsafeError(
+            f"--rows {rows} was not declared public: a rehearsal compares what stands in without"
+            " noise; import public rows with public: true, or leave --rows out"
+        )
+    for name in ("observation_space", "action_space"):
+        one, other = getattr(info, name), getattr(known, name)
+        if not same_form(one, other):
+            raise ConfigError(f"--rows {rows} has {name} {one}, the run's is {other}")
+    store.check_unit(rows, data.unit)
+    chosen: dict[int, None] = {}
+    for chunk in store.iter_transitions(rows, unit=data.unit):
+        for one in np.unique(chunk.unit_ids).tolist():
+            if len(chosen) < units:
+                chosen[one] = None
+    if len(chosen) < units:
+        raise ConfigError(
+            f"--rows {rows} has {len(chosen)} units, the configuration says {units}: give more"
+            f" rows, or rehearse fewer with -o data.units={len(chosen)}"
+        )
+    kept = np.array(list(chosen), np.uint64)
+    settings: dict[str, Any] = {
+        "observation_space": known.observation_space,
+        "action_space": known.action_space,
+        "environment": data.environment,
+        "unit_column": info.unit_column if data.unit == info.unit_column else None,
+        "declared": info.declared,
+    }
+
+    def keep(ids: Any) -> Any:
+        return np.isin(ids, kept)
+
+    if info.kind == "trajectories" and data.unit != TRANSITION:
+        chunks = store.iter_trajectories(rows, unit=data.unit, keep=keep)
+        own.write_trajectories(dataset, chunks, layout="packed", **settings)
+        return
+    own.write_transitions(
+        dataset,
+        store.iter_transitions(rows, unit=data.unit, keep=keep),
+        layout="transitions",
+        has_successors=info.has_successors,
+        **settings,
+    )
+
+
+def _names(columns: TableColumns, declared: DeclaredTable | None) -> list[str]:
+    """Return what the columns of the table are called, as its schema has it."""
+    if declared is None:
+        return [one.name for one in columns.columns]
+    named: dict[str, list[str]] = {"reward": [declared.columns.reward], "end": ["end"]}
+    for part in ("observation", "action"):
+        named[part] = []
+        for name, kind in declared.part(part):
+            beside = isinstance(
+                columns.observation_space if part == "observation" else columns.action_space, Box
+            )
+            named[part].append(name)
+            if kind.missing == "indicator" and beside:
+                named[part].append(f"{name} missing")
+    named["next_observation"] = [f"next {name}" for name in named["observation"]]
+    following = {part: iter(names) for part, names in named.items()}
+    return [next(following[one.part]) for one in columns.columns]
+
+
+def _frame(
+    store: DatasetStore,
+    dataset: str,
+    columns: TableColumns,
+    names: Sequence[str],
+    about: DatasetInfo | None,
+) -> pd.DataFrame:
+    """Return some rows of a dataset as columns of numbers and categories."""
+    unit = store.info(dataset).unit_column or TRANSITION
+    taken: list[Transitions] = []
+    for chunk in store.iter_transitions(dataset, unit=unit):
+        taken.append(chunk)
+        if sum(map(len, taken)) >= COMPARED_ROWS:
+            break
+    rows = Transitions.concatenate(taken).select(slice(0, COMPARED_ROWS))
+    steps = Steps(rows.select(columns.coded(Steps(rows)).valid))  # methods leave others out, too
+    kinds = {} if about is None or about.declared is None else about.declared.kinds
+    made: dict[str, pd.Series[Any]] = {}
+    for name, column in zip(names, columns.columns, strict=True):
+        raw = steps.column(column)
+        if column.cells is not None:
+            made[name] = pd.Series(raw.astype(np.float64))
+            continue
+        kind = kinds.get(name.removeprefix("next "))
+        if isinstance(kind, LabelledKind):
+            labels = ["missing" if one is None else str(one) for one in kind.labels]
+            texts = [labels[int(code) - column.start] for code in raw]
+        else:
+            texts = [str(int(code)) for code in raw]
+        values: pd.Series[Any] = pd.Series(texts, dtype=object)
+        made[name] = values.astype(CATEGORY)
+    return pd.DataFrame(made)
+
+
+def _sections(
+    store: DatasetStore,
+    datasets: tuple[str, str],
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+    columns: TableColumns,
+    names: Sequence[str],
+) -> dict[str, list[Survived]]:
+    real, made = frames
+    given = [names[place] for place in columns.of("observation", "action")]
+    (reward,) = (names[place] for place in columns.of("reward"))
+    sections = {
+        "columns, likeness from 0 to 1": columns_kept(real, made),
+        "strongest pairs, association": pairs_kept(real, made),
+        "rare categories, share of the rows": rare_kept(real, made),
+    }
+    if all(store.info(one).kind == "trajectories" for one in datasets):
+        mean, other = (_mean_length(store, one) for one in datasets)
+        near = abs(other - mean) <= 0.1 * mean
+        sections["lengths"] = [
+            Survived(name="mean length of a trajectory", before=mean, after=other, kept=near)
+        ]
+    sections["reward given state and action, share of its variance explained"] = [
+        replace(prediction_kept(real, made, target=reward, given=given), name=reward)
+    ]
+    return {title: figures for title, figures in sections.items() if figures}
+
+
+def _mean_length(store: DatasetStore, dataset: str) -> float:
+    chunks = store.iter_trajectories(dataset, unit=TRAJECTORY)
+    return float(np.concatenate([chunk.lengths for chunk in chunks]).mean())

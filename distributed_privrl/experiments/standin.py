@@ -1,0 +1,123 @@
+"""Rows that stand in for a sensitive dataset: invented from its declared spaces and bounds.
+
+Columns go together in a known way: each with its neighbour, by strengths that repeat (`STRENGTHS`),
+actions with observations, the reward with both, and a next observation with what led to it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from distributed_privrl.data.packing import join_rows
+from distributed_privrl.data.trajectories import Trajectories, Transitions
+from distributed_privrl.marginals.columns import ENDS, Column, TableColumns
+
+STRENGTHS = (0.9, 0.7, 0.5, 0.3)
+"""Correlation of the numbers behind neighbouring columns, in turn."""
+_ACTION, _REWARD, _STAYS = 0.7, 0.6, 0.8
+_ZIPF = 1.5
+_ENDS_ABOVE = {2: 1.0, 3: 0.0}
+"""Above it lies the hidden number of the first column where steps terminate, by kinds of ends."""
+_CHUNK = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """Invented rows.
+
+    Args:
+        columns: of a step; of a trajectory, with three ends.
+        units: how many there are.
+        rows: of a unit at most; units have between half of them and all.
+        wide: bounds are ranges to search in, of which values fill a part.
+    """
+
+    columns: TableColumns
+    units: int
+    rows: int
+    wide: bool
+
+    def transitions(self, random: np.random.Generator) -> Iterator[Transitions]:
+        """Yield independent rows, unit after unit."""
+        for rows, _ in self._units(random):
+            yield rows
+
+    def trajectories(self, random: np.random.Generator) -> Iterator[Trajectories]:
+        """Yield trajectories, one a unit."""
+        for rows, lengths in self._units(random):
+            yield join_rows(rows, lengths)
+
+    def _units(
+        self, random: np.random.Generator
+    ) -> Iterator[tuple[Transitions, NDArray[np.int64]]]:
+        at_once = max(1, _CHUNK // self.rows)
+        for start in range(0, self.units, at_once):
+            units = np.arange(start, min(start + at_once, self.units), dtype=np.uint64)
+            lengths = random.integers(-(-self.rows // 2), self.rows, len(units), endpoint=True)
+            yield self._steps(units, lengths, random), lengths
+
+    def _steps(
+        self, units: NDArray[np.uint64], lengths: NDArray[np.int64], random: np.random.Generator
+    ) -> Transitions:
+        """Return the rows of units, each unit's after each other."""
+        table = self.columns
+        places = {part: table.of(part) for part in ("observation", "action", "next_observation")}
+        state = _chained(len(units), len(places["observation"]), random)
+        hidden = np.zeros((int(lengths.max()), len(units), len(table)))
+        (reward,), ends = table.of("reward"), table.of("end")
+        for step in hidden:
+            led = np.arange(len(places["action"])) % state.shape[1]
+            action = _ACTION * state[:, led]
+            action = action + np.sqrt(1 - _ACTION**2) * random.standard_normal(action.shape)
+            both = _REWARD * (state[:, 0] + action[:, 0])
+            noise = random.standard_normal(len(units))
+            step[:, list(places["observation"])] = state
+            step[:, list(places["action"])] = action
+            step[:, reward] = (both + 0.5 * noise) / np.sqrt(2 * _REWARD**2 * (1 + _ACTION) + 0.25)
+            fresh = _chained(len(units), state.shape[1], random)
+            state = _STAYS * state + np.sqrt(1 - _STAYS**2) * fresh
+            if places["next_observation"]:
+                step[:, list(places["next_observation"])] = state
+        last = np.arange(len(hidden))[:, None] == lengths - 1
+        there = (np.arange(len(hidden))[:, None] < lengths).T.reshape(-1)
+        flat = hidden.transpose(1, 0, 2).reshape(-1, len(table))[there]
+        numbers = [self._values(place, flat[:, place]) for place in range(len(table))]
+        if ends:
+            over = last.T.reshape(-1)[there]
+            high = flat[:, 0] > _ENDS_ABOVE[table[ends[0]].categories]
+            if table[ends[0]].categories == len(ENDS):  # the last row of a trajectory, and no other
+                high = np.where(over, np.where(high, 1.0, 2.0), 0.0)
+            numbers[ends[0]] = high.astype(np.float64)
+        rows = table.transitions(numbers)
+        return Transitions(**{**vars(rows), "unit_ids": np.repeat(units, lengths)})
+
+    def _values(self, place: int, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return numbers, or categories from 0, that lie where hidden normal numbers say."""
+        column, uniform = self.columns[place], norm.cdf(hidden)
+        if column.cells is None:
+            limits = np.cumsum(_shares(column))[:-1]
+            return np.asarray(np.searchsorted(limits, uniform), np.float64)
+        low, high, step = column.cells.low, column.cells.high, column.cells.step
+        if self.wide:
+            uniform = 0.2 + 0.4 * uniform
+        inside = (high - low) * uniform
+        return np.asarray(low + (np.round(inside / step) * step if step else inside), np.float64)
+
+
+def _chained(rows: int, columns: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """Return normal numbers ``(rows, columns)``, each column correlated with the one before it."""
+    made = random.standard_normal((rows, columns))
+    for place in range(1, columns):
+        strength = STRENGTHS[(place - 1) % len(STRENGTHS)]
+        made[:, place] *= np.sqrt(1 - strength**2)
+        made[:, place] += strength * made[:, place - 1]
+    return made
+
+
+def _shares(column: Column) -> NDArray[np.float64]:
+    """Return the share of each category: the first one is frequent, the last ones are rare."""
+    shares = np.arange(1, column.categories + 1, dtype=np.float64) ** -_ZIPF
+    return np.asarray(shares / shares.sum(), np.float64)

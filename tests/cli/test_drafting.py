@@ -1,0 +1,59 @@
+import re
+
+ROWS = "visit,who,age,ward,dose,gain\n" + "".join(
+    f"{i % 3},w{i // 3},{40 + i / 8},ward{i % 2},{i % 4},{i / 16}\n" for i in range(30)
+)
+
+
+def test_init_drafts_three_files_and_tells_the_owner_alone(workplace):
+    table, out = workplace.folder / "ward.csv", workplace.folder / "drafts"
+    table.write_text(ROWS)
+    made = workplace.privrl("init", table, "--out", out, "--unit", "who")
+    assert made.exit_code == 0, made.output
+    files = [out / name for name in ("schema.yaml", "bounds.yaml", "config.yaml")]
+    assert made.stdout.splitlines()[:3] == list(map(str, files))
+    assert made.stderr.startswith("for the owner of the table alone, do not publish it:\n  30 rows")
+    assert "rows of one who: 3 in the middle, 3 at most" in made.stderr
+    written = "".join(path.read_text() for path in files)
+    for value in ("ward0", "w7", "43.625", "30"):
+        assert value not in written + made.stdout
+    assert "trajectories by who, in the order of visit" in made.stdout
+    assert f"--schema {files[0]} --dataset ward-v0" in made.stdout
+    again = workplace.privrl("init", table, "--out", out)
+    assert again.exit_code == 2
+    assert "exists already" in again.stderr
+
+
+def test_drafts_with_blanks_stop_at_their_lines(workplace):
+    table, out = workplace.folder / "ward.csv", workplace.folder
+    table.write_text(ROWS)
+    workplace.privrl("init", table, "--out", out, "--unit", "who")
+    schema, config = out / "schema.yaml", out / "config.yaml"
+    lines = schema.read_text().splitlines()
+    place = next(i for i, line in enumerate(lines, 1) if line.strip().startswith("values:"))
+    line = ("import", table, "--schema", schema, "--dataset", "ward-v0")
+    refused = workplace.privrl(*line)
+    assert refused.exit_code == 2
+    assert (
+        f"has blanks, fill in kinds.ward.values (line {place}), spaces.action.n" in refused.stderr
+    )
+    for verb in (("plan",), ("config", "validate")):
+        refused = workplace.privrl(*verb, config)
+        assert refused.exit_code == 2
+        assert re.search(r"fill in data\.units \(line \d+\), privacy\.delta", refused.stderr)
+    assert not workplace.datasets.exists()
+
+
+def test_what_init_refuses_is_one_line(workplace):
+    table = workplace.folder / "stays.csv"
+    table.write_text(ROWS)
+    for options, said in (
+        (("--order", "visit"), "name it with --trajectory"),
+        (("--unit", "patient"), "has no column patient"),
+        (("--dataset", "a b"), "--dataset"),
+    ):
+        refused = workplace.privrl("init", table, "--out", workplace.folder / "d", *options)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert not (workplace.folder / "d").exists()

@@ -1,0 +1,137 @@
+"""What init takes the columns of real and made-up tables for."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data import profile as module
+from distributed_privrl.data.profile import Profile, Roles, profile, profile_file
+from tests.data.real_tables import panel_text
+from tests.worlds.opened import opened
+
+
+def real(name: str, folder: Path, **roles: Any) -> Profile:
+    path = folder / "table.csv"
+    path.write_text(panel_text(name))
+    return profile_file(path, Roles(**roles))
+
+
+def kinds(found: Profile) -> dict[str, str]:
+    return {one.name: one.kind for one in found.columns}
+
+
+def test_a_survey_has_people_of_one_row(tmp_path: Path) -> None:
+    found = real("MASS/survey", tmp_path)
+    assert kinds(found) == {
+        "Unnamed: 0": "identifier",
+        **dict.fromkeys(["Sex", "W.Hnd", "M.I", "Exer"], "flag"),
+        **dict.fromkeys(["Fold", "Clap", "Smoke"], "category"),
+        **dict.fromkeys(["Wr.Hnd", "NW.Hnd", "Height", "Age"], "number"),
+        "Pulse": "whole number",
+    }
+    assert (found.units, found.trajectory, found.order) == ((), None, None)
+    told = opened(found.found)
+    assert "Pulse: whole number, 43 values, none in 45 rows" in told
+    assert any("None and the like are no values" in line for line in told)  # as in Exer
+
+
+def test_a_balanced_panel_tells_its_trajectories_and_their_order(tmp_path: Path) -> None:
+    found = real("plm/Produc", tmp_path)
+    assert (found.trajectory, found.order, found.units) == ("state", "year", ("state",))
+    assert "rows of one state: 17 in the middle, 17 at most" in opened(found.found)
+    alone = real("plm/Produc", tmp_path, trajectory="none")
+    assert (alone.trajectory, alone.order) == (None, None)
+
+
+def test_ids_that_begin_anew_in_each_centre_are_found(tmp_path: Path) -> None:
+    found = real("HSAUR/respiratory", tmp_path)
+    assert (found.units, found.trajectory) == (("id",), None)
+    assert any("none of one center and id" in line for line in opened(found.found))
+    frame = pd.read_csv(io.StringIO(panel_text("HSAUR/respiratory")))
+    frame["patient"] = frame["center"].astype(str) + "/" + frame["id"].astype(str)
+    joined = profile(frame, Roles())
+    assert (joined.trajectory, joined.order, joined.units[0]) == ("patient", "visit", "patient")
+    named = profile(frame, Roles(trajectory="id", order="visit"))
+    assert "440 rows have the visit of another row of their id" in opened(named.found)
+
+
+def stays(**changes: Any) -> pd.DataFrame:
+    columns = {
+        "patient_id": ["p1", "p1", "p1", "p2", "p2", "p3", "p3", "p3"],
+        "stay_id": ["s1", "s1", "s2", "s3", "s3", "s4", "s4", "s4"],
+        "hour": [0, 1, 0, 0, 1, 0, 1, 2],
+        "code": ["007", "7", "07", "007", "7", "7", "7", "7"],
+        "rate": [88.5, 92, 85, 97, 90, 110, 118, 131],
+        "admitted": ["2020-01-01", "2020-01-01", "2020-02-01", *["2021-05-01"] * 5],
+        "seen": ["2020-01-01T10:30", *["2020-01-01T11:00"] * 7],
+        "died": [0, 0, 0, 0, 0, 0, 0, 1],
+        "note": ["a text of many words, other in each row " + "x" * i for i in range(8)],
+        "nothing": [None] * 8,
+    }
+    return pd.DataFrame(columns | changes)
+
+
+def test_stays_of_patients_are_trajectories_of_units() -> None:
+    found = profile(stays(), Roles())
+    assert kinds(found) == {
+        "patient_id": "identifier",
+        "stay_id": "identifier",
+        "hour": "whole number",
+        "code": "category",
+        "rate": "number",
+        "admitted": "date",
+        "seen": "date",
+        "died": "flag",
+        "note": "text",
+        "nothing": "empty",
+    }
+    assert (found["admitted"].plain, found["seen"].plain, found["died"].plain) == (1, 0, 1)
+    assert (found.trajectory, found.order) == ("stay_id", "hour")
+    assert found.units == ("patient_id", "stay_id")
+    mixed = profile(stays(patient_id=["p1", "p2"] * 4), Roles())
+    assert "patient_id" not in mixed.units, "a stay of two patients cannot belong to one"
+    tied = profile(stays(hour=[0] * 8), Roles())
+    assert tied.trajectory is None
+
+
+def test_a_row_a_person_is_a_unit_by_itself() -> None:
+    found = profile(stays(patient_id=[f"p{i}" for i in range(8)]), Roles(trajectory="none"))
+    assert found.one_each == "patient_id"
+    assert profile(stays(), Roles()).one_each is None
+
+
+def test_parquet_keeps_its_types(tmp_path: Path) -> None:
+    frame = stays(
+        admitted=pd.to_datetime(["2020-01-01"] * 8),
+        died=[True, None] * 4,
+        hour=[0, 1, None, *"0" * 0, 3, 4, 5, 6, 7],
+    )
+    frame.to_parquet(tmp_path / "table.parquet")
+    found = profile_file(tmp_path / "table.parquet", Roles(trajectory="none"))
+    assert (found["admitted"].kind, found["died"].kind) == ("date", "flag")
+    assert found["hour"].kind == "whole number", "a gap makes no other kind"
+
+
+def test_what_cannot_be_profiled_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "table.csv"
+    for text, said in (
+        ("a,b\n", "has no rows"),
+        ("a,a\n1,2\n", "has several columns a"),
+        ("a,b\n1\n", "line 2 has 1 field"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            profile_file(path, Roles())
+    with pytest.raises(ConfigError, match=r"must end in \.csv or \.parquet"):
+        profile_file(tmp_path / "table.npz", Roles())
+    with pytest.raises(ConfigError, match="has no column weight; it has"):
+        profile(stays(), Roles(unit="weight"))
+    path.write_text("a,b\n" + "1,2\n" * 9)
+    monkeypatch.setattr(module, "PROFILED_ROWS", 5)
+    assert opened(profile_file(path, Roles()).found)[0] == (
+        "5 rows were looked at, and there are more"
+    )

@@ -1,0 +1,145 @@
+"""Drafts say what the columns are, hold no value of a row, and are files that work once filled."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from distributed_privrl.core.config import parse_yaml, read_yaml
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.importing import from_table
+from distributed_privrl.data.profile import Roles, profile
+from distributed_privrl.data.schema import load_schema
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.drafts import AskedRoles, Draft, drafted
+from distributed_privrl.experiments.registry import load_config, plan_run
+
+FOLDER = Path("clinic")
+SOURCE = Path("stays.csv")
+
+
+def stays(word: str = "Q", number: float = 0.0, gap: bool = False) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {
+            "patient_id": [f"{word}p{i // 4}" for i in range(40)],
+            "hour": [i % 4 for i in range(40)],
+            "age, years": [number + i * 1.5 for i in range(40)],
+            "ward": [f"{word}ward{i % 3}" for i in range(40)],
+            "sex": [f"{word}m", f"{word}f"] * 20,
+            "admitted": pd.date_range("2031-07-13" if number else "2019-03-11", periods=40).astype(
+                str
+            ),
+            "remark": [f"{word} some words, never the same {i}" for i in range(40)],
+            "dose": [int(number) + i % 5 for i in range(40)],
+            "gain": [number - i / 8 for i in range(40)],
+        }
+    )
+    if gap:
+        frame.loc[[3, 7], ["age, years", "ward", "gain"]] = None
+    return frame
+
+
+def draft_of(frame: pd.DataFrame, roles: Roles | None = None, **asked: Any) -> Draft:
+    roles = roles or Roles()
+    found = profile(frame, roles)
+    return drafted(found, AskedRoles(rows=roles, **asked), source=SOURCE, dataset="clinic/stays-v0")
+
+
+def test_no_value_of_a_row_changes_a_draft() -> None:
+    one = draft_of(stays()).files(FOLDER)
+    other = draft_of(stays("Zyx", 7_654_321.0, gap=True)).files(FOLDER)
+    assert one == other
+    assert set(one) == {"schema.yaml", "bounds.yaml", "config.yaml"}
+    numbers = {word for text in one.values() for word in re.findall(r"\d[\d.e-]*", text)}
+    assert numbers <= {"0", "1", "0.1", "0.5", "0]", "-v0"} | set("01"), numbers
+
+
+def filled(text: str, values: dict[str, Any]) -> str:
+    """Return a draft with its blanks filled in; each is named by its key or comment."""
+    lines = []
+    for line in text.splitlines():
+        blank = re.fullmatch(r"(\s*)(?:(\w+):|-)(\s*)(#.*)?", line)
+        a_list = blank and blank[2] in ("low", "high") and blank[4]
+        if blank and not a_list and (blank[2] in values or blank[2] is None):
+            name = blank[2] or f"- {blank[4][2:]}".split(", in ")[0]
+            key = f"{blank[2]}:" if blank[2] else "-"
+            value = values[name].pop(0) if isinstance(values[name], list) else values[name]
+            line = f"{blank[1]}{key} {value}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> None:
+    draft = draft_of(stays(gap=True))
+    assert (draft.method, draft.unit, draft.trajectory, draft.order) == (
+        "marginals_j",
+        "patient_id",
+        "patient_id",
+        "hour",
+    )
+    assert (draft.action, draft.reward, draft.left_out) == (("dose",), "gain", ("remark",))
+    answers = {
+        "values": ["[Qward0, Qward1, Qward2]", "[Qm, Qf]"], "n": 5, "start": 0,
+        "- age, years": [0, 120], "- admitted": [0, 30000], "low": -10, "high": 10,
+        "units": 1000, "delta": "1e-5", "rows_per_unit": 4, "max_length": 4, "size": 50,
+    }  # fmt: skip
+    for name, text in draft.files(tmp_path).items():
+        with pytest.raises(ConfigError, match=r"has blanks, fill in .* \(line \d+\)"):
+            parse_yaml(text, source=name)
+        (tmp_path / name).write_text(filled(text, answers))
+    store = DatasetStore(tmp_path / "datasets")
+    schema = load_schema(tmp_path / "schema.yaml")
+    info = from_table(stays(gap=True), schema, dataset="clinic/stays-v0", store=store)
+    assert info.kind == "trajectories"
+    config = load_config(tmp_path / "config.yaml")
+    assert config.output.dataset == "clinic/stays-private-v0"
+    assert "columns" in plan_run(config, store).facts()
+    assert read_yaml(tmp_path / "bounds.yaml")["observation"]["step"] == [0, 1]
+
+
+def test_rows_on_their_own_are_a_table_of_people() -> None:
+    roles = Roles(unit="transition", trajectory="none")
+    frame = stays().drop(columns=["patient_id", "hour"])
+    draft = draft_of(frame, roles)
+    assert (draft.method, draft.unit) == ("marginals", "transition")
+    files = draft.files(FOLDER)
+    assert "next_observation: none" in files["schema.yaml"]
+    assert "rows_per_unit" not in files["config.yaml"]
+    unknown = draft_of(frame, Roles(trajectory="none"))
+    with pytest.raises(ConfigError, match=r"data\.unit \(line 9\)"):
+        parse_yaml(unknown.files(FOLDER)["config.yaml"], source="config.yaml")
+
+
+def test_roles_that_are_named_are_taken() -> None:
+    draft = draft_of(stays(), action=("sex", "ward"), reward="age, years")
+    assert (draft.action, draft.reward) == (("sex", "ward"), "age, years")
+    assert "gain" in draft.observation
+    text = draft.files(FOLDER)["schema.yaml"]
+    columns = yaml.safe_load(text)["columns"]
+    assert columns["reward"] == "age, years"
+    assert columns["action"] == ["sex", "ward"]
+    assert "count all columns alike" not in text
+    for asked, said in (
+        ({"reward": "ward"}, "--reward ward holds a category: a reward is a number, flag or date"),
+        ({"action": ("remark",)}, "--action remark holds"),
+        ({"action": ("nothing",)}, "has no column nothing"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            draft_of(stays(), **asked)
+
+
+def test_a_table_without_enough_columns_says_what_is_needed() -> None:
+    few = stays()[["ward", "sex", "remark"]]
+    with pytest.raises(ConfigError, match=r"needs three columns .* it has ward \(category\), sex"):
+        draft_of(few, Roles(unit="transition"))
+
+
+def test_names_that_yaml_would_misread_are_quoted() -> None:
+    frame = stays().rename(columns={"dose": "no", "ward": "a: b #c", "gain": "12"})
+    draft = draft_of(frame, action=("no",), reward="12")
+    columns = yaml.safe_load(draft.files(FOLDER)["schema.yaml"])["columns"]
+    assert (columns["action"], columns["reward"]) == (["no"], "12")
+    assert "a: b #c" in columns["observation"]
