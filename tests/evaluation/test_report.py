@@ -294,3 +294,41 @@ def test_explanation_follows_the_relation(relation: str, words: str) -> None:
     text = " ".join(explain({**CERTIFICATE, "stages": [stage]}))
     assert words in text
     assert "any one trajectory been left out," not in text
+
+
+def test_a_private_report_says_in_red_what_rows_are_not_useful_for(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    bad = Section(
+        title="Worth",
+        metrics=[
+            Metric(name="ward and dose", value=0.5, reference=0.0625),
+            Metric(name="b", value=1),
+        ],
+        not_useful=["how ward and dose go together: .6 in real rows, .1 in synthetic ones"],
+    )
+    html, numbers = write(tmp_path / "private", bad, audience="private")
+    assert '<b class="valid">valid</b>' in html
+    assert '<b class="broken">not useful</b><span>for 1 purpose, named below</span>' in html
+    assert "<li>not useful for how ward and dose go together: .6 in real rows" in html
+    assert "<th>To compare with</th>" in html
+    assert '<td class="value">0.0625</td>' in html
+    assert numbers["not_useful_for"] == list(bad.not_useful)
+    assert [metric.get("reference") for metric in numbers["sections"][0]["metrics"]] == [
+        0.0625,
+        None,
+    ]
+    html, numbers = write(tmp_path / "private", section(0.5), audience="private")
+    assert "not useful" not in html
+    assert "To compare with" not in html
+    assert "not_useful_for" not in numbers
+
+
+def test_a_public_report_takes_nothing_of_that(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="computed from real rows"):
+        write(tmp_path, Section(title="Worth", not_useful=["anything"]))
+    beside = Metric(name="distance", value=PublicValue(1), reference=0.5)
+    with pytest.raises(TypeError, match="'distance' is a bare float"):
+        write(tmp_path, Section(title="Worth", metrics=[beside]))
+    other = Metric(name="distance", value=PublicValue(1), reference=released(0.5, "entry-7"))
+    with pytest.raises(UnsafeError, match="entry-7"):
+        write(tmp_path, Section(title="Worth", metrics=[other]))

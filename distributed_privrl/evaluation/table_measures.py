@@ -8,69 +8,16 @@ relation to any other (0). None of these is a private release.
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-CATEGORY: Final = "category"
+from distributed_privrl.evaluation.named_rows import is_category
+
 RARE = 0.01
 """Share of the real rows below which a cell is rare."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
-    """Transitions with named columns.
-
-    Args:
-        frame: (N, columns): state, action, ``reward``, successor (missing after a terminal row) and
-            ``terminated``.
-        state: columns of the state.
-        action: of the action.
-        successor: of the next state.
-        units: (N,) whose a row is; of synthetic rows, which are nobody's, any number.
-        ends: (N,) whether a row is the last of its trajectory.
-    """
-
-    frame: pd.DataFrame
-    state: tuple[str, ...]
-    action: tuple[str, ...]
-    successor: tuple[str, ...]
-    units: NDArray[np.uint64]
-    ends: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def select(self, chosen: NDArray[Any]) -> "Rows":
-        """Return the rows at ``chosen`` (positions, or a mask)."""
-        return Rows(
-            frame=self.frame.iloc[np.arange(len(self))[chosen]].reset_index(drop=True),
-            state=self.state,
-            action=self.action,
-            successor=self.successor,
-            units=self.units[chosen],
-            ends=self.ends[chosen],
-        )
-
-    def halves(self, rng: np.random.Generator) -> tuple["Rows", "Rows"]:
-        """Return the rows of a random half of the units, and those of the others."""
-        units = np.unique(self.units)
-        mine = np.isin(self.units, rng.permutation(units)[: len(units) // 2])
-        return self.select(mine), self.select(~mine)
-
-    def sample(self, count: int, rng: np.random.Generator) -> "Rows":
-        """Return ``count`` random rows, or all, in their order."""
-        if len(self) <= count:
-            return self
-        return self.select(np.sort(rng.choice(len(self), count, replace=False)))
-
-
-def is_category(column: pd.Series) -> bool:
-    """Say whether a column holds categories."""
-    return isinstance(column.dtype, pd.CategoricalDtype)
 
 
 def marginal(real: pd.Series, synthetic: pd.Series) -> float:
@@ -159,6 +106,34 @@ def gaps(
     }
 
 
+def associations(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """Return `association` of each pair of columns, by their names.
+
+    Columns of numbers without a gap are ranked once for all their pairs.
+
+    Args:
+        frame: (N, D).
+
+    Example:
+        >>> associations(pd.DataFrame({"a": [1.0, 2, 3], "b": [1.0, 4, 9]}))
+        {('a', 'b'): 1.0}
+    """
+    whole = [
+        name
+        for name, column in frame.items()
+        if not is_category(column) and column.notna().all() and column.nunique() > 1
+    ]
+    ranks = [stats.rankdata(frame[name]) for name in whole]
+    spearman = np.atleast_2d(np.corrcoef(ranks)) if ranks else np.empty((0, 0))
+    place = {name: number for number, name in enumerate(whole)}
+    return {
+        (one, other): float(np.clip(spearman[place[one], place[other]], -1, 1))
+        if one in place and other in place
+        else association(frame[one], frame[other])
+        for one, other in itertools.combinations(frame.columns, 2)
+    }
+
+
 def _together(one: pd.Series, other: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Return the rows of which both columns have a value."""
     known = (one.notna() & other.notna()).to_numpy()
@@ -170,7 +145,7 @@ def _pearson(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
 
 
 def _codes(category: pd.Series) -> NDArray[np.int64]:
-    return pd.factorize(category.astype(object))[0].astype(np.int64)
+    return np.unique(category.cat.codes.to_numpy(), return_inverse=True)[1].astype(np.int64)
 
 
 def _correlation_ratio(number: NDArray[np.float64], codes: NDArray[np.int64]) -> float:
@@ -259,10 +234,3 @@ def cells_of(frame: pd.DataFrame, edges: Mapping[str, Sequence[float]]) -> list[
         for name, cuts in edges.items()
     ]
     return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def relation_values(
-    rows: Rows, relations: Mapping[str, Callable[[Rows], float]]
-) -> dict[str, float]:
-    """Return each declared relation of a table, by name."""
-    return {name: float(relation(rows)) for name, relation in relations.items()}
