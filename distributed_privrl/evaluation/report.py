@@ -19,6 +19,7 @@ import jinja2
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.sensitive import Sensitive
+from distributed_privrl.evaluation.explanation import explain, explain_stages
 from distributed_privrl.evaluation.figures import AnyFigure, PublicFigure, ReleasedFigure
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, Scalar
 
@@ -26,18 +27,8 @@ ReportValue = PublicValue | ReleasedValue | Scalar
 """What a report takes; a public one refuses bare scalars."""
 Audience = Literal["public", "private"]
 
-DECLARED_PUBLIC = "declared public"
-"""Status of a report on a dataset that needs no certificate."""
-
 _SCHEMA = 1
 _PNG_MAGIC = b"\x89PNG"
-_LARGEST_EXPONENT = 700
-_LEFT_OUT = "any one {unit} been left out"
-_CHANGES = {
-    "replace_one": "any one {unit} been exchanged for any other",
-    "policy_level": "any one {unit}'s policy been left out (the policies are protected, not the"
-    " episodes that they produced)",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +177,7 @@ def render_html(
         audience=audience,
         certificate=certificate,
         meaning=explain(certificate),
+        in_words=explain_stages(certificate),
         stages=[_stage(stage) for stage in certificate.get("stages", ())],
         assumptions=_assumptions(certificate),
         not_useful=_not_useful(sections, audience),
@@ -206,47 +198,6 @@ def render_html(
             for section in sections
         ],
     )
-
-
-def explain(certificate: Mapping[str, Any]) -> list[str]:
-    """Return what the certificate's epsilon and delta mean, in sentences for a newcomer."""
-    status, epsilon, delta = (certificate.get(key) for key in ("status", "epsilon", "delta"))
-    if status == DECLARED_PUBLIC:
-        return [
-            "Who made this dataset declared its rows public: it needs no certificate, and no"
-            " privacy is claimed for anybody in it."
-        ]
-    if status == "non_private":
-        return [
-            "This run was trained without privacy. Nothing bounds what its outputs say about a"
-            " single record: treat them like the sensitive data themselves."
-        ]
-    if status != "valid" or epsilon is None or delta is None:
-        return [
-            "This certificate is not valid: the run makes no privacy claim, and its outputs must"
-            " not be released."
-        ]
-    stages = certificate.get("stages", ())
-    unit = " or ".join(sorted({str(stage.get("unit")) for stage in stages})) or "unit"
-    changes = sorted({_CHANGES.get(str(stage.get("relation")), _LEFT_OUT) for stage in stages})
-    change = " or ".join(changes or [_LEFT_OUT]).format(unit=unit)
-    posterior = _percent_rounded_up(1 / (1 + math.exp(-epsilon)))
-    factor = f" (about {math.exp(epsilon):,.4g})" if epsilon < _LARGEST_EXPONENT else ""
-    return [
-        f"The privacy unit is one {unit}: that is what the guarantee protects, whole.",
-        f"Had {change}, no result that anybody can compute from the outputs would have changed its"
-        f" probability by more than a factor e^epsilon{factor}, apart from results of total"
-        f" probability delta = {delta:.3g}.",
-        "As a bet: someone who thought it a coin toss whether that was the case can be at most"
-        f" {posterior} sure after seeing the outputs, whatever else they know (delta aside).",
-        "This is the worst case over all data and all attackers; it holds for ever and for any"
-        " later use of the outputs. Smaller is stronger: epsilon around 1 is a strong guarantee,"
-        " around 10 a weak one in the worst case.",
-    ]
-
-
-def _percent_rounded_up(share: float) -> str:
-    return f"{math.ceil(share * 100_000) / 1000:.3f} %"
 
 
 def _checked(figure: AnyFigure, audience: Audience) -> AnyFigure:

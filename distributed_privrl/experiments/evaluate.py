@@ -14,7 +14,8 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod
-from distributed_privrl.evaluation.report import DECLARED_PUBLIC, Section, write_report
+from distributed_privrl.evaluation.explanation import DECLARED_PUBLIC
+from distributed_privrl.evaluation.report import Section, write_report
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.evaluation.trainer import Options, Trainer
 from distributed_privrl.experiments.agents import (

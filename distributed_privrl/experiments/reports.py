@@ -24,6 +24,7 @@ from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.public_facts import facts_section
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
@@ -109,7 +110,8 @@ def _write_dataset_reports(
     )
     rows = source.then(lambda made: sampled_rows(store, made))
     public = {name: sampled_rows(store, name) for name in config.data.public}
-    names = column_labels(store.info(dataset))
+    info = store.info(dataset)
+    names = column_labels(info)
     sections = [content_section(rows, public, names, maze)]
     if trials and maze:
         about = certificate.to_dict()
@@ -120,7 +122,7 @@ def _write_dataset_reports(
         directory.path / "report.json",
         title=f"{output.dataset}: a synthetic dataset",
         certificate=certificate.to_dict(),
-        sections=sections if releasable else [],
+        sections=[*sections, facts_section(config.data, output, info)] if releasable else [],
     )
     real, synthetic = config.data.sensitive, rows.content
     compared = [

@@ -116,6 +116,13 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     assert pair["value"] > pair["reference"] + 0.2
     public, shown = report_of(result.directory.path)
     assert "not_useful_for" not in public
+    facts = {name: one["value"] for name, one in metrics(public, "What was public before").items()}
+    assert facts["units"] == 111
+    assert facts["bounds of the columns"] == "declared"
+    assert facts["column sex: M"] == facts["column before: 1"] == "yes or no"
+    assert facts["column age"] == "number from 0 to 100"
+    assert facts["column treat"] == "one of 2: A, P"
+    assert facts["column outcome"] == "number"
     assert "not useful" not in shown
 
 
