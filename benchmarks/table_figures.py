@@ -3,23 +3,22 @@
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.table_measures import (
-    Rows,
+from benchmarks.tables.source import BenchmarkTable
+from distributed_privrl.evaluation.named_rows import Rows
+from distributed_privrl.evaluation.table_measures import (
     cells_of,
     gaps,
     marginals,
     pearson,
     rare_cells,
-    relation_values,
 )
-from benchmarks.tables.source import BenchmarkTable
-from benchmarks.two_sample import AREA_ROWS, two_sample_areas
+from distributed_privrl.evaluation.two_sample import AREA_ROWS, two_sample_areas
 
 PAIR_ROWS = 50_000
 """Of each table, at most, for associations of pairs."""
@@ -66,6 +65,13 @@ def figures_of(
         **{f"area {name}": value for name, value in areas.items()},
         **relation_values(synthetic, table.relations),
     }
+
+
+def relation_values(
+    rows: Rows, relations: Mapping[str, Callable[[Rows], float]]
+) -> dict[str, float]:
+    """Return each declared relation of a table, by name."""
+    return {name: float(relation(rows)) for name, relation in relations.items()}
 
 
 def real_figures(real: Rows, table: BenchmarkTable) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.evaluation.intervals import FEWEST_RESAMPLED, Interval, mean_interval
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
 from distributed_privrl.experiments.comparison import score_trajectories
-from distributed_privrl.experiments.reports import sampled_rows
+from distributed_privrl.experiments.samples import sampled_rows
 
 _OF_TRAJECTORIES = ("seams inside, between (a step)", "TrajScore (chance, real)")
 """Columns that only trajectories have."""

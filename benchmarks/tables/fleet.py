@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.table_measures import Rows
 from benchmarks.tables.relations import correlation, mean_length, share
 from benchmarks.tables.source import SourceTable, last_of_each, package_file, some_units
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.named_rows import Rows
 
 ORIGINS = ("EWR", "JFK", "LGA")
 HAUL_MILES = (500, 1000, 1500)

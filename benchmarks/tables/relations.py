@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.table_measures import Rows
 from benchmarks.tables.source import Relation
+from distributed_privrl.evaluation.named_rows import Rows
 
 
 def correlation(one: str, other: str, *, edges: Sequence[float] | None = None) -> Relation:

@@ -1,7 +1,6 @@
 """Tables from simulators: patients of ICU-Sepsis, runs through mazes, HalfCheetah's replay."""
 
 from benchmarks.cells import CONFIGURATIONS
-from benchmarks.table_measures import Rows
 from benchmarks.tables.relations import mean_length, share, terminated_share
 from benchmarks.tables.rows import Naming
 from benchmarks.tables.source import RecordedTable
@@ -10,6 +9,7 @@ from benchmarks.utility_tasks import TASKS
 from distributed_privrl.core.config import read_yaml
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.environments.sepsis import DEATH, SURVIVAL
+from distributed_privrl.evaluation.named_rows import Rows
 
 EPISODE_STEPS = 64
 """Of a run through a maze: 1,000,000 steps are 15,625 people, each with so many rows."""

@@ -13,7 +13,6 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
-from benchmarks.table_measures import Rows
 from benchmarks.tables.rows import Naming
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import validate
@@ -23,6 +22,7 @@ from distributed_privrl.data.declared import column_names
 from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.named_rows import Rows
 
 Relation = Callable[[Rows], float]
 

@@ -12,6 +12,9 @@ from distributed_privrl.data.layout import LABEL, RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import Space, components
 
+MISSING = ": missing"
+"""After a number's name: the indicator that says that there is none."""
+
 
 def column_labels(info: DatasetInfo) -> tuple[str, ...]:
     """Return the name of each column of a dataset's rows, ``(D,)``; see `RowLayout`.
@@ -39,7 +42,7 @@ def _of_part(table: DeclaredTable, part: str, space: Space) -> Iterator[str]:
         elif isinstance(space, Box):
             yield name
             if kind.missing == "indicator":
-                yield f"{name}: missing"
+                yield f"{name}{MISSING}"
         else:
             start = int(categories[place].start)
             yield from (f"{name}{LABEL}{start + i}" for i in range(int(categories[place].n)))

@@ -90,8 +90,7 @@ def grouped_columns(names: Sequence[str]) -> list[tuple[str, slice]]:
     """
     groups: list[tuple[str, slice]] = []
     for place, name in enumerate(names):
-        labelled = LABEL in name
-        part, _, category = name.rpartition(LABEL if labelled else "_is_")
+        part, category, labelled = _parted(name)
         one_hot = bool(part) and (labelled or category.isdecimal())
         begins = category == "0" and not labelled
         if one_hot and not begins and groups and groups[-1][0] == part:
@@ -99,6 +98,22 @@ def grouped_columns(names: Sequence[str]) -> list[tuple[str, slice]]:
         else:
             groups.append((part if one_hot else name, slice(place, place + 1)))
     return groups
+
+
+def category_of(name: str) -> tuple[str, str]:
+    """Return the category and the value that a one-hot column is of.
+
+    Example:
+        >>> category_of("ward is it is A"), category_of("action_is_3")
+        (('ward', 'it is A'), ('action', '3'))
+    """
+    return _parted(name)[:2]
+
+
+def _parted(name: str) -> tuple[str, str, bool]:
+    labelled = LABEL in name
+    parted = name.partition(LABEL) if labelled else name.rpartition("_is_")
+    return parted[0], parted[2], labelled
 
 
 @dataclass(frozen=True, eq=False)

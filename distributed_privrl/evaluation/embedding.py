@@ -1,6 +1,5 @@
 """Rows in two dimensions, to look at."""
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import ConfigError, MissingExtraError
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.evaluation.neighbours import standardised
 
 EmbeddingMethod = Literal["pca", "tsne"]
@@ -45,14 +44,12 @@ def embed(
     Raises:
         ConfigError: no dataset, fewer than three rows in all, fewer than two columns, or an
             unknown method.
-        MissingExtraError: t-SNE without scikit-learn.
     """
     if method not in ("pca", "tsne"):
         raise ConfigError(f"method must be pca or tsne, got {method!r}")
     if not rows:
         raise ConfigError("rows must hold at least one dataset, got none")
     reference = next(iter(rows.values()))
-    check_available(method)
     tables = standardised(reference, *rows.values())
     joined = np.concatenate(tables)
     if len(joined) < _LEAST_ROWS or joined.shape[1] < 2:
@@ -63,16 +60,6 @@ def embed(
         points, axes = _principal(tables[0], joined)
     ends = np.cumsum([len(table) for table in tables])[:-1]
     return Embedding(points=dict(zip(rows, np.split(points, ends), strict=True)), axes=axes)
-
-
-def check_available(method: EmbeddingMethod) -> None:
-    """Check that what ``method`` needs is installed, before long work begins.
-
-    Raises:
-        MissingExtraError: t-SNE without scikit-learn.
-    """
-    if method == "tsne" and importlib.util.find_spec("sklearn") is None:
-        raise MissingExtraError("scikit-learn", "envs")
 
 
 def _principal(

@@ -6,6 +6,7 @@ rows they belong into ``private/``.
 Reference: PrivORL, section VIII-C and appendix H-C.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.layout import grouped_columns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,8 +23,8 @@ class Fidelity:
     """How close synthetic rows are to reference rows; 1 is the best, 0 the worst.
 
     Args:
-        marginal_by_column: (D,) see `marginal_by_column`.
-        correlation_by_pair: (D, D) see `correlation_by_pair`.
+        marginal_by_column: (C,) see `marginal_by_column`.
+        correlation_by_pair: (C, C) see `correlation_by_pair`.
     """
 
     marginal_by_column: NDArray[np.float64]
@@ -40,12 +42,17 @@ class Fidelity:
         return float(self.correlation_by_pair[upper].mean())
 
 
-def fidelity(reference: NDArray[Any], synthetic: NDArray[Any]) -> Fidelity:
+def fidelity(
+    reference: NDArray[Any], synthetic: NDArray[Any], names: Sequence[str] | None = None
+) -> Fidelity:
     """Return marginal and correlation fidelity.
 
     Args:
         reference: (M, D) real or public rows.
         synthetic: (N, D).
+        names: (D,) of the columns. Those that are the one-hot columns of a category are left out:
+            most pairs of them are hardly correlated, and would hide the others. None: all columns
+            count.
 
     Raises:
         ConfigError: different columns, fewer than two of them, no rows, or a value not finite.
@@ -55,6 +62,10 @@ def fidelity(reference: NDArray[Any], synthetic: NDArray[Any]) -> Fidelity:
         >>> fidelity(rows, rows).marginal
         1.0
     """
+    if names is not None:
+        groups = [columns for _, columns in grouped_columns(names)]
+        alone = [columns.start for columns in groups if columns.stop - columns.start == 1]
+        reference, synthetic = reference[:, alone], synthetic[:, alone]
     return Fidelity(
         marginal_by_column=marginal_by_column(reference, synthetic),
         correlation_by_pair=correlation_by_pair(reference, synthetic),

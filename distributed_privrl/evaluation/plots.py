@@ -5,7 +5,7 @@ A figure shows what it is given: one drawn from sensitive rows belongs into ``pr
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import matplotlib
@@ -15,16 +15,20 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.layout import grouped_columns
+from distributed_privrl.data.layout import category_of, grouped_columns
 from distributed_privrl.environments import MazeLayout
 from distributed_privrl.evaluation.embedding import Embedding
-from distributed_privrl.evaluation.fidelity import correlations
 from distributed_privrl.evaluation.returns import LearningCurve
 from distributed_privrl.evaluation.roc import Roc
 
 ImageFormat = Literal["svg", "png"]
 
 _COLOURS = ("#3b6fb6", "#d1782c", "#4c9a5b", "#a44a8f", "#7a6a55")
+_KEPT = ("real", "synthetic")
+"""What has the same colours in every figure: the first ones."""
+_MOST_BARS = 12
+"""Values of a category that have a bar with their name each; of more, the outline is drawn."""
+_LONGEST_VALUE = 14
 _MOST_NAMES = 60
 """Of columns, that a heat map writes beside it; of more, every second, third, ..."""
 _LARGEST = 0.35 * _MOST_NAMES
@@ -63,7 +67,8 @@ def column_histograms(
     for panel, (name, columns) in enumerate(groups):
         parts = {label: values[:, columns] for label, values in rows.items()}
         if columns.stop - columns.start > 1:
-            _category_shares(grid[panel], parts)
+            labels = [category_of(own)[1] for own in names[columns]]
+            _category_shares(grid[panel], parts, labels)
         else:
             _number_histogram(grid[panel], parts)
         grid[panel].set_title(name, fontsize=9)
@@ -76,17 +81,27 @@ def column_histograms(
 
 
 def _number_histogram(axes: Axes, parts: Mapping[str, NDArray[Any]]) -> None:
-    bins = np.histogram_bin_edges(np.concatenate([*parts.values()]), bins=_BINS)
-    for (label, values), colour in zip(parts.items(), colours(len(parts)), strict=True):
-        axes.hist(
-            values[:, 0], bins.tolist(), density=True, histtype="step", color=colour, label=label
-        )
+    finite = {label: values[np.isfinite(values[:, 0]), 0] for label, values in parts.items()}
+    bins = np.histogram_bin_edges(np.concatenate([*finite.values()]), bins=_BINS)
+    for (label, values), colour in zip(finite.items(), colours_of(finite), strict=True):
+        counts = np.histogram(values, bins)[0] / np.diff(bins) / max(len(values), 1)
+        axes.stairs(counts, bins, color=colour, label=label)
 
 
-def _category_shares(axes: Axes, parts: Mapping[str, NDArray[Any]]) -> None:
-    for (label, values), colour in zip(parts.items(), colours(len(parts)), strict=True):
-        shares = values.mean(axis=0) if len(values) else np.zeros(values.shape[1])
-        axes.stairs(shares, np.arange(len(shares) + 1) - 0.5, color=colour, label=label)
+def _category_shares(axes: Axes, parts: Mapping[str, NDArray[Any]], labels: Sequence[str]) -> None:
+    places, width = np.arange(len(labels)), 0.8 / len(parts)
+    for number, ((label, values), colour) in enumerate(
+        zip(parts.items(), colours_of(parts), strict=True)
+    ):
+        shares = values.mean(axis=0) if len(values) else np.zeros(len(labels))
+        if len(labels) > _MOST_BARS:
+            axes.stairs(shares, np.arange(len(labels) + 1) - 0.5, color=colour, label=label)
+        else:
+            shift = (number - (len(parts) - 1) / 2) * width
+            axes.bar(places + shift, shares, width, color=colour, label=label)
+    if len(labels) <= _MOST_BARS:
+        texts = [text[:_LONGEST_VALUE] for text in labels]
+        axes.set_xticks(places, texts, rotation=90 if max(map(len, texts)) > 2 else 0)
 
 
 def maze_positions(
@@ -110,7 +125,7 @@ def maze_positions(
     figure = Figure(figsize=(3.6 * len(positions), 3.6), layout="constrained")
     grid = figure.subplots(1, len(positions), squeeze=False, sharex=True, sharey=True).flat
     for axes, (label, points), colour in zip(
-        grid, positions.items(), colours(len(positions)), strict=True
+        grid, positions.items(), colours_of(positions), strict=True
     ):
         _check_columns(label, points, ("x", "y"))
         if layout is not None:
@@ -144,7 +159,7 @@ def learning_curves(
         raise ConfigError("curves must hold at least one group, got none")
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    for (label, group), colour in zip(curves.items(), colours(len(curves)), strict=True):
+    for (label, group), colour in zip(curves.items(), colours_of(curves), strict=True):
         if len({curve.steps for curve in group}) != 1:
             raise ConfigError(f"curves of {label!r} must share their steps and hold one at least")
         means = np.array([[returns.mean for returns in curve.returns] for curve in group])
@@ -159,31 +174,30 @@ def learning_curves(
     return render(figure, image_format)
 
 
-def correlation_difference(
-    reference: NDArray[Any],
-    synthetic: NDArray[Any],
+def pair_differences(
+    differences: NDArray[Any],
     names: Sequence[str],
     *,
     image_format: ImageFormat = "svg",
 ) -> bytes:
-    """Return a heat map of r_synthetic - r_reference for each pair of columns.
+    """Return a heat map of a difference, from -1 to 1, for each pair of columns.
 
     Args:
-        reference: (M, D).
-        synthetic: (N, D).
+        differences: (D, D).
         names: (D,) names of the columns.
         image_format: svg or png.
 
     Raises:
-        ConfigError: rows of another width than ``names``.
+        ConfigError: no table of that many columns.
     """
-    _check_columns("reference", reference, names)
-    _check_columns("synthetic", synthetic, names)
-    difference = correlations(synthetic) - correlations(reference)
+    if differences.shape != (len(names), len(names)):
+        raise ConfigError(
+            f"differences must be {len(names)} x {len(names)}, got {differences.shape}"
+        )
     side = min(max(3.6, 0.35 * len(names)), _LARGEST)
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(difference, cmap="RdBu", vmin=-1, vmax=1)
+    image = axes.imshow(differences, cmap="RdBu", vmin=-1, vmax=1)
     places = range(0, len(names), math.ceil(len(names) / _MOST_NAMES))
     shown = [names[place] for place in places]
     axes.set_xticks(places, shown, rotation=90, fontsize=7)
@@ -251,7 +265,7 @@ def lines_with_spread(
         raise ConfigError("lines must hold at least one line of one point")
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
-    for (label, points), colour in zip(lines.items(), colours(len(lines)), strict=True):
+    for (label, points), colour in zip(lines.items(), colours_of(lines), strict=True):
         places = sorted(points)
         runs = [np.asarray(points[place], dtype=np.float64) for place in places]
         axes.plot(places, [run.mean() for run in runs], color=colour, label=label, marker=".")
@@ -282,7 +296,7 @@ def embedded_points(embedding: Embedding, *, image_format: ImageFormat = "png") 
     figure = Figure(figsize=(5.6, 4.8), layout="constrained")
     axes = figure.subplots()
     for (label, points), colour in zip(
-        embedding.points.items(), colours(len(embedding.points)), strict=True
+        embedding.points.items(), colours_of(embedding.points), strict=True
     ):
         shown = points[:_POINTS]
         axes.scatter(
@@ -310,7 +324,7 @@ def roc_curves(curves: Mapping[str, Roc], *, image_format: ImageFormat = "svg") 
     axes = figure.subplots()
     lowest = 1e-3
     axes.plot([lowest, 1], [lowest, 1], linestyle="--", color="#555555", label="guessing")
-    for (label, roc), colour in zip(curves.items(), colours(len(curves)), strict=True):
+    for (label, roc), colour in zip(curves.items(), colours_of(curves), strict=True):
         axes.step(
             np.maximum(roc.false_positive_rates, lowest),
             np.maximum(roc.true_positive_rates, lowest),
@@ -336,6 +350,14 @@ def draw_maze(axes: Axes, layout: MazeLayout) -> None:
 def _check_columns(label: str, rows: NDArray[Any], names: Sequence[str]) -> None:
     if rows.ndim != 2 or rows.shape[1] != len(names):
         raise ConfigError(f"{label} must have {len(names)} columns, got shape {rows.shape}")
+
+
+def colours_of(labels: Iterable[str]) -> list[str]:
+    """Return the colour of each label: real and synthetic rows have theirs in every figure."""
+    every = list(labels)
+    begin = len(_KEPT) if any(label in _KEPT for label in every) else 0
+    others = iter([*_COLOURS[begin:], *_COLOURS] * len(every))
+    return [_COLOURS[_KEPT.index(label)] if label in _KEPT else next(others) for label in every]
 
 
 def colours(count: int) -> list[str]:

@@ -19,6 +19,7 @@ import jinja2
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.sensitive import Sensitive
+from distributed_privrl.evaluation.explanation import explain, explain_stages
 from distributed_privrl.evaluation.figures import AnyFigure, PublicFigure, ReleasedFigure
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, Scalar
 
@@ -26,18 +27,8 @@ ReportValue = PublicValue | ReleasedValue | Scalar
 """What a report takes; a public one refuses bare scalars."""
 Audience = Literal["public", "private"]
 
-DECLARED_PUBLIC = "declared public"
-"""Status of a report on a dataset that needs no certificate."""
-
 _SCHEMA = 1
 _PNG_MAGIC = b"\x89PNG"
-_LARGEST_EXPONENT = 700
-_LEFT_OUT = "any one {unit} been left out"
-_CHANGES = {
-    "replace_one": "any one {unit} been exchanged for any other",
-    "policy_level": "any one {unit}'s policy been left out (the policies are protected, not the"
-    " episodes that they produced)",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +39,14 @@ class Metric:
         name: what it is, in words.
         value: a `PublicValue` or `ReleasedValue`; a private report takes bare scalars too.
         explanation: how to read it.
+        reference: what to hold it against, e.g. the same of another real sample; None: nothing. It
+            is public, released or bare as ``value`` is.
     """
 
     name: str
     value: ReportValue
     explanation: str = ""
+    reference: ReportValue = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +58,15 @@ class Section:
         explanation: what a newcomer needs to read it.
         metrics: its numbers.
         figures: its figures.
+        not_useful: what the rows are not useful for, each with the reason; the report says it in
+            red beside its certificate. It is computed from real rows: for private reports alone.
     """
 
     title: str
     explanation: str = ""
     metrics: Sequence[Metric] = ()
     figures: Sequence[AnyFigure] = ()
+    not_useful: Sequence[str] = ()
 
 
 def write_report(
@@ -92,7 +89,8 @@ def write_report(
         audience: ``public`` may leave the house; ``private`` must not.
 
     Raises:
-        TypeError: a value of a public report is neither public nor released by type.
+        TypeError: a value of a public report is neither public nor released by type, or it says
+            what the rows are not useful for.
         UnsafeError: a private report would be written outside a folder called ``private``, or a
             public one shows what no entry of a valid ``certificate`` paid for.
         StorageError: a file cannot be written.
@@ -124,8 +122,9 @@ def _check_paid(certificate: Mapping[str, Any], sections: Sequence[Section]) -> 
     """Check that a valid certificate names every entry that is said to have paid."""
     valid = certificate.get("status") == "valid"
     paid = (certificate.get("ledger_entries") or ()) if valid else ()
+    metrics = [one for section in sections for one in section.metrics]
     shown: list[tuple[str, object]] = [
-        (one.name, one.value) for section in sections for one in section.metrics
+        (one.name, value) for one in metrics for value in (one.value, one.reference)
     ]
     shown += [(one.caption, one) for section in sections for one in section.figures]
     for name, value in shown:
@@ -152,6 +151,7 @@ def report_json(
         "certificate": {
             key: certificate.get(key) for key in ("status", "method", "epsilon", "delta", "digest")
         },
+        **({"not_useful_for": problems} if (problems := _not_useful(sections, audience)) else {}),
         "sections": [
             {
                 "title": section.title,
@@ -177,13 +177,16 @@ def render_html(
         audience=audience,
         certificate=certificate,
         meaning=explain(certificate),
+        in_words=explain_stages(certificate),
         stages=[_stage(stage) for stage in certificate.get("stages", ())],
         assumptions=_assumptions(certificate),
+        not_useful=_not_useful(sections, audience),
         sections=[
             {
                 "title": section.title,
                 "explanation": section.explanation,
                 "metrics": [_metric_row(metric, audience) for metric in section.metrics],
+                "compared": any(metric.reference is not None for metric in section.metrics),
                 "figures": [
                     {
                         "caption": figure.caption,
@@ -197,47 +200,6 @@ def render_html(
     )
 
 
-def explain(certificate: Mapping[str, Any]) -> list[str]:
-    """Return what the certificate's epsilon and delta mean, in sentences for a newcomer."""
-    status, epsilon, delta = (certificate.get(key) for key in ("status", "epsilon", "delta"))
-    if status == DECLARED_PUBLIC:
-        return [
-            "Who made this dataset declared its rows public: it needs no certificate, and no"
-            " privacy is claimed for anybody in it."
-        ]
-    if status == "non_private":
-        return [
-            "This run was trained without privacy. Nothing bounds what its outputs say about a"
-            " single record: treat them like the sensitive data themselves."
-        ]
-    if status != "valid" or epsilon is None or delta is None:
-        return [
-            "This certificate is not valid: the run makes no privacy claim, and its outputs must"
-            " not be released."
-        ]
-    stages = certificate.get("stages", ())
-    unit = " or ".join(sorted({str(stage.get("unit")) for stage in stages})) or "unit"
-    changes = sorted({_CHANGES.get(str(stage.get("relation")), _LEFT_OUT) for stage in stages})
-    change = " or ".join(changes or [_LEFT_OUT]).format(unit=unit)
-    posterior = _percent_rounded_up(1 / (1 + math.exp(-epsilon)))
-    factor = f" (about {math.exp(epsilon):,.4g})" if epsilon < _LARGEST_EXPONENT else ""
-    return [
-        f"The privacy unit is one {unit}: that is what the guarantee protects, whole.",
-        f"Had {change}, no result that anybody can compute from the outputs would have changed its"
-        f" probability by more than a factor e^epsilon{factor}, apart from results of total"
-        f" probability delta = {delta:.3g}.",
-        "As a bet: someone who thought it a coin toss whether that was the case can be at most"
-        f" {posterior} sure after seeing the outputs, whatever else they know (delta aside).",
-        "This is the worst case over all data and all attackers; it holds for ever and for any"
-        " later use of the outputs. Smaller is stronger: epsilon around 1 is a strong guarantee,"
-        " around 10 a weak one in the worst case.",
-    ]
-
-
-def _percent_rounded_up(share: float) -> str:
-    return f"{math.ceil(share * 100_000) / 1000:.3f} %"
-
-
 def _checked(figure: AnyFigure, audience: Audience) -> AnyFigure:
     if type(figure) in (PublicFigure, ReleasedFigure) or audience == "private":
         return figure
@@ -247,18 +209,27 @@ def _checked(figure: AnyFigure, audience: Audience) -> AnyFigure:
     )
 
 
-def _unwrap(metric: Metric, audience: Audience) -> Any:
+def _not_useful(sections: Sequence[Section], audience: Audience) -> list[str]:
+    found = [text for section in sections for text in section.not_useful]
+    if found and audience != "private":
+        raise TypeError(
+            "what rows are not useful for is computed from real rows: write it to a private report"
+        )
+    return found
+
+
+def _unwrap(name: str, shown: ReportValue, audience: Audience) -> Any:
     """Return the bare value; numbers that are not finite become None."""
-    value: Any = metric.value
+    value: Any = shown
     if type(value) in (PublicValue, ReleasedValue):
         value = value.value
     elif audience != "private":
         raise TypeError(
-            f"{metric.name!r} is a bare {type(value).__name__}: a public report takes PublicValue"
+            f"{name!r} is a bare {type(value).__name__}: a public report takes PublicValue"
             " or ReleasedValue only"
         )
     elif isinstance(value, Sensitive):
-        raise TypeError(f"{metric.name!r} is sensitive and was not opened for a private report")
+        raise TypeError(f"{name!r} is sensitive and was not opened for a private report")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -268,21 +239,33 @@ def _origin(value: Any) -> dict[str, str]:
     return {"kind": "public" if isinstance(value, PublicValue) else "private"}
 
 
+def _values(metric: Metric, audience: Audience) -> dict[str, Any]:
+    found = {"value": _unwrap(metric.name, metric.value, audience)}
+    if metric.reference is not None:
+        found["reference"] = _unwrap(metric.name, metric.reference, audience)
+    return found
+
+
 def _metric_json(metric: Metric, audience: Audience) -> dict[str, Any]:
     note = {"explanation": metric.explanation} if metric.explanation else {}
-    return {"name": metric.name, "value": _unwrap(metric, audience)} | note | _origin(metric.value)
+    return {"name": metric.name} | _values(metric, audience) | note | _origin(metric.value)
 
 
 def _metric_row(metric: Metric, audience: Audience) -> dict[str, str]:
-    value = _unwrap(metric, audience)
+    values = _values(metric, audience)
     origin = _origin(metric.value)
     entry = origin.get("ledger_entry")
     return {
         "name": metric.name,
-        "value": f"{value:.4g}" if isinstance(value, float) else str(value),
+        "value": _text(values["value"]),
+        "reference": _text(values.get("reference", "")),
         "origin": f"{origin['kind']}, ledger entry {entry}" if entry else origin["kind"],
         "explanation": metric.explanation,
     }
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _data_uri(image: bytes) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import MazeLayout
-from distributed_privrl.evaluation.plots import ImageFormat, colours, draw_maze, render
+from distributed_privrl.evaluation.plots import ImageFormat, colours, colours_of, draw_maze, render
 
 _PATHS = 30
 
@@ -73,7 +73,7 @@ def autocorrelations(
     figure = Figure(figsize=(2.6 * across, 1.9 * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, sharey=True).flat
     for column, name in enumerate(names):
-        for (label, values), colour in zip(curves.items(), colours(len(curves)), strict=True):
+        for (label, values), colour in zip(curves.items(), colours_of(curves), strict=True):
             lags = np.arange(1, len(values) + 1)
             grid[column].plot(lags, values[:, column], color=colour, label=label)
         grid[column].set_title(name, fontsize=9)

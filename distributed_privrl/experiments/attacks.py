@@ -25,7 +25,7 @@ from distributed_privrl.evaluation.neighbours import Copying, copying, standardi
 from distributed_privrl.evaluation.roc import roc_curve
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import method_named
-from distributed_privrl.experiments.reports import layout_of, sampled_rows
+from distributed_privrl.experiments.samples import layout_of, sampled_rows
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.stages.context import RunContext
 

@@ -13,8 +13,9 @@ from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.embedding import EmbeddingMethod, check_available
-from distributed_privrl.evaluation.report import DECLARED_PUBLIC, Section, write_report
+from distributed_privrl.evaluation.embedding import EmbeddingMethod
+from distributed_privrl.evaluation.explanation import DECLARED_PUBLIC
+from distributed_privrl.evaluation.report import Section, write_report
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.evaluation.trainer import Options, Trainer
 from distributed_privrl.experiments.agents import (
@@ -36,7 +37,8 @@ from distributed_privrl.experiments.evaluation_checks import (
     known_trainers,
 )
 from distributed_privrl.experiments.reference import Comparison
-from distributed_privrl.experiments.reports import content_section, sampled_rows
+from distributed_privrl.experiments.reports import content_section
+from distributed_privrl.experiments.samples import sampled_rows
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING, TRAINING_ON_PRIVATE
 
@@ -211,7 +213,6 @@ def _begin(
     info = store.info(synthetic)
     environment = request.environment or info.environment
     _check_folder(out, synthetic, resume=resume)
-    check_available(request.embedding)
     check_compared(store, info, reference=request.reference, public=request.public)
     known = known_trainers(request.trainers, request.options, more=around.more_trainers)
     source, release = clearance_of(store, synthetic, known, around.ledger_url)

@@ -18,9 +18,10 @@ from distributed_privrl.experiments.comparison import (
     trajectory_section,
 )
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.reports import sampled_rows
+from distributed_privrl.experiments.samples import sampled_rows
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING_ON_PRIVATE
+from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
 
 RATIOS_FILE = "ratios.json"
 
@@ -57,7 +58,11 @@ class Comparison:
 
     def sections(self) -> list[Section]:
         """Compute everything, and return the sections of the private report."""
-        found = attempted_sections("Fidelity", self._rows)
+        found = attempted_sections(
+            TITLE,
+            lambda: usefulness_sections(self.store, real=self.reference, synthetic=self.synthetic),
+        )
+        found += attempted_sections("Fidelity", self._rows)
         if self.trainers:
             found += attempted_sections("The same agents on the real dataset", self._agents)
         else:
@@ -71,10 +76,10 @@ class Comparison:
     def _rows(self) -> list[Section]:
         real = sampled_rows(self.store, self.reference)
         synthetic = sampled_rows(self.store, self.synthetic)
-        scores = fidelity(real, synthetic)
+        names = column_labels(self.store.info(self.synthetic))
+        scores = fidelity(real, synthetic, names)
         found = {"marginal": scores.marginal, "correlation": scores.correlation}
         self.directory.write_private("scores.json", json.dumps(found, allow_nan=False))
-        names = column_labels(self.store.info(self.synthetic))
         place = self.training.environment or None
         return [fidelity_section(real, synthetic, names, place, embedding=self.embedding)]
 

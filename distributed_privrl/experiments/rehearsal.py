@@ -33,7 +33,7 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
-from distributed_privrl.evaluation.associations import CATEGORY
+from distributed_privrl.evaluation.named_rows import CATEGORY
 from distributed_privrl.evaluation.survival import (
     Survived,
     columns_kept,

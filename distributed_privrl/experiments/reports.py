@@ -9,16 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.config import OutputConfig, PolicyOutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.core.random import Streams
-from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.labels import column_labels
-from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
@@ -28,16 +24,17 @@ from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.public_facts import facts_section
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
+from distributed_privrl.experiments.samples import sampled_rows
 from distributed_privrl.experiments.trajectory_reports import trajectory_sections
+from distributed_privrl.experiments.usefulness_report import TITLE, usefulness_sections
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import released_dataset, released_file
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
-
-COMPARED_ROWS = 50_000
 
 
 def write_reports(
@@ -113,7 +110,8 @@ def _write_dataset_reports(
     )
     rows = source.then(lambda made: sampled_rows(store, made))
     public = {name: sampled_rows(store, name) for name in config.data.public}
-    names = column_labels(store.info(dataset))
+    info = store.info(dataset)
+    names = column_labels(info)
     sections = [content_section(rows, public, names, maze)]
     if trials and maze:
         about = certificate.to_dict()
@@ -124,10 +122,13 @@ def _write_dataset_reports(
         directory.path / "report.json",
         title=f"{output.dataset}: a synthetic dataset",
         certificate=certificate.to_dict(),
-        sections=sections if releasable else [],
+        sections=[*sections, facts_section(config.data, output, info)] if releasable else [],
     )
     real, synthetic = config.data.sensitive, rows.content
     compared = [
+        *attempted_sections(
+            TITLE, lambda: usefulness_sections(store, real=real, synthetic=dataset)
+        ),
         *attempted_sections(
             "Fidelity",
             lambda: [fidelity_section(sampled_rows(store, real), synthetic, names, maze)],
@@ -146,28 +147,6 @@ def _write_dataset_reports(
         sections=compared if releasable else [*sections, *compared],
         audience="private",
     )
-
-
-def sampled_rows(store: DatasetStore, dataset: str, limit: int = COMPARED_ROWS) -> NDArray[Any]:
-    """Return up to ``limit`` rows ``(N, D)`` in raw units, drawn evenly while streaming.
-
-    Rows that are not finite are left out.
-    """
-    layout = layout_of(store, dataset)
-    generator = Streams(0).numpy(f"report/{dataset}")
-    total = store.info(dataset).total_steps.open(Purpose.COMPUTING)
-    kept = []
-    for chunk in store.iter_transitions(dataset, unit="transition"):
-        rows, valid = layout.to_rows(chunk)
-        chosen = generator.random(len(rows)) < limit / max(total, 1)
-        kept.append(rows[chosen & valid])
-    return np.concatenate(kept)
-
-
-def layout_of(store: DatasetStore, dataset: str) -> RowLayout:
-    """Return which column of a dataset's rows holds what."""
-    info = store.info(dataset)
-    return RowLayout(info.observation_space, info.action_space)
 
 
 def content_section(

@@ -12,15 +12,15 @@ from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY, DatasetInfo
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories
+from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots, trajectory_plots
 from distributed_privrl.evaluation.autocorrelation import autocorrelation
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
+from distributed_privrl.experiments.samples import sampled_trajectories
 
-SHOWN = 500
 LAGS = 50
 _COLUMNS = 8
 _NUMBERS = ("return", "length")
@@ -32,17 +32,6 @@ _SEAMS = {
     "of_a_step": "of one step, to compare with",
 }
 _GAPS = {"inside": "|s' - next s|", "at_seams": "|s' - next s|", "of_a_step": "|s' - s|"}
-
-
-def first_trajectories(store: DatasetStore, dataset: str, limit: int = SHOWN) -> Trajectories:
-    """Return the first ``limit`` trajectories of a dataset."""
-    parts, left = [], limit
-    for chunk in store.iter_trajectories(dataset, unit=TRAJECTORY):
-        parts.append(chunk.select(range(min(left, len(chunk)))))
-        left -= len(parts[-1])
-        if left == 0:
-            break
-    return Trajectories.concatenate(parts)
 
 
 def returns_and_lengths(trajectories: Trajectories) -> NDArray[np.float64]:
@@ -89,7 +78,7 @@ def trajectory_sections(
     info = store.info(source.content)
     if info.kind == "transitions":
         return []
-    shown = source.then(lambda made: _first_of_each(store, {"synthetic": made, **others}))
+    shown = source.then(lambda made: _some_of_each(store, {"synthetic": made, **others}))
     numbers = shown.then(
         lambda every: {name: returns_and_lengths(some) for name, some in every.items()}
     )
@@ -129,8 +118,8 @@ def trajectory_sections(
     ]
 
 
-def _first_of_each(store: DatasetStore, datasets: Mapping[str, str]) -> dict[str, Trajectories]:
-    return {name: first_trajectories(store, dataset) for name, dataset in datasets.items()}
+def _some_of_each(store: DatasetStore, datasets: Mapping[str, str]) -> dict[str, Trajectories]:
+    return {name: sampled_trajectories(store, dataset) for name, dataset in datasets.items()}
 
 
 def _said(store: DatasetStore, dataset: str) -> Mapping[str, Any]:
@@ -139,7 +128,9 @@ def _said(store: DatasetStore, dataset: str) -> Mapping[str, Any]:
 
 
 def _means(numbers: NDArray[np.float64]) -> list[float]:
-    return [float(value) for value in numbers.mean(axis=0)]
+    """Return the mean of each column over the trajectories whose number is finite."""
+    finite = [column[np.isfinite(column)] for column in numbers.T]
+    return [float(some.mean()) if len(some) else float("nan") for some in finite]
 
 
 def _trajectory_metrics(

@@ -28,7 +28,7 @@ OPENED = {
     ("data/store.py", "_trajectories", "STORAGE"),
     ("experiments/attacks.py", "attacked_rows", "PRIVATE"),
     ("experiments/publishing.py", "check_free", "CHECK"),  # whose run made the output
-    ("experiments/reports.py", "sampled_rows", "COMPUTING"),  # how rarely a row is drawn
+    ("experiments/samples.py", "_share", "COMPUTING"),  # how rarely a row is drawn
     ("experiments/trajectory_reports.py", "_said", "RELEASED"),
 }
 """File, function and purpose: what is opened there goes no farther than the purpose says."""

@@ -1,9 +1,7 @@
-import importlib.util
-
 import numpy as np
 import pytest
 
-from distributed_privrl.core.errors import ConfigError, MissingExtraError
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.evaluation.embedding import embed
 
 
@@ -28,7 +26,6 @@ def test_other_datasets_do_not_turn_the_picture() -> None:
 
 
 def test_neighbours_stay_neighbours_in_tsne() -> None:
-    pytest.importorskip("sklearn")
     source = np.random.default_rng(1)
     near, far = source.normal(size=(30, 5)), source.normal(size=(30, 5)) + 20
     first = embed({"near": near, "far": far}, method="tsne", seed=3)
@@ -37,12 +34,6 @@ def test_neighbours_stay_neighbours_in_tsne() -> None:
     gap = np.linalg.norm(first.points["near"].mean(0) - first.points["far"].mean(0))
     assert gap > 2 * max(points.std() for points in first.points.values())
     assert first.axes[0] == "t-SNE 1"
-
-
-def test_tsne_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"scikit-learn.*envs"):
-        embed({"real": np.eye(4)}, method="tsne")
 
 
 def test_wrong_inputs_are_named() -> None:

@@ -12,12 +12,13 @@ from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation.embedding import embed
 from distributed_privrl.evaluation.plots import (
     ImageFormat,
+    colours_of,
     column_histograms,
-    correlation_difference,
     embedded_points,
     learning_curves,
     lines_with_spread,
     maze_positions,
+    pair_differences,
     roc_curves,
     value_map,
 )
@@ -49,7 +50,7 @@ def curves(image_format: ImageFormat) -> bytes:
 
 
 def correlation(image_format: ImageFormat) -> bytes:
-    return correlation_difference(ROWS, ROWS**2, NAMES, image_format=image_format)
+    return pair_differences(np.corrcoef(ROWS.T) - 0.5, NAMES, image_format=image_format)
 
 
 def values(image_format: ImageFormat) -> bytes:
@@ -95,6 +96,8 @@ def test_wrong_inputs_are_named() -> None:
         column_histograms({"synthetic": ROWS}, NAMES[:4])
     with pytest.raises(ConfigError, match="real must have 2 columns"):
         maze_positions({"real": ROWS})
+    with pytest.raises(ConfigError, match="differences must be 5 x 5"):
+        pair_differences(np.zeros((5, 4)), NAMES)
     with pytest.raises(ConfigError, match="share their steps"):
         learning_curves({"iql": [curve(1, 2), curve(1)]})
     with pytest.raises(ConfigError, match="share their steps"):
@@ -154,5 +157,27 @@ def test_a_category_has_one_panel_however_many_values(monkeypatch: pytest.Monkey
         return ticks(self, places, *labels, **settings)
 
     monkeypatch.setattr(Axes, "set_xticks", set_xticks)
-    correlation_difference(rows, rows, names)
+    pair_differences(np.zeros((len(names), len(names))), names)
     assert 0 < shown[0] <= 60
+
+
+def test_few_values_have_a_bar_with_their_name_each() -> None:
+    names = ["ward is ICU", "ward is surgery", "age"]
+    rows = np.array([[1, 0, 30.0], [0, 1, 40.0], [0, 1, np.nan]])
+    image = column_histograms({"real": rows, "synthetic": rows[:1]}, names)
+    assert all(name in image for name in (b"ward", b"ICU", b"surgery", b"age"))
+
+
+def test_a_column_without_any_number_has_an_empty_panel() -> None:
+    rows = np.array([[np.nan, 1.0], [np.inf, 2.0]])
+    image = column_histograms({"real": rows}, ["void", "there"])
+    assert b"void" in image
+
+
+def test_real_and_synthetic_rows_have_their_colours_in_every_figure() -> None:
+    real, synthetic = colours_of(["real", "synthetic"])
+    assert real != synthetic
+    assert colours_of(["synthetic", "public-v0"])[0] == synthetic
+    assert len({real, *colours_of(["synthetic", "one", "two", "three"])}) == 5
+    assert colours_of(["iql"]) == [real], "where neither is shown, the first colour is free"
+    assert len(colours_of([str(number) for number in range(20)])) == 20

@@ -4,13 +4,14 @@ import re
 import stat
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.sensitive import Sensitive
+from distributed_privrl.evaluation.explanation import DECLARED_PUBLIC, explain, explain_stages
 from distributed_privrl.evaluation.figures import (
     AnyFigure,
     PrivateFigure,
@@ -19,13 +20,12 @@ from distributed_privrl.evaluation.figures import (
 )
 from distributed_privrl.evaluation.plots import maze_positions
 from distributed_privrl.evaluation.report import (
-    DECLARED_PUBLIC,
     Metric,
     Section,
-    explain,
     write_report,
 )
 from distributed_privrl.evaluation.source import Sourced
+from distributed_privrl.privacy.events import EVENTS, Event
 from distributed_privrl.privacy.metrics import PublicValue
 from tests.worlds.answers import answer, released
 
@@ -294,3 +294,99 @@ def test_explanation_follows_the_relation(relation: str, words: str) -> None:
     text = " ".join(explain({**CERTIFICATE, "stages": [stage]}))
     assert words in text
     assert "any one trajectory been left out," not in text
+
+
+def test_a_private_report_says_in_red_what_rows_are_not_useful_for(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    bad = Section(
+        title="Worth",
+        metrics=[
+            Metric(name="ward and dose", value=0.5, reference=0.0625),
+            Metric(name="b", value=1),
+        ],
+        not_useful=["how ward and dose go together: .6 in real rows, .1 in synthetic ones"],
+    )
+    html, numbers = write(tmp_path / "private", bad, audience="private")
+    assert '<b class="valid">valid</b>' in html
+    assert '<b class="broken">not useful</b><span>for 1 purpose, named below</span>' in html
+    assert "<li>not useful for how ward and dose go together: .6 in real rows" in html
+    assert "<th>To compare with</th>" in html
+    assert '<td class="value">0.0625</td>' in html
+    assert numbers["not_useful_for"] == list(bad.not_useful)
+    assert [metric.get("reference") for metric in numbers["sections"][0]["metrics"]] == [
+        0.0625,
+        None,
+    ]
+    html, numbers = write(tmp_path / "private", section(0.5), audience="private")
+    assert "not useful" not in html
+    assert "To compare with" not in html
+    assert "not_useful_for" not in numbers
+
+
+def test_a_public_report_takes_nothing_of_that(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="computed from real rows"):
+        write(tmp_path, Section(title="Worth", not_useful=["anything"]))
+    beside = Metric(name="distance", value=PublicValue(1), reference=0.5)
+    with pytest.raises(TypeError, match="'distance' is a bare float"):
+        write(tmp_path, Section(title="Worth", metrics=[beside]))
+    other = Metric(name="distance", value=PublicValue(1), reference=released(0.5, "entry-7"))
+    with pytest.raises(UnsafeError, match="entry-7"):
+        write(tmp_path, Section(title="Worth", metrics=[other]))
+
+
+def test_stages_are_told_in_words(tmp_path: Path) -> None:
+    html, _ = write(tmp_path, section(PublicValue(1)))
+    (sentence,) = explain_stages(CERTIFICATE)
+    assert sentence == (
+        "fine-tune read clinic/stays-v0 (1234 units, a number declared public) and released 5,000"
+        " noisy sums, in each of which a trajectory took part with probability 0.001, limited to a"
+        " fixed length, under Gaussian noise 0.75 times that length."
+    )
+    assert f"<li>{sentence}</li>" in html
+
+
+EVENT_WORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "poisson_gaussian": (
+        {"sampling_probability": 0.5, "noise_multiplier": 2.0, "count": 3},
+        "3 noisy sums, in each of which a",
+    ),
+    "gaussian": ({"noise_multiplier": 2.0}, "1 noisy answer under Gaussian noise 2 times what one"),
+    "laplace": ({"noise_multiplier": 2.0, "count": 2}, "2 noisy answers under Laplace noise 2"),
+    "discrete_laplace": ({"parameter": 0.25, "sensitivity": 2}, "under Laplace noise 2 times what"),
+    "discrete_gaussian": (
+        {"noise_multiplier": 3.0, "sensitivity": 4.0},
+        "under Gaussian noise 3 times what one patient can change",
+    ),
+    "bounded_range": ({"epsilon": 0.5, "count": 4}, "4 choices between public candidates"),
+    "pure_dp": ({"epsilon": 0.5, "count": 2}, "2 noisy answers of epsilon 0.5 at most each"),
+    "approximate_dp": ({"epsilon": 0.0, "delta": 1e-7}, "of epsilon 0 and delta 1e-07 each"),
+    "parallel": (
+        {"branches": (({"kind": "gaussian", "noise_multiplier": 2.0},),)},
+        "from parts that share no patient: 1 noisy answer under Gaussian",
+    ),
+    "repeat_and_select": (
+        {
+            "distribution": "poisson",
+            "mean": 4.0,
+            "events": ({"kind": "gaussian", "noise_multiplier": 2.0},),
+        },
+        "the best of a random number of trials",
+    ),
+}
+
+
+def test_every_kind_of_event_has_words() -> None:
+    known = {kind.model_fields["kind"].default for kind in get_args(get_args(Event)[0])}
+    assert known == set(EVENT_WORDS)
+    for kind, (values, words) in EVENT_WORDS.items():
+        (event,) = EVENTS.validate_python([{"kind": kind, **values}])
+        stage = {"name": "one", "dataset": "d", "units": 5, "unit": "patient"}
+        (sentence,) = explain_stages({"stages": [{**stage, "events": [event.model_dump()]}]})
+        assert words in sentence, kind
+        assert "of kind" not in sentence
+
+
+def test_the_certificate_is_said_to_be_of_one_unit_and_of_privacy_alone() -> None:
+    said = " ".join(explain(CERTIFICATE))
+    assert "holds for k of them at k times epsilon" in said
+    assert "nothing about what the outputs are good for" in said

@@ -41,7 +41,7 @@ def test_fidelity_shows_coverage_and_neighbours() -> None:
     assert metrics(same)[nearest] > 0.1
     assert metrics(fidelity_section(real, fresh + 9, NAMES, None))["coverage"] == 0
     captions = [figure.caption for figure in same.figures]
-    assert captions == ["Each column", "Difference of correlations", "Rows in the plane"]
+    assert captions == ["Each column", "Rows in the plane"]
     assert all(isinstance(figure, PrivateFigure) for figure in same.figures)
 
 

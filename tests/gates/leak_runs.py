@@ -10,7 +10,7 @@ import pytest
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.experiments import reports
+from distributed_privrl.experiments import samples
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.rounds.server import ServerSpec
 from distributed_privrl.rounds.worker import WorkerSpec
@@ -48,7 +48,7 @@ class Finished:
 def raw_rows(store: DatasetStore, dataset: str) -> np.ndarray:
     """Return a dataset's rows as they are."""
     rows = store.read_transitions(dataset, unit="transition")
-    return reports.layout_of(store, dataset).to_rows(rows)[0].astype(np.float32)
+    return samples.layout_of(store, dataset).to_rows(rows)[0].astype(np.float32)
 
 
 def rows_of(store: DatasetStore, config: Any, dataset: str) -> tuple[np.ndarray, np.ndarray]:

@@ -5,13 +5,13 @@ where nobody can tell, 1 where everybody can. A group has the columns that come 
 that what it adds to the group before is what its own columns give away.
 """
 
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.table_measures import Rows, is_category
+from distributed_privrl.evaluation.named_rows import Rows, is_category
 
 AREA_ROWS = 10_000
 """Of each table, at most: training and test together."""
@@ -20,15 +20,17 @@ _FEWEST = 8
 
 
 def groups_of(rows: Rows) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each group: states, decisions, what they earn, lead to, and ends."""
+    """Return the columns of each group: states, decisions, what they earn, lead to, and ends.
+
+    Rows that nothing follows have neither of the last two.
+    """
     decision = rows.state + rows.action
-    return {
-        "s": rows.state,
-        "s, a": decision,
-        "s, a, r": (*decision, "reward"),
-        "s, a, s'": decision + rows.successor,
-        "s, a, end": (*decision, "terminated"),
-    }
+    groups = {"s": rows.state, "s, a": decision, "s, a, r": (*decision, rows.reward)}
+    if rows.successor:
+        groups["s, a, s'"] = decision + rows.successor
+    if rows.end is not None:
+        groups["s, a, end"] = (*decision, rows.end)
+    return groups
 
 
 def two_sample_areas(
@@ -99,19 +101,20 @@ def _numbers(
 
     Categories of more levels than the trees take are numbers in the order of their names.
     """
-    levels: Mapping[str, pd.Index] = {
+    names = [str(name) for name in frames[0]]
+    levels = {
         name: pd.Index(np.unique(np.concatenate([f[name].dropna().to_numpy() for f in frames])))
-        for name in frames[0]
+        for name in names
         if is_category(frames[0][name])
     }
-    few = np.array([name in levels and len(levels[name]) <= _MOST_LEVELS for name in frames[0]])
+    few = np.array([name in levels and len(levels[name]) <= _MOST_LEVELS for name in names])
     return [
         np.stack(
             [
                 _positions(frame[name], levels[name])
                 if name in levels
                 else frame[name].to_numpy(np.float64)
-                for name in frame
+                for name in names
             ],
             axis=1,
         )
@@ -119,6 +122,6 @@ def _numbers(
     ], few
 
 
-def _positions(column: pd.Series, levels: pd.Index) -> NDArray[np.float64]:
-    found = levels.get_indexer(column.to_numpy()).astype(np.float64)
+def _positions(column: pd.Series, levels: "pd.Index[Any]") -> NDArray[np.float64]:
+    found = levels.get_indexer(pd.Index(column.to_numpy())).astype(np.float64)
     return np.where(found < 0, np.nan, found)

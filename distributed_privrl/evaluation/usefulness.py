@@ -1,0 +1,416 @@
+"""What a synthetic table is good for: each figure beside that of another real sample.
+
+The units of the real rows are split into halves. One half judges, and the synthetic rows and the
+other half are judged: what the other half scores is what another real sample of that size would.
+None of this is a private release: it belongs into ``private/``.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.evaluation.conditional import explained, targets_of
+from distributed_privrl.evaluation.named_rows import Rows, is_category
+from distributed_privrl.evaluation.table_measures import association, associations, marginal
+from distributed_privrl.evaluation.two_sample import two_sample_areas
+
+JUDGED_ROWS = 10_000
+"""Of each half of the real units, and of the synthetic rows, about, at most."""
+SPLITS = 3
+"""Times that the units are split; a figure is the mean over them."""
+FEWEST_UNITS = 8
+PAIR_ROWS = 5000
+AREA_ROWS = 6000
+
+FAR_COLUMN = 0.1
+"""A column is lost if it is farther off than any other real sample by more than this."""
+FAR_PAIR = 0.2
+"""So is a relation, by the difference of its strength, which lies in [-1, 1]."""
+LEAST_TAUGHT = 0.1
+"""What follows from state and action counts if every real sample explains this share of it."""
+HALF = 0.5
+"""It is lost if synthetic rows explain less than this part of what any real sample does."""
+TELLING_AREA = 0.75
+FAR_AREA = 0.2
+"""Rows can be told apart above that area, by more than this over another real sample."""
+RARE_EVENT = 0.05
+"""Share of the real rows below which a value is a rare event."""
+_TAIL = 0.01
+EVENT_ROWS, EVENT_UNITS = 30, 10
+"""Rows, and units, that a rare event must have to decide of anything."""
+_WORDS = {
+    "s": "the state",
+    "s, a": "state and action",
+    "s, a, r": "state, action and reward",
+    "s, a, s'": "state, action and next state",
+    "s, a, end": "state, action and end",
+}
+EVENT_FACTOR = 3.0
+"""It is lost if it is more often, or more seldom, than in any real sample by this factor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A figure of the synthetic rows, and the same of another real sample.
+
+    Args:
+        name: of the column, pair or event.
+        value: mean over the splits.
+        reference: of another real sample, mean over the splits.
+        lowest: of another real sample.
+        highest: of another real sample.
+        real: what is compared, in the real rows, where it is a number; else NaN.
+        synthetic: the same in the synthetic rows.
+    """
+
+    name: str
+    value: float
+    reference: float
+    lowest: float
+    highest: float
+    real: float = float("nan")
+    synthetic: float = float("nan")
+
+    @property
+    def excess(self) -> float:
+        """How far the value is above what any other real sample scored."""
+        return self.value - self.highest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usefulness:
+    """What synthetic rows are worth, by kind of measure; the worst first.
+
+    Args:
+        units: of the real rows that took part.
+        columns: distances, 0 to 1: Kolmogorov-Smirnov of numbers, total variation of categories,
+            and of steps and returns of trajectories.
+        pairs: differences of the associations of two columns of a row.
+        over_time: differences of what a step has to do with the next one: associations of a column
+            with itself, and shares of steps that keep its value.
+        taught: shares of reward, next state and end that state and action explain; 1 is the best.
+        events: shares of rows, of rare values.
+        areas: under the curve of a classifier, by group of columns; 0.5: it cannot tell.
+        constants: columns with one value in the real rows, which the others leave out, and the
+            share of synthetic rows with another value.
+        associations: of the synthetic less those of the real rows, by the names of two columns.
+    """
+
+    units: int
+    columns: tuple[Judged, ...]
+    pairs: tuple[Judged, ...]
+    over_time: tuple[Judged, ...]
+    taught: tuple[Judged, ...]
+    events: tuple[Judged, ...]
+    areas: tuple[Judged, ...]
+    constants: Mapping[str, float]
+    associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """Return what the rows are not useful for, with the reason, by the thresholds above."""
+        telling = [
+            one
+            for one in self.areas
+            if one.value > TELLING_AREA and one.value - one.reference > FAR_AREA
+        ]
+        return [
+            *(
+                f"how {one.name} is distributed: distance {one.value:.2f}, another real sample has"
+                f" {one.reference:.2f}"
+                for one in self.columns
+                if one.excess > FAR_COLUMN
+            ),
+            *(
+                f"how {one.name} go together: {one.real:.2f} in real rows, {one.synthetic:.2f} in"
+                " synthetic ones"
+                for one in self.pairs
+                if one.excess > FAR_PAIR
+            ),
+            *(
+                f"how {one.name} over time: {one.real:.2f} in real rows, {one.synthetic:.2f} in"
+                " synthetic ones"
+                for one in self.over_time
+                if one.excess > FAR_PAIR
+            ),
+            *(
+                f"learning {one.name} from state and action: they explain {one.value:.0%} of it,"
+                f" real rows {one.reference:.0%}"
+                for one in self.taught
+                if one.lowest >= LEAST_TAUGHT and one.value < HALF * one.lowest
+            ),
+            *(
+                f"how often {one.name}: {one.synthetic:.2%} of synthetic rows, {one.real:.2%} of"
+                " real ones"
+                for one in self.events
+                if not one.lowest / EVENT_FACTOR <= one.value <= one.highest * EVENT_FACTOR
+            ),
+            *(
+                f"standing in for real rows: a classifier that sees {_WORDS[one.name]} tells them"
+                f" apart (area {one.value:.2f}, another real sample has {one.reference:.2f})"
+                for one in telling[:1]
+            ),
+        ]
+
+
+def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | str:
+    """Return what synthetic rows are worth beside real ones, or in words why it cannot be told.
+
+    Args:
+        real: rows of whole units.
+        synthetic: rows under the same names. What is measured of whole trajectories needs both
+            sides to have some.
+        streams: public randomness of splits, subsamples, trees.
+    """
+    units = len(np.unique(real.units))
+    if units < FEWEST_UNITS or not len(synthetic):
+        return (
+            f"not applicable: {units} real units and {len(synthetic)} synthetic rows, at least"
+            f" {FEWEST_UNITS} units and a row are needed"
+        )
+    rng = streams.numpy("splits")
+    made = synthetic.some_units(JUDGED_ROWS, rng)
+    whole = real.some_units(2 * JUDGED_ROWS, rng)
+    splits = [whole.halves(rng) for _ in range(SPLITS)]
+    constants = {name: whole.frame[name].nunique(dropna=False) <= 1 for name in whole.frame}
+    varying = [name for name in whole.own if not constants[name]]
+    related = partial(_related, names=varying)
+    pairs = _compared(related, splits, made, rng, rows=PAIR_ROWS)
+    judge, other = splits[0]
+    distances = partial(_distances, names=varying)
+    return Usefulness(
+        units=units,
+        columns=_worst(_apart(distances, splits, made)),
+        pairs=_worst(pairs),
+        over_time=_worst(_compared(_over_time, splits, made)),
+        taught=_taught(splits, made, rng),
+        events=_events(whole, splits, made, varying),
+        areas=_areas(judge, other, made, rng),
+        constants={
+            name: _share_of_others(whole.frame[name], made.frame[name])
+            for name in whole.own
+            if constants[name]
+        },
+        associations={
+            columns: one.synthetic - one.real
+            for columns, one in zip(itertools.combinations(varying, 2), pairs, strict=True)
+        },
+    )
+
+
+_Splits = list[tuple[Rows, Rows]]
+
+
+def _worst(found: list[Judged]) -> tuple[Judged, ...]:
+    """Return the figures, those first that are the farthest from another real sample's."""
+    return tuple(sorted(found, key=lambda one: -(one.value - one.reference)))
+
+
+def _apart(
+    distances: Callable[[Rows, Rows], dict[str, float]], splits: _Splits, made: Rows
+) -> list[Judged]:
+    """Return how far the synthetic rows, and the other half, are from the half that judges."""
+    theirs = [distances(judge, made) for judge, _ in splits]
+    own = [distances(judge, other) for judge, other in splits]
+    return [_judged(name, theirs, own) for name in theirs[0] if all(name in one for one in own)]
+
+
+def _compared(
+    statistics: Callable[[Rows], dict[str, float]],
+    splits: _Splits,
+    made: Rows,
+    rng: np.random.Generator | None = None,
+    *,
+    rows: int | None = None,
+) -> list[Judged]:
+    """Return how far statistics of the synthetic rows and the other half are from the judge's."""
+
+    def of(some: Rows) -> dict[str, float]:
+        return statistics(some if rows is None or rng is None else some.sample(rows, rng))
+
+    synthetic = of(made)
+    both = [(of(judge), of(other)) for judge, other in splits]
+    names = [name for name in synthetic if all(name in one for pair in both for one in pair)]
+    return [
+        _judged(
+            name,
+            [{name: abs(synthetic[name] - judge[name])} for judge, _ in both],
+            [{name: abs(other[name] - judge[name])} for judge, other in both],
+            real=float(np.mean([one[name] for pair in both for one in pair])),
+            synthetic=synthetic[name],
+        )
+        for name in names
+    ]
+
+
+def _judged(
+    name: str,
+    theirs: list[dict[str, float]],
+    own: list[dict[str, float]],
+    *,
+    real: float = float("nan"),
+    synthetic: float = float("nan"),
+) -> Judged:
+    found = [one[name] for one in own]
+    return Judged(
+        name=name,
+        value=float(np.mean([one[name] for one in theirs])),
+        reference=float(np.mean(found)),
+        lowest=min(found),
+        highest=max(found),
+        real=real,
+        synthetic=synthetic,
+    )
+
+
+def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]:
+    found = {name: 1 - marginal(real.frame[name], other.frame[name]) for name in names}
+    if not (real.ends.all() or other.ends.all()):
+        for name, (one, two) in {
+            "steps of a trajectory": (_lengths(real), _lengths(other)),
+            "return of a trajectory": (_returns(real), _returns(other)),
+        }.items():
+            found[name] = float(stats.ks_2samp(one, two, method="asymp").statistic)
+    return found
+
+
+def _trajectory(rows: Rows) -> NDArray[np.int64]:
+    """Return the number of each row's trajectory."""
+    return np.concatenate([[0], np.cumsum(rows.ends)[:-1]]).astype(np.int64)
+
+
+def _lengths(rows: Rows) -> NDArray[np.float64]:
+    return np.bincount(_trajectory(rows)).astype(np.float64)
+
+
+def _returns(rows: Rows) -> NDArray[np.float64]:
+    rewards = np.nan_to_num(_numbers(rows.frame[rows.reward]))
+    return np.bincount(_trajectory(rows), rewards).astype(np.float64)
+
+
+def _numbers(column: pd.Series) -> NDArray[np.float64]:
+    values = column.cat.codes if is_category(column) else column
+    return np.asarray(values, dtype=np.float64)
+
+
+def _related(rows: Rows, *, names: list[str]) -> dict[str, float]:
+    found = associations(rows.frame[names])
+    return {f"{one} and {other}": value for (one, other), value in found.items()}
+
+
+def _over_time(rows: Rows) -> dict[str, float]:
+    """Return what each column of a step has to do with the same one of the next step."""
+    found = {}
+    steps = {
+        now: (rows.frame[now], rows.frame[after])
+        for now, after in zip(rows.state, rows.successor, strict=True)
+    }
+    follows = np.flatnonzero(~rows.ends[:-1])
+    if len(follows):
+        for name in (*rows.action, rows.reward):
+            column = rows.frame[name]
+            steps[name] = (
+                column.iloc[follows].reset_index(drop=True),
+                column.iloc[follows + 1].reset_index(drop=True),
+            )
+    for name, (one, other) in steps.items():
+        known = (one.notna() & other.notna()).to_numpy()
+        if known.any() and one.nunique() > 1:
+            found[f"{name} and the next step's go together"] = association(one, other)
+            kept = one[known].to_numpy() == other[known].to_numpy()
+            found[f"often {name} stays"] = float(np.mean(kept))
+    return found
+
+
+def _taught(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:
+    """Return the shares of what follows from state and action that each sample explains."""
+    found = []
+    for targets in targets_of(made).values():
+        theirs = [explained(made, judge, targets, rng) for judge, _ in splits]
+        own = [explained(other, judge, targets, rng) for judge, other in splits]
+        found += [
+            _judged(name, theirs, own)
+            for name in targets
+            if all(name in one for one in (*theirs, *own))
+        ]
+    return tuple(sorted(found, key=lambda one: one.value - one.reference))
+
+
+def _areas(judge: Rows, other: Rows, made: Rows, rng: np.random.Generator) -> tuple[Judged, ...]:
+    theirs, own = (two_sample_areas(judge, rows, rng, rows=AREA_ROWS) for rows in (made, other))
+    return tuple(
+        Judged(name=name, value=value, reference=own[name], lowest=own[name], highest=own[name])
+        for name, value in theirs.items()
+        if name in own
+    )
+
+
+def _events(whole: Rows, splits: _Splits, made: Rows, names: list[str]) -> tuple[Judged, ...]:
+    """Return the shares of rows of rare values that enough rows and units have."""
+    found = []
+    for name, happens in _rare(whole.frame, names).items():
+        rows = happens(whole.frame)
+        share = float(rows.mean())
+        enough = rows.sum() >= EVENT_ROWS
+        if not (enough and len(np.unique(whole.units[rows])) >= EVENT_UNITS and share < RARE_EVENT):
+            continue
+        own = [float(happens(half.frame).mean()) for pair in splits for half in pair]
+        theirs = float(happens(made.frame).mean())
+        found.append(
+            Judged(
+                name=name,
+                value=theirs,
+                reference=share,
+                lowest=min(own),
+                highest=max(own),
+                real=share,
+                synthetic=theirs,
+            )
+        )
+    least = 1 / max(len(made), 1)
+    return tuple(
+        sorted(found, key=lambda one: -abs(np.log((one.value + least) / (one.real + least))))
+    )
+
+
+_Event = Callable[[pd.DataFrame], NDArray[np.bool_]]
+
+
+def _rare(frame: pd.DataFrame, names: list[str]) -> dict[str, _Event]:
+    """Return the values of categories, and the tails of numbers, that may be rare."""
+    found: dict[str, _Event] = {}
+    for name in names:
+        column = frame[name].dropna()
+        if is_category(column):
+            for value in column.cat.categories:
+                found[f"{name} is {value}"] = partial(_is, name=name, value=value)
+            continue
+        low, high = np.quantile(column, [_TAIL, 1 - _TAIL], method="nearest")
+        found[f"{name} is {low:.4g} or less"] = partial(_at_most, name=name, limit=float(low))
+        found[f"{name} is {high:.4g} or more"] = partial(_at_least, name=name, limit=float(high))
+    return found
+
+
+def _is(frame: pd.DataFrame, *, name: str, value: object) -> NDArray[np.bool_]:
+    return (frame[name] == value).to_numpy(bool)
+
+
+def _at_most(frame: pd.DataFrame, *, name: str, limit: float) -> NDArray[np.bool_]:
+    return (frame[name] <= limit).to_numpy(bool)
+
+
+def _at_least(frame: pd.DataFrame, *, name: str, limit: float) -> NDArray[np.bool_]:
+    return (frame[name] >= limit).to_numpy(bool)
+
+
+def _share_of_others(real: pd.Series, synthetic: pd.Series) -> float:
+    """Return the share of synthetic values that are not the real rows' only one."""
+    if real.isna().all():
+        return float(synthetic.notna().mean())
+    return float((synthetic.astype(object) != real.iloc[0]).mean())

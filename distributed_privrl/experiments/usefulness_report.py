@@ -1,0 +1,194 @@
+"""The sections of a private report on what a release is worth, by the names of its columns."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.figures import PrivateFigure
+from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.evaluation.usefulness import (
+    AREA_ROWS,
+    EVENT_FACTOR,
+    FAR_AREA,
+    FAR_COLUMN,
+    FAR_PAIR,
+    HALF,
+    JUDGED_ROWS,
+    LEAST_TAUGHT,
+    RARE_EVENT,
+    SPLITS,
+    TELLING_AREA,
+    Judged,
+    Usefulness,
+    usefulness,
+)
+from distributed_privrl.experiments.samples import sampled_units
+
+TITLE = "What the release is worth"
+SHOWN = 10
+"""Columns, pairs and events that a section names, the worst ones."""
+_REASONS = 12
+
+
+def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> list[Section]:
+    """Return what a dataset is worth beside the real rows; for private reports alone.
+
+    Args:
+        store: datasets.
+        real: id of the real rows.
+        synthetic: id of the synthetic ones.
+    """
+    found = usefulness(
+        sampled_units(store, real, 2 * JUDGED_ROWS),
+        sampled_units(store, synthetic, JUDGED_ROWS),
+        Streams(0).child("usefulness"),
+    )
+    if isinstance(found, str):
+        return [Section(title=TITLE, metrics=[Metric(name=TITLE, value=found)])]
+    sections = [_overview(found), _columns(found), _pairs(found), _taught(found)]
+    if found.over_time:
+        sections.append(_over_time(found))
+    return [*sections, _events(found), _areas(found)]
+
+
+def _overview(found: Usefulness) -> Section:
+    problems = found.problems()
+    more = len(problems) - _REASONS
+    last = [f"{more} more things, in the tables below"] if more > 0 else []
+    return Section(
+        title=TITLE,
+        explanation="Real units are split into halves. One half judges the synthetic rows, and the"
+        " other half: what that scores stands beside each figure, and is what another real sample"
+        f" of that size would score. Figures are means over {SPLITS} splits."
+        f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
+        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, what follows from"
+        f" state and action if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
+        f" synthetic rows less than {HALF:g} of what any does, a rare event if it is"
+        f" {EVENT_FACTOR:g} times more often or more seldom. Rows do not stand in for real ones if"
+        f" a classifier's area is above {TELLING_AREA:g}, and {FAR_AREA:g} more than another real"
+        " sample's.",
+        metrics=[
+            Metric(name="real units compared", value=found.units),
+            *_mean("mean distance of a column", found.columns, "0: as in the real rows"),
+            *_mean("mean difference of a relation", found.pairs, "0: as in the real rows"),
+            *_mean("mean share explained by state and action", found.taught, "more is better"),
+            *(
+                Metric(
+                    name=f"constant: {name}",
+                    value=share,
+                    explanation="share of synthetic rows with another value than the only one of"
+                    " the real rows; left out below",
+                )
+                for name, share in found.constants.items()
+            ),
+        ],
+        not_useful=[*problems[:_REASONS], *last],
+    )
+
+
+def _mean(name: str, figures: Sequence[Judged], explanation: str) -> list[Metric]:
+    if not figures:
+        return []
+    return [
+        Metric(
+            name=name,
+            value=fmean(one.value for one in figures),
+            reference=fmean(one.reference for one in figures),
+            explanation=explanation,
+        )
+    ]
+
+
+def _metrics(figures: Sequence[Judged]) -> list[Metric]:
+    return [
+        Metric(
+            name=one.name,
+            value=one.value,
+            reference=one.reference,
+            explanation=""
+            if math.isnan(one.real)
+            else f"{one.real:.3g} in the real rows, {one.synthetic:.3g} in the synthetic ones",
+        )
+        for one in figures[:SHOWN]
+    ]
+
+
+def _columns(found: Usefulness) -> Section:
+    return Section(
+        title="The worst columns",
+        explanation="Distance of a column's distribution from that of the real rows, from 0 to 1:"
+        " Kolmogorov-Smirnov of numbers, total variation of categories.",
+        metrics=_metrics(found.columns),
+    )
+
+
+def _pairs(found: Usefulness) -> Section:
+    names = list(dict.fromkeys(name for pair in found.associations for name in pair))
+    table = np.zeros((len(names), len(names)))
+    place = {name: number for number, name in enumerate(names)}
+    for (one, other), value in found.associations.items():
+        table[place[one], place[other]] = table[place[other], place[one]] = value
+    return Section(
+        title="The worst pairs",
+        explanation="Difference of how strongly two columns go together: Spearman's correlation of"
+        " two numbers, the correlation ratio of a number and a category, Cramer's V of two"
+        " categories. A category is one column, however many values it has. Columns of next states"
+        " are below.",
+        metrics=_metrics(found.pairs),
+        figures=[
+            PrivateFigure(
+                image=plots.pair_differences(table, names),
+                caption="Strength of each pair in the synthetic rows, less that in the real ones",
+            )
+        ]
+        if names
+        else [],
+    )
+
+
+def _taught(found: Usefulness) -> Section:
+    return Section(
+        title="What follows from state and action",
+        explanation="A forest learns each column from state and action of the synthetic rows, and"
+        " foretells it in real ones. The figure is the share of its variation that is explained;"
+        " beside it, of a forest that learned from other real rows.",
+        metrics=_metrics(found.taught),
+    )
+
+
+def _over_time(found: Usefulness) -> Section:
+    return Section(
+        title="From one step to the next",
+        explanation="Difference of how strongly a column goes together with itself one step later,"
+        " and of the share of steps that keep its value.",
+        metrics=_metrics(found.over_time),
+    )
+
+
+def _events(found: Usefulness) -> Section:
+    return Section(
+        title="Rare events",
+        explanation=f"Values that fewer than {RARE_EVENT:.0%} of the real rows have, but enough of"
+        " them to count. The figure is the share of the synthetic rows, beside it that of the real"
+        " ones.",
+        metrics=[
+            Metric(name=one.name, value=one.value, reference=one.reference)
+            for one in found.events[:SHOWN]
+        ]
+        or [Metric(name="rare events", value="none: no rare value has enough rows and units")],
+    )
+
+
+def _areas(found: Usefulness) -> Section:
+    return Section(
+        title="Who can tell synthetic rows from real ones",
+        explanation="Area under the curve of a classifier that sees some columns of a row: s the"
+        " state, a the action, r the reward, s' the next state. 0.5: it cannot tell; 1: it always"
+        f" can. Up to {AREA_ROWS} rows of each side.",
+        metrics=_metrics(found.areas),
+    )

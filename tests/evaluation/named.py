@@ -1,0 +1,32 @@
+"""Small tables with named columns."""
+
+import numpy as np
+import pandas as pd
+
+from distributed_privrl.evaluation.named_rows import CATEGORY, Rows
+
+
+def numbers(*values: float) -> pd.Series:
+    return pd.Series(values, dtype=np.float64)
+
+
+def names(*values: object) -> pd.Series:
+    return pd.Series(values, dtype=object).astype(CATEGORY)
+
+
+def rows_of(count: int, rng: np.random.Generator, *, shift: float = 0.0) -> Rows:
+    state = rng.normal(size=count)
+    frame = pd.DataFrame(
+        {
+            "s": state,
+            "a": names(*rng.integers(2, size=count)),
+            "reward": state + shift,
+            "next_s": state + 1,
+            "terminated": names(*np.zeros(count, int)),
+        }
+    )
+    units = np.repeat(np.arange(count // 4), 4).astype(np.uint64)
+    ends = np.arange(count) % 4 == 3
+    return Rows(
+        frame=frame, state=("s",), action=("a",), successor=("next_s",), units=units, ends=ends
+    )

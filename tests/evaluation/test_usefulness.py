@@ -1,0 +1,166 @@
+"""What rows are worth: bad ones are called so by name, other real samples are not."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.evaluation import usefulness as module
+from distributed_privrl.evaluation.conditional import explained, targets_of
+from distributed_privrl.evaluation.named_rows import Rows
+from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
+from tests.evaluation.named import names, numbers
+
+
+def clinic(units: int, seed: int, *, steps: int = 5) -> Rows:
+    """Return patients whose ward stays, whose dose follows their age, and their gain the dose."""
+    rng = np.random.default_rng(seed)
+    count = units * steps
+    ward = np.repeat(rng.choice(["A", "B", "ICU"], units, p=[0.6, 0.37, 0.03]), steps)
+    age = np.repeat(rng.normal(50, 10, units).round(), steps) + np.tile(np.arange(steps), units)
+    dose = np.where(age + rng.normal(0, 4, count) > 50, "high", "low")
+    gain = (dose == "high") * 2.0 + rng.normal(0, 0.5, count)
+    ends = np.arange(count) % steps == steps - 1
+    frame = pd.DataFrame(
+        {
+            "ward": names(*ward),
+            "age": age,
+            "site": 1.0,
+            "dose": names(*dose),
+            "gain": gain,
+            "next ward": names(*ward).mask(ends),
+            "next age": np.where(ends, np.nan, age + 1),
+            "next site": np.where(ends, np.nan, 1.0),
+            "over": names(*np.where(ends, "yes", "no")),
+        }
+    )
+    return Rows(
+        frame=frame,
+        state=("ward", "age", "site"),
+        action=("dose",),
+        successor=("next ward", "next age", "next site"),
+        units=np.repeat(np.arange(units), steps).astype(np.uint64),
+        ends=ends,
+        reward="gain",
+        end="over",
+    )
+
+
+def with_columns(rows: Rows, **columns: object) -> Rows:
+    return dataclasses.replace(rows, frame=rows.frame.assign(**columns))
+
+
+def shuffled(rows: Rows, *columns: str) -> Rows:
+    rng = np.random.default_rng(9)
+    order = {name: rng.permutation(len(rows)) for name in columns}
+    return with_columns(
+        rows,
+        **{
+            name: rows.frame[name].iloc[places].reset_index(drop=True)
+            for name, places in order.items()
+        },
+    )
+
+
+def judged(real: Rows, synthetic: Rows) -> Usefulness:
+    found = usefulness(real, synthetic, Streams(0))
+    assert isinstance(found, Usefulness)
+    return found
+
+
+REAL = clinic(400, 0)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_another_real_sample_is_called_useful(seed: int) -> None:
+    assert judged(REAL, clinic(300, seed)).problems() == []
+    assert judged(clinic(40, seed), clinic(40, seed + 10)).problems() == []
+
+
+def test_a_lost_relation_is_named_with_what_follows_from_it() -> None:
+    found = judged(REAL, shuffled(clinic(400, 1), "gain"))
+    assert found.pairs[0].name == "dose and gain"
+    assert found.pairs[0].real > 0.8 > 0.1 > abs(found.pairs[0].synthetic)
+    assert found.pairs[0].reference < 0.1
+    problems = found.problems()
+    assert any(text.startswith("how dose and gain go together: 0.8") for text in problems)
+    assert any(text.startswith("learning gain from state and action") for text in problems)
+    areas = {one.name: one.value for one in found.areas}
+    assert areas["s, a, r"] > areas["s, a"] + 0.1
+    assert not any("ward" in text for text in problems)
+    assert found.associations["dose", "gain"] < -0.7
+
+
+def test_a_lost_column_a_lost_event_and_lost_time_are_named() -> None:
+    made = clinic(400, 1)
+    frame = made.frame
+    healthy = frame["ward"].astype(object).replace("ICU", "A").astype(frame["ward"].dtype)
+    made = shuffled(with_columns(made, ward=healthy, age=frame["age"] + 10), "next ward")
+    problems = judged(REAL, made).problems()
+    assert any(text.startswith("how age is distributed: distance 0.3") for text in problems)
+    assert any(text.startswith("how often ward is ICU: 0.00% of synth") for text in problems)
+    assert any(text.startswith("how often ward stays over time: 1.00 in") for text in problems)
+    assert any(text.startswith("learning next ward from state and") for text in problems)
+
+
+def test_lengths_of_trajectories_are_compared_where_both_have_some() -> None:
+    long = judged(REAL, clinic(200, 1, steps=9))
+    assert long.columns[0].name == "steps of a trajectory"
+    assert long.columns[0].value == 1
+    alone = clinic(200, 1)
+    alone = dataclasses.replace(alone, ends=np.ones(len(alone), bool))
+    found = judged(REAL, alone)
+    assert not any("trajectory" in one.name for one in found.columns)
+    assert not any("dose" in one.name for one in found.over_time), "an action needs the next row"
+    assert any("ward" in one.name for one in found.over_time), "a state has its successor"
+
+
+def test_constants_are_left_out_and_gaps_are_no_error() -> None:
+    made = clinic(400, 1)
+    holes = np.arange(len(made)) % 3 == 0
+    made = with_columns(
+        made,
+        site=np.where(np.arange(len(made)) % 2 == 0, 2.0, 1.0),
+        age=made.frame["age"].mask(holes),
+        ward=made.frame["ward"].mask(holes),
+        gain=numbers(*np.where(holes, np.nan, made.frame["gain"])),
+    )
+    real = with_columns(REAL, gain=REAL.frame["gain"].mask(np.arange(len(REAL)) % 5 == 0))
+    found = judged(real, made)
+    assert found.constants == {"site": 0.5}
+    shown = (*found.columns, *found.pairs, *found.over_time, *found.taught)
+    assert not any("site" in one.name for one in shown)
+    assert all(np.isfinite([one.value, one.reference]).all() for one in shown)
+    (problem,) = found.problems()
+    assert problem.startswith("standing in for real rows"), "the site gives them away, no gap does"
+
+
+def test_too_few_units_are_told() -> None:
+    assert str(usefulness(clinic(7, 0), clinic(50, 1), Streams(0))).startswith(
+        "not applicable: 7 real units"
+    )
+
+
+def test_more_rows_than_are_judged_are_drawn_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "JUDGED_ROWS", 500)
+    assert 195 <= judged(REAL, clinic(400, 1)).units <= 400
+    assert judged(REAL, clinic(400, 1)).problems() == []
+
+
+def test_what_is_explained_by_hand() -> None:
+    """The reward is the dose, the end a coin: all of one can be foretold, nothing of the other."""
+    rng = np.random.default_rng(0)
+    rows = clinic(200, 0)
+    dose = (rows.frame["dose"] == "high").to_numpy()
+    coin = names(*rng.choice(["no", "yes"], len(rows)))
+    rows = with_columns(rows, gain=dose * 1.0, over=coin)
+    assert explained(rows, rows.select(np.arange(400)), ["gain"], rng)["gain"] > 0.99
+    other = with_columns(rows, over=names(*rng.choice(["no", "yes"], len(rows))))
+    assert explained(rows, other, ["over"], rng)["over"] < 0.05
+    assert explained(rows, rows.select(np.arange(19)), ["gain"], rng) == {}
+    assert explained(rows, with_columns(rows, gain=1.0), ["gain"], rng) == {}
+    assert set(targets_of(rows)) == {"reward", "next state", "end"}
+    alone = dataclasses.replace(rows, successor=(), end=None)
+    assert set(targets_of(alone)) == {"reward"}
