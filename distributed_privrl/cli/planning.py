@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distributed_privrl.cli.execution import rllib_trainers
 from distributed_privrl.cli.helptext import Overrides, examples
 from distributed_privrl.cli.text import show_values
 
@@ -41,13 +42,12 @@ def plan(
     It reads the configuration, a bounds file and, where the dataset is here, the spaces that it
     declares: public facts, and no row.
     """
+    from distributed_privrl.experiments.names import check_names
     from distributed_privrl.experiments.registry import load_config, plan_run
-    from distributed_privrl.experiments.release_evaluation import check_names
-    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     loaded = load_config(config, overrides or [])
     facts = plan_facts(loaded, plan_run(loaded))
-    check_names(loaded, more_trainers=RLLIB_TRAINERS)
+    check_names(loaded, more_trainers=rllib_trainers)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return

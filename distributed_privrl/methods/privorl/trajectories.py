@@ -3,11 +3,13 @@
 Reference: PrivORL, algorithm 2.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,28 +23,19 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
 from distributed_privrl.methods.privorl.binning import public_bins, row_bins
 from distributed_privrl.methods.privorl.config import TrajectoriesConfig
-from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTrajectories
 from distributed_privrl.methods.privorl.method import (
-    Parts,
     PrivorlMethod,
     World,
     check_public_parts,
 )
 from distributed_privrl.methods.privorl.model_config import END, StepModelConfig
+from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.pretraining_config import ArJPretrainingConfig
-from distributed_privrl.methods.privorl.release import ChunkDrawer, read_chunks
 from distributed_privrl.methods.privorl.sampling_config import (
     NoisySupport,
     StepRolloutConfig,
     StitchingConfig,
-)
-from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
-from distributed_privrl.methods.privorl.stitching import (
-    SeamErrors,
-    TrajectoryDrawer,
-    decode_trajectories,
-    trajectories_of,
 )
 from distributed_privrl.methods.privorl.support import (
     Support,
@@ -52,10 +45,16 @@ from distributed_privrl.methods.privorl.support import (
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.worker import StoredFragments
 from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import StagePlan
+
+if TYPE_CHECKING:
+    from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+    from distributed_privrl.methods.privorl.release import ChunkDrawer
+    from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+    from distributed_privrl.methods.privorl.stitching import TrajectoryDrawer
+    from distributed_privrl.rounds.worker import StoredFragments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +76,8 @@ class FragmentRows:
 
     def shard(self, ref: ShardRef) -> StoredFragments:
         """Return the source of a worker's fragments."""
+        from distributed_privrl.rounds.worker import StoredFragments
+
         return StoredFragments(  # line 6
             ref=ref, encoder=self.encoder, max_fragments_per_unit=self.max_fragments_per_unit
         )
@@ -135,6 +136,8 @@ class TrajectoriesMethod(PrivorlMethod):
         return (*first, found)
 
     def _support_release(self, asked: NoisySupport, world: World) -> SupportRelease:
+        from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+
         steps = world.parts.synthesizer
         assert isinstance(steps, StepSynthesizer)
         return support_release(asked, steps.fragments.transitions, steps.bins, self.relation)
@@ -142,6 +145,8 @@ class TrajectoriesMethod(PrivorlMethod):
     def _ask_support(
         self, asked: NoisySupport, world: World, _: UnitCount, context: RunContext
     ) -> Question[World]:
+        from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+
         steps, drawer = world.parts.synthesizer, world.parts.drawer
         assert isinstance(steps, StepSynthesizer)
         assert isinstance(drawer, StepDrawer)
@@ -195,6 +200,8 @@ class TrajectoriesMethod(PrivorlMethod):
 
         Privacy: post-processing of released marginals.
         """
+        from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+
         steps, drawer = parts.synthesizer, parts.drawer
         assert isinstance(steps, StepSynthesizer)
         assert isinstance(drawer, StepDrawer)
@@ -239,6 +246,9 @@ def fragment_synthesizer(
         store: datasets; public ones are read for the bins of steps.
         transitions: encodes a step.
     """
+    from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+    from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+
     encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=_longest(config))
     if not isinstance(config.model, StepModelConfig):
         return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
@@ -255,6 +265,9 @@ def _step_bins(row: RowBins) -> RowBins:
 def _drawer(
     config: TrajectoriesConfig, synthesizer: FragmentSynthesizer | StepSynthesizer
 ) -> TrajectoryDrawer | StepDrawer:
+    from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+    from distributed_privrl.methods.privorl.stitching import TrajectoryDrawer
+
     sampling, longest = config.training.sampling, _longest(config)
     if isinstance(synthesizer, StepSynthesizer):
         assert isinstance(sampling, StepRolloutConfig)
@@ -283,6 +296,8 @@ def released_trajectories(
         folder: of the chunks.
         drawer: that drew them.
     """
+    from distributed_privrl.methods.privorl.release import read_chunks
+    from distributed_privrl.methods.privorl.stitching import SeamErrors, decode_trajectories
 
     def decoded() -> Iterator[Trajectories]:
         return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))
@@ -301,6 +316,10 @@ def support_facts(folder: Path, drawer: ChunkDrawer) -> dict[str, Any]:
 
     Privacy: post-processing of the noisy histogram and of what is released.
     """
+    from distributed_privrl.methods.privorl.release import read_chunks
+    from distributed_privrl.methods.privorl.step_model import StepDrawer
+    from distributed_privrl.methods.privorl.stitching import trajectories_of
+
     support = drawer.support if isinstance(drawer, StepDrawer) else None
     if support is None:
         return {}
