@@ -8,6 +8,7 @@ import typer
 
 from distributed_privrl.cli.execution import rllib_trainers
 from distributed_privrl.cli.helptext import Overrides, command_group, examples
+from distributed_privrl.cli.planning import UNCHECKED
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
@@ -64,6 +65,7 @@ def validate(config: ConfigFile, overrides: Overrides = None) -> None:
         plan_run(loaded)
     check_names(loaded, more_trainers=rllib_trainers)
     typer.echo(f"{config} is a valid configuration of {loaded.method}")
+    typer.echo(UNCHECKED, err=True)
 
 
 @app.command(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.evaluation.method import Method
     from distributed_privrl.stages.plan import Plan
+    from distributed_privrl.stages.planning import PlanOfUnits
 
 GROUP = "distributed_privrl.methods"
 """Of entry points: functions without arguments that return a `Method`, by its name."""
@@ -132,6 +133,23 @@ def plan_run(config: RunConfig, store: DatasetStore | None = None) -> Plan:
 
     check_gpus(config)
     return plan_declared(method_named(config.method).declare(config), store)
+
+
+def plans_by_units(config: RunConfig, store: DatasetStore | None = None) -> tuple[PlanOfUnits, ...]:
+    """Return what a run would be for several numbers of units; see `planning.plans_by_units`.
+
+    Args:
+        config: of the run, which declares no number of units.
+        store: as in `plan_run`.
+
+    Raises:
+        ConfigError: as `check_run`.
+        UnsafeError: as `check_run`.
+    """
+    from distributed_privrl.stages import planning
+
+    check_gpus(config)
+    return planning.plans_by_units(method_named(config.method).declare(config), store)
 
 
 def check_run(config: RunConfig) -> None:

@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.methods.privorl.binning import public_bins, row_bins
+from distributed_privrl.methods.privorl.binning import foreseen_bins, public_bins, row_bins
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTransitions
 from distributed_privrl.methods.privorl.method import PrivorlMethod, check_public_parts
 from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.transitions import TransitionRows, released_rows
+from distributed_privrl.methods.privorl.weights import SMALLER_FACTORS, binned_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +65,11 @@ class AutoregressiveSynthesizer:
     def public_parts(self) -> tuple[str, ...]:
         """Parts whose networks public data alone teach."""
         return self.model.public_parts
+
+    @property
+    def weights(self) -> int:
+        """How many numbers rounds learn."""
+        return binned_weights(self.model, self.bins)
 
     @property
     def row_loss(self) -> LikelihoodLoss:
@@ -139,6 +145,13 @@ class AutoregressiveMethod(PrivorlMethod):
         """Refuse settings that do not fit together."""
         super().check_config()
         check_public_parts(self.config.model.public_parts, self.config.training.pretraining)
+
+    smaller = SMALLER_FACTORS
+
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return about how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
+        model = self.config.model
+        return binned_weights(model, foreseen_bins(encoder, model.bins))
 
     @property
     def marginal_rows(self) -> MarginalRows | None:

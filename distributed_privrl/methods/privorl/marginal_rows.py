@@ -154,7 +154,7 @@ class MarginalRows(abc.ABC):
         return {
             "details": {"marginals": facts},
             "after": f", after marginals for {cost}",
-            "verdict": verdict if limited else None,  # of the rounds nobody has worked it out
+            "verdict": verdict if limited else None,
         }
 
     def release(

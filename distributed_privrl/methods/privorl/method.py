@@ -34,16 +34,17 @@ from distributed_privrl.methods.privorl.pretraining_config import (
     PretrainingConfig,
     SourcedPretrainingConfig,
 )
-from distributed_privrl.methods.privorl.scaling import public_encoder
+from distributed_privrl.methods.privorl.scaling import foreseen_encoder, public_encoder
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.encoders import check_bounds_named, search_ranges
+from distributed_privrl.stages.encoders import check_bounds_named, foreseen_columns, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.plan import check_relation
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
+from distributed_privrl.stages.round_verdict import with_verdict
 
 if TYPE_CHECKING:
     from distributed_privrl.methods.privorl.pretraining import KeptRows
@@ -136,28 +137,63 @@ class PrivorlMethod(DeclaredMethod[World]):
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the rounds, and before them the marginals that pre-training draws rows from."""
         columns = None if world is None else world.columns
-        return self._stages(ForeseenTable(columns=columns, assumed=columns is None), units)
+        weights = None if world is None else world.parts.synthesizer.weights
+        table = ForeseenTable(columns=columns, assumed=columns is None)
+        return self.priced(table, units, weights)
 
     def foreseen_stages(
         self, store: DatasetStore | None, units: UnitCount
     ) -> tuple[StagePlan, ...]:
-        """Return the same for the columns of marginals that public facts tell."""
-        rows = self.marginal_rows
-        if rows is None:
-            return self.stages(None, units)
-        return self._stages(rows.foreseen(store), units)
+        """Return the same for the columns that public facts tell."""
+        rows, known = self.marginal_rows, foreseen_columns(self.config.data, store)
+        table = ForeseenTable(columns=None, assumed=True) if rows is None else rows.foreseen(store)
+        weights = None if known is None else self.weights_of(foreseen_encoder(self.config, known))
+        return self.priced(table, units, weights)
 
-    def _stages(self, table: ForeseenTable, units: UnitCount) -> tuple[StagePlan, ...]:
+    @property
+    @abc.abstractmethod
+    def smaller(self) -> str:
+        """What makes the network smaller, in words of the configuration."""
+
+    @abc.abstractmethod
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return about how many numbers rounds learn, for a plan that reads no row.
+
+        Args:
+            encoder: of transitions; see `foreseen_encoder`.
+        """
+
+    def priced(
+        self, table: ForeseenTable, units: UnitCount, weights: int | None
+    ) -> tuple[StagePlan, ...]:
+        """Return the stages for what is known of the columns.
+
+        Args:
+            table: whose marginals are released, if any are.
+            units: how many there are.
+            weights: numbers that the rounds learn; None: nobody knows.
+
+        Raises:
+            ConfigError: as `stages`.
+            UnsafeError: as `stages`.
+        """
         rows = self.marginal_rows
         if rows is None:
-            return (self._rounds(self.config.privacy, units, spent=self.spent),)
+            return (self._rounds(self.config.privacy, units, weights, spent=self.spent),)
         first, left = rows.plan(table, units, spent=self.spent)
         cost = 0.0 if first.budget is None else first.budget.epsilon
-        rounds = self._rounds(left, units, spent=self.spent + cost, **rows.shown(first))
+        spent = self.spent + cost
+        rounds = self._rounds(left, units, weights, spent=spent, **rows.shown(first))
         return (StagePlan(name=MARGINALS, entry=MARGINALS, plan=first), rounds)
 
     def _rounds(
-        self, privacy: PrivacyConfig, units: UnitCount, *, spent: float, **shown: Any
+        self,
+        privacy: PrivacyConfig,
+        units: UnitCount,
+        weights: int | None,
+        *,
+        spent: float,
+        **shown: Any,
     ) -> StagePlan:
         """Return the rounds; ``privacy`` is what the run may cost, at the delta of the rounds."""
         plan = make_plan(
@@ -168,7 +204,9 @@ class PrivorlMethod(DeclaredMethod[World]):
             spent=spent,
             curiosity_rate=self.config.training.curiosity_rate,
         )
-        return StagePlan(name="fine-tune", plan=replace(plan, **shown))
+        taught = bool(self.config.training.pretraining.steps)
+        plan = with_verdict(plan, weights, taught=taught, smaller=self.smaller, **shown)
+        return StagePlan(name="fine-tune", plan=plan)
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Release marginals and draw rows from them; or pre-train, and fine-tune in rounds."""

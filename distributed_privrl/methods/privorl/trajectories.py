@@ -21,7 +21,8 @@ from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
-from distributed_privrl.methods.privorl.binning import public_bins, row_bins
+from distributed_privrl.marginals.stage import ForeseenTable
+from distributed_privrl.methods.privorl.binning import foreseen_bins, public_bins, row_bins
 from distributed_privrl.methods.privorl.config import TrajectoriesConfig
 from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTrajectories
 from distributed_privrl.methods.privorl.method import (
@@ -42,6 +43,12 @@ from distributed_privrl.methods.privorl.support import (
     SupportRelease,
     support_question,
     support_release,
+)
+from distributed_privrl.methods.privorl.weights import (
+    SMALLER_FACTORS,
+    SMALLER_NETWORK,
+    binned_weights,
+    step_context_width,
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.privacy.units import UnitCount
@@ -95,6 +102,20 @@ class TrajectoriesMethod(PrivorlMethod):
     """
 
     config: TrajectoriesConfig
+
+    @property
+    def smaller(self) -> str:
+        """What makes the network smaller."""
+        steps = isinstance(self.config.model, StepModelConfig)
+        return SMALLER_FACTORS if steps else SMALLER_NETWORK
+
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return about how many numbers rounds learn; networks of whole fragments are built."""
+        model = self.config.model
+        if not isinstance(model, StepModelConfig):
+            return _synthesizer(self.config, encoder, None).weights
+        bins = _step_bins(foreseen_bins(encoder, model.bins))
+        return binned_weights(model, bins, context=step_context_width(bins.width))
 
     @property
     def _support(self) -> NoisySupport | None:
@@ -163,11 +184,13 @@ class TrajectoriesMethod(PrivorlMethod):
         )
         return question.then(known)
 
-    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
+    def priced(
+        self, table: ForeseenTable, units: UnitCount, weights: int | None
+    ) -> tuple[StagePlan, ...]:
         """Return the rounds; refuse a support of more cells than the units could fill."""
         if self._support is not None:
             self._support.check_units(units.value, self.relation)
-        return super().stages(world, units)
+        return super().priced(table, units, weights)
 
     def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
         """Return the model of fragments, and what draws whole trajectories of them."""
@@ -246,13 +269,23 @@ def fragment_synthesizer(
         store: datasets; public ones are read for the bins of steps.
         transitions: encodes a step.
     """
+    model = config.model
+    binned = isinstance(model, StepModelConfig)
+    row = public_bins(config.data, store, transitions, count=model.bins) if binned else None
+    return _synthesizer(config, transitions, row)
+
+
+def _synthesizer(
+    config: TrajectoriesConfig, transitions: TransitionEncoder, row: RowBins | None
+) -> FragmentSynthesizer | StepSynthesizer:
+    """Return the model of fragments; ``row`` has the variables of a transition, if it has bins."""
     from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
     from distributed_privrl.methods.privorl.step_model import StepSynthesizer
 
     encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=_longest(config))
     if not isinstance(config.model, StepModelConfig):
         return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
-    row = public_bins(config.data, store, transitions, count=config.model.bins)
+    assert row is not None
     return StepSynthesizer(model=config.model, encoder=encoder.to_json(), bins=_step_bins(row))
 
 

@@ -19,6 +19,7 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.methods.privorl.method import PrivorlMethod
 from distributed_privrl.methods.privorl.parts import Parts
+from distributed_privrl.methods.privorl.weights import SMALLER_NETWORK, row_weights
 from distributed_privrl.stages.context import SyntheticTransitions
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class TransitionsMethod(PrivorlMethod):
     """PrivORL-n; see `PrivorlMethod`."""
 
     config: PrivorlNConfig
+    smaller = SMALLER_NETWORK
+
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
+        return row_weights(self.config.model, encoder.width)
 
     def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
         """Return the diffusion model of rows, and what draws them."""
