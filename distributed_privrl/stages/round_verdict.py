@@ -84,7 +84,7 @@ def verdict_of_rounds(plan: RoundPlan, weights: int, *, taught: bool, smaller: s
         kept = (
             "rounds add little to what pre-training taught"
             if taught
-            else "single columns, and few relations of them"
+            else "rounds learn what is strongest in the data, and no more"
         )
         return Verdict(
             grade=Grade.LIMITED, reason=f"{kept}: {said}", advice=advice, figures=figures

@@ -270,8 +270,9 @@ def fragment_synthesizer(
         transitions: encodes a step.
     """
     model = config.model
-    binned = isinstance(model, StepModelConfig)
-    row = public_bins(config.data, store, transitions, count=model.bins) if binned else None
+    if not isinstance(model, StepModelConfig):
+        return _synthesizer(config, transitions, None)
+    row = public_bins(config.data, store, transitions, count=model.bins)
     return _synthesizer(config, transitions, row)
 
 
