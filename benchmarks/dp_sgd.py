@@ -30,7 +30,8 @@ from distributed_privrl.methods.privorl.update import (
 )
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SecureNoise, lattice_granularity
-from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
+from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
 from distributed_privrl.updates import exact_sums
 from distributed_privrl.updates.exact_sums import float32_slack, most_units

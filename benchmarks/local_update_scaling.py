@@ -29,7 +29,7 @@ from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, StoredShard, WorkerSpec
 from distributed_privrl.runtime.executor import RayExecutor

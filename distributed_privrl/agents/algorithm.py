@@ -13,16 +13,11 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from distributed_privrl.agents.names import AGENTS_FOR
 from distributed_privrl.agents.policy import Acting
 from distributed_privrl.core.checks import check_positive, check_probability
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import Space
-
-AGENTS_FOR = {
-    "Box": ("bc", "cql", "edac", "iql", "td3bc"),
-    "Discrete": ("bc", "discrete_bcq", "discrete_cql"),
-}
-"""Names of the algorithms that know an action space."""
 
 
 class Batch(NamedTuple):

@@ -106,7 +106,8 @@ app = typer.Typer(
         "privrl demo --out runs/demo",
         "privrl run stays.yaml --out runs/stays",
         note="Exit codes: 0 ok, 1 unexpected, 2 configuration, 3 budget, 4 refused as unsafe,"
-        " 5 missing extra, 6 verification failed, 7 storage, 130 interrupted.",
+        " 5 missing extra, 6 verification failed, 7 storage, 8 would be useless,"
+        " 130 interrupted.",
     ),
 )
 def _root(

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distributed_privrl.cli.execution import rllib_trainers
 from distributed_privrl.cli.helptext import Overrides, command_group, examples
+from distributed_privrl.cli.planning import UNCHECKED
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
@@ -53,17 +55,17 @@ def show(
 def validate(config: ConfigFile, overrides: Overrides = None) -> None:
     """Check a configuration, what it names, and that a plan can be made of it; opens no data."""
     from distributed_privrl.core.config import NoisyCount
+    from distributed_privrl.experiments.names import check_names
     from distributed_privrl.experiments.registry import check_run, plan_run
-    from distributed_privrl.experiments.release_evaluation import check_names
-    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     loaded = _load(config, overrides)
     if isinstance(loaded.data.units, NoisyCount):
         check_run(loaded)
     else:
         plan_run(loaded)
-    check_names(loaded, more_trainers=RLLIB_TRAINERS)
+    check_names(loaded, more_trainers=rllib_trainers)
     typer.echo(f"{config} is a valid configuration of {loaded.method}")
+    typer.echo(UNCHECKED, err=True)
 
 
 @app.command(

@@ -3,12 +3,13 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
+    from distributed_privrl.evaluation.trainer import Trainer
 
 
 def start_executor(runtime: "RuntimeConfig") -> "Executor":
@@ -20,6 +21,13 @@ def start_executor(runtime: "RuntimeConfig") -> "Executor":
     from distributed_privrl.runtime import launch
 
     return launch.start_executor(runtime)
+
+
+def rllib_trainers() -> "Mapping[str, Trainer]":
+    """Return RLlib's trainers by name, for checks of names; they import torch, not Ray."""
+    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
+
+    return RLLIB_TRAINERS
 
 
 @contextlib.contextmanager

@@ -36,7 +36,12 @@ app = command_group(
 def set_budget(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="id of the dataset")],
     epsilon: Annotated[float, typer.Option(metavar="E", help="all that runs may spend together")],
-    delta: Annotated[float, typer.Option(metavar="D", help="likewise; well below 1/units")],
+    delta: Annotated[
+        float,
+        typer.Option(
+            metavar="D", help="likewise; a tenth of 1/units or less: 1e-5 for up to 10,000 units"
+        ),
+    ],
     unit: Annotated[
         str,
         typer.Option(
@@ -59,7 +64,11 @@ def set_budget(
     ] = "",
     ledger: LedgerUrl = None,
 ) -> None:
-    """Set or raise the budget of a dataset, for one unit and relation."""
+    """Set or raise the budget of a dataset, for one unit and relation.
+
+    A delta of 1/units would let a run publish one of the units: give a tenth of it or less, 1e-5
+    for up to 10,000 units. One half or more is refused, whatever the number of units.
+    """
     if why and not unrelated_to:
         raise ConfigError("--why says why datasets are unrelated: give --unrelated-to, too")
     from distributed_privrl.data.store import DatasetStore

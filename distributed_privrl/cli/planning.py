@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distributed_privrl.cli.execution import rllib_trainers
 from distributed_privrl.cli.helptext import Overrides, examples
-from distributed_privrl.cli.text import show_values
+from distributed_privrl.cli.text import show_table, show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 NOT_PRIVATE = (
     "*** NOT PRIVATE *** privacy.epsilon is null: what this run makes reveals the sensitive rows."
     " Release nothing of it."
+)
+
+UNCHECKED = (
+    "not checked: the datasets themselves (whether they are here, their rows and units), the"
+    " ledger's budget, and the machine; `privrl run` checks them before it draws"
 )
 
 
@@ -39,21 +45,79 @@ def plan(
     """Show noise, epsilon, rounds and cost of a run; opens no data.
 
     It reads the configuration, a bounds file and, where the dataset is here, the spaces that it
-    declares: public facts, and no row.
+    declares: public facts, and no row. Where the number of units is not declared, it shows what
+    100 to 1,000,000 of them would mean.
     """
+    from distributed_privrl.experiments.names import check_names
     from distributed_privrl.experiments.registry import load_config, plan_run
-    from distributed_privrl.experiments.release_evaluation import check_names
-    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     loaded = load_config(config, overrides or [])
+    if not isinstance(loaded.data.units, int):
+        _show_by_units(loaded, as_json=as_json)
+        return
     facts = plan_facts(loaded, plan_run(loaded))
-    check_names(loaded, more_trainers=RLLIB_TRAINERS)
+    check_names(loaded, more_trainers=rllib_trainers)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
     show_values(_readable(facts))
+    typer.echo(UNCHECKED, err=True)
     if not facts["private"]:
         typer.echo(NOT_PRIVATE, err=True)
+
+
+def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:
+    """Show what several numbers of units would mean, where none is declared."""
+    from distributed_privrl.core.config import NoisyCount
+    from distributed_privrl.experiments.advice import advised_method
+    from distributed_privrl.experiments.names import check_names
+    from distributed_privrl.experiments.registry import plans_by_units
+
+    found = plans_by_units(config)
+    check_names(config, more_trainers=rllib_trainers)
+    advice = advised_method(config)
+    if as_json:
+        rows = [
+            {
+                "units": one.units,
+                "verdict": None
+                if one.plan is None or one.plan.verdict is None
+                else one.plan.verdict.facts(),
+                "refused": one.refused or None,
+            }
+            for one in found
+        ]
+        facts = {"method": config.method, "units": None, "by_units": rows}
+        typer.echo(json.dumps(facts | _advice_facts(config), indent=2))
+        return
+    verdicts = [None if one.plan is None else one.plan.verdict for one in found]
+    names = list(dict.fromkeys(name for one in verdicts if one for name in one.figures))
+    rows_shown = []
+    for one, verdict in zip(found, verdicts, strict=True):
+        figures = {} if verdict is None else verdict.figures
+        shown = [f"{figures[name]:,.3g}" if name in figures else "-" for name in names]
+        grade = f"refused: {one.refused}" if verdict is None and one.refused else "unknown"
+        rows_shown.append(
+            (f"{one.units:,}", *shown, grade if verdict is None else str(verdict.grade))
+        )
+    show_table(("units", *(name.replace("_", " ") for name in names), "verdict"), rows_shown)
+    if advice is not None:
+        typer.echo(f"\ntake {advice}")
+    counted = isinstance(config.data.units, NoisyCount)
+    first = (
+        "data.units is to be counted with noise, so nothing is known before the run"
+        if counted
+        else "data.units is not declared: give it if it is public, or {epsilon: 0.1} to count it"
+        " with noise"
+    )
+    typer.echo(f"{first}; for one number: -o data.units=N. {UNCHECKED}", err=True)
+
+
+def _advice_facts(config: "RunConfig") -> dict[str, Any]:
+    from distributed_privrl.experiments.advice import advised_method
+
+    advice = advised_method(config)
+    return {} if advice is None else {"advice": advice.facts()}
 
 
 def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
@@ -86,6 +150,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     }
     if plan.verdict is not None:
         facts["verdict"] = plan.verdict.facts()
+    facts |= _advice_facts(config)
     if plan.budget is None or privacy.epsilon is None:
         return facts
     if isinstance(config.data.bounds, NoisyBounds):
@@ -141,7 +206,7 @@ def summary_line(config: "RunConfig", plan: "Plan | None") -> str:
 
 
 def _readable(facts: dict[str, Any]) -> dict[str, str]:
-    from distributed_privrl.stages.verdict import Verdict
+    from distributed_privrl.stages.verdict import Grade, Verdict
 
     public = ", ".join(facts["public"]) or "none"
     output = facts["output"]
@@ -169,6 +234,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
     ]
     if "verdict" in facts:
         lines["verdict"] = str(Verdict(**facts["verdict"]))
+        if facts["verdict"]["grade"] != Grade.FINE and "advice" in facts:
+            lines["take"] = _advised(facts)
     return lines | {
         "epsilon": f"{facts['epsilon']:.4f} after {facts['rounds']} rounds,"
         f" {facts['epsilon_with_spare']:.4f} if all spare ones are needed,"
@@ -177,6 +244,14 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         f" {facts['accountant']}",
         "budget": facts["budget_command"],
     }
+
+
+def _advised(facts: dict[str, Any]) -> str:
+    """Return which method to take, in a line; this one may be it."""
+    advice = facts["advice"]
+    if advice["method"] == facts["method"]:
+        return f"{facts['method']}, as you do: {advice['reason']}"
+    return f"{advice['method']}: {advice['reason']}; {', against '.join(advice['measured'])}"
 
 
 def _work(facts: dict[str, Any]) -> dict[str, str]:
@@ -206,5 +281,9 @@ def _work(facts: dict[str, Any]) -> dict[str, str]:
             lines["marginals"] += f" (for an assumed table of {part['columns_assumed']} columns)"
     if "noise_multiplier" in facts:
         noise = f"multiplier {facts['noise_multiplier']:.4g} (clip norm {facts['clip_norm']:g})"
+        if "round_noise" in facts:
+            noise += f", {facts['round_noise']:.3g} clip norms a round"
         lines["noise"] = noise
+    if "weights" in facts:
+        lines["weights"] = f"about {facts['weights']:,} are learned in private rounds"
     return lines

@@ -95,13 +95,19 @@ class DataConfig(StrictModel):
     environment: str | None = Field(default=None, description="Gymnasium id of the environment")
 
 
+DELTA_RULE = "a tenth of 1/units or less: 1e-5 for up to 10,000 units"
+"""How people choose a delta, in words."""
+
+
 class PrivacyConfig(StrictModel):
     """What the run may cost."""
 
     epsilon: PositiveFloat | None = Field(
         description="upper bound on epsilon; null trains without privacy (status non_private)"
     )
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="upper bound on delta")
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        description=f"upper bound on delta; {DELTA_RULE}"
+    )
     accountant: Literal["pld", "rdp"] = Field(default="pld", description="accountant that decides")
     relation: Literal["replace_with_null", "add_or_remove", "replace_one"] = Field(
         default="replace_with_null", description="what neighbouring datasets are"
@@ -112,7 +118,8 @@ class ReleasePrivacyConfig(PrivacyConfig):
     """What a run of plain releases may cost: statistics of all units, no sampling."""
 
     delta: Annotated[float, Field(ge=0, lt=1)] = Field(
-        description="upper bound on delta; 0: pure differential privacy, by Laplace noise alone"
+        description=f"upper bound on delta; {DELTA_RULE}; 0: pure differential privacy, by Laplace"
+        " noise alone"
     )
     relation: Literal["replace_with_null", "add_or_remove", "replace_one"] = Field(
         default="replace_one", description="what neighbouring datasets are"

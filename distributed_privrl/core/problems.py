@@ -132,11 +132,18 @@ def _clause(place: _Place, item: Any) -> str:
         known = ", ".join(fields_by_key(place.section)) if place.section is not None else ""
         return f"unknown key {path!r}{f' (known: {known})' if known else ''}"
     if item["type"] == "missing":
-        return f"{path!r} is missing"
+        return f"{path!r} is missing{_meaning(place)}"
     message = _MESSAGES.get(item["type"], item["msg"].removeprefix("Value error, "))
     if isinstance(item["input"], Mapping):  # of a section as a whole, whose keys say enough
         return f"{path}: {message}" if path else message
     return f"{path}={item['input']!r}: {message}"
+
+
+def _meaning(place: _Place) -> str:
+    """Return what a key is, in brackets, as far as its section says."""
+    known = fields_by_key(place.section) if place.section is not None else {}
+    described = known.get(place.keys[-1]) if place.keys else None
+    return "" if described is None or not described.description else f" ({described.description})"
 
 
 def _choices_clause(place: _Place, value: Any) -> str:

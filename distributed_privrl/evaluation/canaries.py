@@ -35,7 +35,7 @@ from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.sampling import SECRET_BYTES, RoundSecret
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import (
     LocalUpdateWorker,

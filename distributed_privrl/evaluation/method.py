@@ -5,19 +5,22 @@ A package names a function that returns a `Method` as an entry point of the grou
 imports itself, so that naming a method costs nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.progress import Progress
-from distributed_privrl.evaluation.membership import LossAttack
-from distributed_privrl.evaluation.report import Section
-from distributed_privrl.evaluation.source import Sourced
-from distributed_privrl.stages.context import MethodResult, RunContext
-from distributed_privrl.stages.method import DeclaredMethod
-from distributed_privrl.stages.run import recalled_world, run_method
+
+if TYPE_CHECKING:
+    from distributed_privrl.evaluation.membership import LossAttack
+    from distributed_privrl.evaluation.report import Section
+    from distributed_privrl.evaluation.source import Sourced
+    from distributed_privrl.stages.context import MethodResult, RunContext
+    from distributed_privrl.stages.method import DeclaredMethod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,8 @@ class Method:
 
     def run(self, config: RunConfig, context: RunContext) -> MethodResult:
         """Run it; see `run_method`."""
+        from distributed_privrl.stages.run import run_method
+
         return run_method(self.declare(config), context)
 
     def open_attack(self, config: RunConfig, context: RunContext) -> LossAttack | None:
@@ -79,6 +84,8 @@ class Method:
 
         Privacy: nothing is drawn or charged; releases of the run are read from the ledger again.
         """
+        from distributed_privrl.stages.run import recalled_world
+
         if self.inspection.attack is None:
             return None
         cpus = config.runtime.model_copy(update={"gpus_per_worker": 0.0})

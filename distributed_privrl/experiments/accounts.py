@@ -15,7 +15,7 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.kinship import check_unrelated, find_unrelated
 from distributed_privrl.privacy.ledger import Account, Ledger
-from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, check_delta_for_people
 
 
 def give_budget(
@@ -40,11 +40,13 @@ def give_budget(
     Raises:
         ConfigError: no such dataset, it does not know the unit, or a declaration without a reason.
         BudgetError: less than what is spent.
-        UnsafeError: as in `check_sensitive` and `check_unrelated`, or the ledger refuses it.
+        UnsafeError: as in `check_delta_for_people`, `check_sensitive` and `check_unrelated`, or
+            the ledger refuses it.
 
     Warns:
         UserWarning: it shares rows with a dataset that was declared unrelated.
     """
+    check_delta_for_people(budget.delta)
     store.check_unit(dataset, budget.unit)
     check_sensitive(store, ledger, dataset, relation=budget.relation)
     found = inspect(store, dataset, unit=budget.unit, key=ledger.register.key())

@@ -1,24 +1,28 @@
 """Which methods are installed, by name: found through entry points, ours among them."""
 
+from __future__ import annotations
+
 import functools
 import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_privrl.core.config import RunConfig, read_yaml, validate, with_overrides
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.method import Method
-from distributed_privrl.stages.plan import Plan
-from distributed_privrl.stages.planning import check_declared, plan_declared
+
+if TYPE_CHECKING:
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.evaluation.method import Method
+    from distributed_privrl.stages.plan import Plan
+    from distributed_privrl.stages.planning import PlanOfUnits
 
 GROUP = "distributed_privrl.methods"
 """Of entry points: functions without arguments that return a `Method`, by its name."""
 
 
-class _InstalledMethods(Mapping[str, Callable[[], Method]]):
+class _InstalledMethods(Mapping[str, Callable[[], "Method"]]):
     """What installed packages offer, by name; imported when it is asked for."""
 
     def __getitem__(self, name: str) -> Callable[[], Method]:
@@ -125,8 +129,27 @@ def plan_run(config: RunConfig, store: DatasetStore | None = None) -> Plan:
             wrong, or GPUs are asked for in vain.
         UnsafeError: delta is not below 1/units.
     """
+    from distributed_privrl.stages.planning import plan_declared
+
     check_gpus(config)
     return plan_declared(method_named(config.method).declare(config), store)
+
+
+def plans_by_units(config: RunConfig, store: DatasetStore | None = None) -> tuple[PlanOfUnits, ...]:
+    """Return what a run would be for several numbers of units; see `planning.plans_by_units`.
+
+    Args:
+        config: of the run, which declares no number of units.
+        store: as in `plan_run`.
+
+    Raises:
+        ConfigError: as `check_run`.
+        UnsafeError: as `check_run`.
+    """
+    from distributed_privrl.stages import planning
+
+    check_gpus(config)
+    return planning.plans_by_units(method_named(config.method).declare(config), store)
 
 
 def check_run(config: RunConfig) -> None:
@@ -136,6 +159,8 @@ def check_run(config: RunConfig) -> None:
         ConfigError: settings do not fit together, or GPUs are asked for in vain.
         UnsafeError: no guarantee covers what is asked for.
     """
+    from distributed_privrl.stages.planning import check_declared
+
     check_gpus(config)
     check_declared(method_named(config.method).declare(config))
 

@@ -9,7 +9,6 @@ from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeErro
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress
-from distributed_privrl.data.spaces import environment_spaces
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.returns import check_environment
 from distributed_privrl.evaluation.trainer import Trainer, settings_of
@@ -26,7 +25,6 @@ from distributed_privrl.experiments.trials import (
     run_trials,
 )
 from distributed_privrl.privacy.certificate import Certificate
-from distributed_privrl.stages.encoders import bounds_source
 
 
 def check_agents(
@@ -44,7 +42,7 @@ def check_agents(
             environment is named, or it is not that of the dataset; or the run learns a policy.
         UnsafeError: a trainer shares its rows, and the run is not private.
     """
-    if not (trainers := _trainers(config, more_trainers)):
+    if not (trainers := asked_trainers(config, more_trainers)):
         return
     info = store.info(config.data.sensitive)
     for trainer in trainers:
@@ -53,31 +51,17 @@ def check_agents(
     check_environment(str(config.data.environment), spaces)
 
 
-def check_names(config: RunConfig, *, more_trainers: Mapping[str, Trainer] | None = None) -> None:
-    """Check the environment and the trainers that a configuration names; opens no data.
+def asked_trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> list[Trainer]:
+    """Return the trainers that a run is to train on the dataset that it makes.
 
     Args:
         config: of the run.
-        more_trainers: trainers beside the plain loops, by name.
+        more: trainers beside the plain loops, by name.
 
     Raises:
-        ConfigError: as `check_agents`, as far as the environment's own spaces tell; or an
-            environment that a run would need cannot be made.
+        ConfigError: as `check_agents`, whatever the dataset.
         UnsafeError: as `check_agents`.
     """
-    trainers = _trainers(config, more_trainers)
-    data, policy = config.data, not isinstance(config.output, OutputConfig)
-    bounded = bounds_source(data) == "environment"
-    if data.environment is None or not (trainers or policy or bounded):
-        return
-    _, actions, made = environment_spaces(data.environment)
-    made.close()  # type: ignore[no-untyped-call]
-    for trainer in trainers:
-        trainer.algorithm.check_actions(actions)
-
-
-def _trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> list[Trainer]:
-    """Return the trainers that a run is to train on the dataset that it makes."""
     evaluation = config.evaluation
     if not evaluation.trainers:
         return []

@@ -249,15 +249,22 @@ def verdict_of(units: int, *, column_noise_units: float, joint_noise_units: floa
         "raise privacy.epsilon, leave out columns, ask for fewer joint counts (tables), or take a"
         " method that makes less of the data"
     )
+    named = {"bins": bins, "cells": cells}
     if bins < FEWEST_BINS:
-        return Verdict(grade=Grade.HOPELESS, reason=f"nothing survives: {figures}", advice=advice)
+        return Verdict(
+            grade=Grade.HOPELESS,
+            reason=f"nothing survives: {figures}",
+            advice=advice,
+            figures=named,
+        )
     if cells < FEWEST_CELLS:
         return Verdict(
             grade=Grade.LIMITED,
             reason=f"single columns only, and the strongest pairs of them: {figures}",
             advice=advice,
+            figures=named,
         )
-    return Verdict(grade=Grade.FINE, reason=figures)
+    return Verdict(grade=Grade.FINE, reason=figures, figures=named)
 
 
 def _split(total: int, steps: int) -> tuple[int, ...]:

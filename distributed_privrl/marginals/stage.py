@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distributed_privrl.core.config import DataConfig, RunConfig
 from distributed_privrl.core.errors import UnsafeError
@@ -20,15 +21,15 @@ from distributed_privrl.marginals.columns import (
 )
 from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
-from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
-from distributed_privrl.marginals.program import ProgramSpec
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
-from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.encoders import bounds_of, foreseen_columns
-from distributed_privrl.stages.training import StepsSpec, release_in_steps
+
+if TYPE_CHECKING:
+    from distributed_privrl.marginals.drawing import TableModel
+    from distributed_privrl.marginals.program import ProgramSpec
 
 CHECKPOINT = "marginals.safetensors"
 STAGE = "marginals"
@@ -184,6 +185,8 @@ class MarginalsStage:
         unit adds to a count and `MarginalsProgram` for what is drawn. Events: those of the plan's
         schedule, which are the ones that were charged.
         """
+        from distributed_privrl.stages.training import StepsSpec, release_in_steps
+
         workers = [
             CountSpec(
                 source=self.source(ref),
@@ -209,13 +212,15 @@ class MarginalsStage:
         )
         release_in_steps(spec, config, context, plan)
 
-    def model(self, config: RunConfig, context: RunContext, plan: MarginalsPlan) -> TableModel:
+    def model(self, config: RunConfig, context: RunContext, plan: MarginalsPlan) -> "TableModel":
         """Return the model of what was released: post-processing.
 
         Raises:
             BudgetError: crashes used up all steps.
             StorageError: the checkpoint cannot be read.
         """
+        from distributed_privrl.rounds.checkpoint import load_checkpoint
+
         path = _checkpoint(context)
         program = self._program(config, context, plan)()
         if path.exists():
@@ -223,7 +228,11 @@ class MarginalsStage:
             program.restore(tensors, state.round_index)
         return program.model()
 
-    def _program(self, config: RunConfig, context: RunContext, plan: MarginalsPlan) -> ProgramSpec:
+    def _program(
+        self, config: RunConfig, context: RunContext, plan: MarginalsPlan
+    ) -> "ProgramSpec":
+        from distributed_privrl.marginals.program import ProgramSpec
+
         if len(plan.counts) + 1 != plan.steps:
             raise UnsafeError("a plan of marginals has one step for columns, and its choices")
         return ProgramSpec(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.models.sizes import waves_width
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
@@ -64,7 +65,7 @@ class Waves(nn.Module):
 
     def width(self, columns: int) -> int:
         """Return the features of ``columns`` numbers."""
-        return columns * (1 + 2 * len(self.frequencies))
+        return waves_width(columns, len(self.frequencies))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return ``(..., R (1 + 2 F))`` features of ``rows`` ``(..., R)``."""

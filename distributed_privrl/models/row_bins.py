@@ -1,12 +1,17 @@
-"""Rows as a few categories for each variable: bins of numbers, levels, one-hot components."""
+"""Rows as a few categories for each variable: bins of numbers, levels, one-hot components.
+
+Plans count the variables of a row, and so torch is imported where tensors are made.
+"""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from distributed_privrl.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Kind = Literal["number", "level", "one_hot"]
 
@@ -79,6 +84,8 @@ class RowBins:
 
         A number outside its bins is in the nearest one, a level is the nearest.
         """
+        import torch
+
         return torch.stack([_category(one, rows) for one in self.variables], dim=-1)
 
     def inputs(self, rows: Tensor) -> Tensor:
@@ -87,6 +94,8 @@ class RowBins:
         return (2 * (rows - low) / (high - low) - 1).clamp(-1, 1)
 
     def _ranges(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        import torch
+
         low, high = -torch.ones(self.width), torch.ones(self.width)
         for one in self.variables:
             if one.kind == "number":
@@ -101,6 +110,8 @@ class RowBins:
             chosen: its categories ``(M,)``.
             uniforms: where in its bin each number lies, ``(M,)`` in [0, 1).
         """
+        import torch
+
         one = self.variables[index]
         if one.kind == "one_hot":
             hot = torch.nn.functional.one_hot(chosen, one.size)
@@ -115,6 +126,8 @@ class RowBins:
 def _category(variable: Variable, rows: Tensor) -> Tensor:
     if variable.kind == "one_hot":
         return rows[..., variable.start : variable.stop].argmax(dim=-1)
+    import torch
+
     marks = torch.tensor(variable.marks, dtype=rows.dtype, device=rows.device)
     inner = marks[1:-1] if variable.kind == "number" else (marks[1:] + marks[:-1]) / 2
     return torch.bucketize(rows[..., variable.start].contiguous(), inner, right=True)

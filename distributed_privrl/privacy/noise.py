@@ -23,7 +23,6 @@ from distributed_privrl.privacy.integer_noise import (
     seeded_gaussian,
     seeded_laplace,
 )
-from distributed_privrl.privacy.noise_kernel import DrawnAhead, KeyedStream
 from distributed_privrl.privacy.process_secret import ProcessSecret
 
 LATTICE_SLACK = 2.0**-20
@@ -261,6 +260,8 @@ class SecureNoise(_LatticeNoise, ProcessSecret):
     assumptions: tuple[str, ...] = ("float64_lattice_noise",)
 
     def __init__(self, *, draw_ahead: int | None = None) -> None:
+        from distributed_privrl.privacy.noise_kernel import DrawnAhead, KeyedStream
+
         super().__init__()
         if draw_ahead is not None:
             check_positive("draw_ahead", draw_ahead)
@@ -362,9 +363,13 @@ class SeededNoise(_LatticeNoise):
         factor: float,
         granularity: float,
     ) -> None:
+        from distributed_privrl.privacy.noise_kernel import KeyedStream
+
         KeyedStream(self._key("gaussian", tag)).add(values, out, factor, granularity)
 
     def _laplace_words(self, tag: int, count: int) -> NDArray[np.uint64]:
+        from distributed_privrl.privacy.noise_kernel import KeyedStream
+
         return KeyedStream(self._key("laplace", tag)).words(count)
 
     def _generator(self, kind: str, tag: int) -> np.random.Generator:

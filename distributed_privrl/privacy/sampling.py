@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from distributed_privrl.core.checks import check_positive, check_probability
-from distributed_privrl.privacy.noise_kernel import normals_from_words
 from distributed_privrl.privacy.process_secret import ProcessSecret
 
 SECRET_BYTES = 32
@@ -196,6 +195,8 @@ class UnitRandomness:
         self, unit_ids: NDArray[np.uint64], nonce: str, count: int, stream: int = 0
     ) -> NDArray[np.float64]:
         """Return ``(U, count)`` standard normals; arguments as in `uniforms`."""
+        from distributed_privrl.privacy.noise_kernel import normals_from_words
+
         pairs = (count + 1) // 2
         words = self._words("normals", unit_ids, nonce, 2 * pairs, stream)
         radius_words, angle_words = words[:, :pairs].ravel(), words[:, pairs:].ravel()

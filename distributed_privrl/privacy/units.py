@@ -46,6 +46,10 @@ def covers(account_unit: str, run_unit: str, relation: Relation) -> bool:
     return whole and relation is Relation.REPLACE_ONE
 
 
+FEWEST_UNITS = 2
+"""Of a dataset: one unit alone has nobody to hide among."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyBudget:
     """An upper bound on (epsilon, delta) for one unit under one relation.
@@ -92,6 +96,22 @@ class UnitCount:
     def at_most(self) -> int:
         """The number of units that is exceeded with small probability only."""
         return self.value + self.margin
+
+
+def check_delta_for_people(delta: float) -> None:
+    """Refuse the delta of a budget that no run could spend: two units need less than a half.
+
+    Nobody has counted the units when a budget is set; `check_delta_for_units` refuses what is too
+    much for as many as there are.
+
+    Raises:
+        UnsafeError: ``delta >= 1/2``.
+    """
+    if delta >= 1 / FEWEST_UNITS:
+        raise UnsafeError(
+            f"delta={delta:g} is not below 1/units for any number of units: with probability delta"
+            " anything may be shown; choose a tenth of 1/units or less, 1e-5 for up to 10,000 units"
+        )
 
 
 def check_delta_for_units(delta: float, units: UnitCount) -> None:

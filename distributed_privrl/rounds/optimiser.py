@@ -1,33 +1,14 @@
 """The server's step: Adam or SGD on one flat vector, fused, and the average of its iterates."""
 
 import math
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
-from distributed_privrl.core.config import PositiveFloat, StrictModel
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.updates.parameters import read_only_tensor
-
-
-class OptimiserConfig(StrictModel):
-    """The step's rule and the exponential moving average of the parameters."""
-
-    rule: Literal["adam", "sgd"] = Field(
-        default="adam", description="sgd at learning_rate 1 moves by the noisy mean itself"
-    )
-    learning_rate: PositiveFloat = Field(default=3e-4, description="step size")
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay of Adam's first moment")
-    beta2: float = Field(default=0.999, ge=0, lt=1, description="decay of Adam's second moment")
-    schedule: Literal["constant", "cosine"] = Field(
-        default="constant", description="learning rate over the rounds"
-    )
-    ema_decay: float = Field(
-        default=0.999, ge=0, lt=1, description="decay of the parameters' average; 0: the last ones"
-    )
 
 
 class ServerOptimiser:

@@ -13,7 +13,8 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
+from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 
 PUBLIC_STATE = "public."

@@ -1,6 +1,8 @@
 """What follows from a declaration alone: what is refused, what a run would do and cost."""
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
@@ -12,6 +14,23 @@ from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.plan import Plan, left_for_rounds
 
 WorldT = TypeVar("WorldT")
+UNIT_COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
+"""Numbers of units that a plan is made for where none is declared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOfUnits:
+    """What a run would be with so many units.
+
+    Args:
+        units: how many there might be.
+        plan: of the run's last stage; None: it would be refused.
+        refused: why.
+    """
+
+    units: int
+    plan: Plan | None
+    refused: str = ""
 
 
 def check_declared(method: DeclaredMethod[WorldT]) -> None:
@@ -124,7 +143,42 @@ def plan_declared(method: DeclaredMethod[WorldT], store: DatasetStore | None = N
             is no stage.
     """
     check_declared(method)
-    units = declared_units(method.config.data)
+    return _foreseen(method, store, declared_units(method.config.data))
+
+
+def plans_by_units(
+    method: DeclaredMethod[WorldT],
+    store: DatasetStore | None = None,
+    counts: Sequence[int] = UNIT_COUNTS,
+) -> tuple[PlanOfUnits, ...]:
+    """Return what a run would be for several numbers of units, none of them declared.
+
+    Args:
+        method: that declares the run.
+        store: as in `plan_declared`.
+        counts: numbers of units.
+
+    Raises:
+        ConfigError: as `check_declared`.
+        UnsafeError: as `check_declared`.
+
+    Privacy: the numbers are given, and no dataset is counted.
+    """
+    check_declared(method)
+    found = []
+    for count in counts:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of a delta that is not chosen yet
+                plan = _foreseen(method, store, UnitCount(value=count, source="declared"))
+        except (ConfigError, UnsafeError) as error:
+            found.append(PlanOfUnits(units=count, plan=None, refused=str(error)))
+        else:
+            found.append(PlanOfUnits(units=count, plan=plan))
+    return tuple(found)
+
+
+def _foreseen(method: DeclaredMethod[WorldT], store: DatasetStore | None, units: UnitCount) -> Plan:
     stages = _checked(method, method.foreseen_stages(store, units))
     if not stages:
         raise UnsafeError(

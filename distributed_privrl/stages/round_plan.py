@@ -27,7 +27,7 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.plan import Plan, left_for_rounds
 
 UNITS_A_BLOCK = 128

@@ -1,7 +1,7 @@
 """Whether a run is worth its budget, told from public facts before anything is drawn."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -24,11 +24,13 @@ class Verdict:
         grade: in one word.
         reason: what the noise leaves, with its figures.
         advice: what to change; empty where nothing need be.
+        figures: numbers that it rests on, by their names; for tables of several plans.
     """
 
     grade: Grade
     reason: str
     advice: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return it as one line."""
@@ -36,7 +38,19 @@ class Verdict:
 
     def facts(self) -> dict[str, Any]:
         """Return what ``privrl plan --json`` writes."""
-        return {"grade": str(self.grade), "reason": self.reason, "advice": self.advice}
+        return {
+            "grade": str(self.grade),
+            "reason": self.reason,
+            "advice": self.advice,
+            "figures": {name: float(f"{value:.4g}") for name, value in self.figures.items()},
+        }
+
+
+def worse(one: Verdict | None, other: Verdict | None) -> Verdict | None:
+    """Return the worse of two verdicts, the first of equal ones; None: there is none."""
+    grades = list(Grade)
+    known = [verdict for verdict in (one, other) if verdict is not None]
+    return max(known, key=lambda verdict: grades.index(verdict.grade), default=None)
 
 
 def check_useful(verdicts: Sequence[Verdict | None]) -> None:

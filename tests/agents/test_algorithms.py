@@ -10,8 +10,9 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor, nn
 
-from distributed_privrl.agents.algorithm import AGENTS_FOR, Algorithm, Batch, Sizes
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.cql import CQL, CQLConfig
+from distributed_privrl.agents.names import AGENTS_FOR
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.agents.td3bc import TD3BC, td3bc_actor_loss, td3bc_critic_loss
 from distributed_privrl.agents.training import make_optimiser, train_agent, update

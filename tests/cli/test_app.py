@@ -142,6 +142,51 @@ def test_cheap_mistakes_load_neither_ray_nor_torch(workplace, line):
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+ROUNDS = """
+method: privorl_ar
+data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, environment: CartPole-v1}
+privacy: {epsilon: 4, delta: 1.0e-6, accountant: rdp}
+training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
+evaluation: {trainers: [bc]}
+output: {dataset: clinic/private-v0, size: 10}
+"""
+COUNTS = """
+method: marginals
+data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, bounds: BOUNDS}
+privacy: {epsilon: 4, delta: 1.0e-6}
+output: {dataset: clinic/private-v0, size: 10}
+"""
+
+
+@pytest.mark.parametrize("verb", ["plan", "config validate"])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (ROUNDS, 0),
+        (COUNTS, 0),
+        (ROUNDS.replace("units: 20000", "units: 50"), 2),
+        (COUNTS.replace("1.0e-6", "1.0e-2"), 4),
+    ],
+)
+def test_plans_and_their_refusals_load_no_torch(tmp_path, verb, text, code):
+    config = tmp_path / "run.yaml"
+    bounds = tmp_path / "bounds.yaml"
+    bounds.write_text("observation: {low: [0, 0], high: [1, 1]}\nreward: [0, 1]\n")
+    config.write_text(text.replace("BOUNDS", str(bounds)))
+    script = (
+        "import sys\n"
+        "from distributed_privrl.cli import main\n"
+        f"sys.argv = ['privrl', *{[*verb.split(), str(config)]!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        f"    assert end.code == {code}\n"
+        "loaded = {'ray', 'torch', 'jax', 'mbi', 'numba', 'pandas'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_start_is_quick():
     script = (
         "import resource, sys\n"

@@ -142,3 +142,12 @@ def test_what_is_declared_unrelated_is_written_down_and_shown(finished, tmp_path
     }
     assert made.startswith("20")
     shutil.rmtree(store.root / "clinic" / "half-v0")
+
+
+def test_a_budget_whose_delta_no_number_of_units_allows_is_refused(finished):
+    budget = ("ledger", "budget", "clinic/stays-v0", "--epsilon", "8", "--unit", "transition")
+    refused = finished.workplace.privrl(*budget, "--delta", "0.5")
+    assert refused.exit_code == 4, refused.output
+    assert "for any number of units" in refused.stderr
+    assert "1e-5 for up to 10,000 units" in refused.stderr
+    assert finished.workplace.privrl(*budget, "--delta", "0.4").exit_code == 0

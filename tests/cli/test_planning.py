@@ -11,9 +11,10 @@ from tests.docs.pages import ROOT
 @pytest.fixture
 def no_data(monkeypatch):
     def refuse(*_, **__):
-        raise AssertionError("plan opened the datasets")
+        raise AssertionError("plan opened a dataset")
 
-    monkeypatch.setattr(DatasetStore, "__init__", refuse)
+    for name in ("_chunks", "iter_transitions", "iter_trajectories", "_episodes"):
+        monkeypatch.setattr(DatasetStore, name, refuse)
 
 
 def test_plan_opens_no_data_and_its_epsilon_follows_from_its_noise(workplace, no_data):
@@ -64,8 +65,40 @@ def test_a_plan_without_privacy_is_loud(workplace, no_data):
 
 def test_a_plan_of_counted_units_says_what_to_give(workplace, no_data):
     result = workplace.privrl("plan", workplace.config, "-o", "data.units={epsilon: 0.1}")
-    assert result.exit_code == 2
+    assert result.exit_code == 0, result.output
     assert "-o data.units=" in result.stderr
+    assert "is to be counted with noise" in result.stderr
+
+
+def test_a_plan_without_a_number_of_units_shows_what_several_would_mean(workplace, no_data):
+    bounds = workplace.folder / "bounds.yaml"
+    bounds.write_text(
+        "observation: {low: [0, 0], high: [9, 9]}\naction: {low: [0], high: [1]}\nreward: [0, 1]\n"
+    )
+    changed = ("-o", "data.units=null", "-o", f"data.bounds={bounds}", "-o", "data.public=[]")
+    changed += ("-o", "training.pretraining.steps=0", "-o", "privacy.accountant=rdp")
+    shown = workplace.privrl("plan", workplace.config, *changed)
+    assert shown.exit_code == 0, shown.output
+    header, *lines = shown.stdout.splitlines()
+    assert header.split()[0] == "units"
+    assert header.split()[-1] == "verdict"
+    grades = {line.split()[0]: line for line in lines if line}
+    assert [grades[units].split()[-1] for units in ("100", "10,000")] == ["hopeless", "limited"]
+    assert "refused: delta=1e-05 is not below 1/units" in grades["1,000,000"]
+    assert lines[-1].startswith("take marginals: nobody has public rows")
+    assert "data.units is not declared" in shown.stderr
+    facts = json.loads(workplace.privrl("plan", workplace.config, *changed, "--json").stdout)
+    assert [one["units"] for one in facts["by_units"]] == [100, 1000, 10_000, 100_000, 1_000_000]
+    first = facts["by_units"][0]["verdict"]
+    assert first["figures"]["weights"] > 100
+    assert facts["advice"]["method"] == "marginals"
+
+
+def test_a_plan_and_a_validation_say_what_they_did_not_check(workplace, no_data):
+    for words in (("plan", workplace.config), ("config", "validate", workplace.config)):
+        shown = workplace.privrl(*words)
+        assert shown.exit_code == 0, shown.output
+        assert "not checked: the datasets themselves" in shown.stderr
 
 
 def test_a_plan_states_what_bounds_cost(workplace, no_data):

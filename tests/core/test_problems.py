@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 import pytest
 from pydantic import Field, model_validator
 
-from distributed_privrl.core.config import DataConfig, StrictModel, validate
+from distributed_privrl.core.config import DataConfig, PrivacyConfig, StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 
@@ -29,7 +29,11 @@ def said(model: type[StrictModel], values: dict[str, Any]) -> str:
         (3, f"bounds=3: {KINDS}"),
         ([1], f"bounds=[1]: {KINDS}"),
         ({**NOISY, "epsilon": -1}, "bounds.epsilon=-1: Input should be greater than 0"),
-        ({"epsilon": 1}, "'bounds.search' is missing"),
+        (
+            {"epsilon": 1},
+            "'bounds.search' is missing (public ranges to search in: a YAML file as for bounds, or"
+            " the environment's)",
+        ),
         (
             {**NOISY, "quantile": 1},
             "unknown key 'bounds.quantile' (known: epsilon, search, quantiles, parts)",
@@ -51,7 +55,11 @@ def test_bounds_say_what_is_wrong_with_what_was_meant(bounds: Any, message: str)
     [
         ("many", "units='many': must be a whole number or {epsilon: ...}"),
         (0, "units=0: Input should be greater than 0"),
-        ({"eps": 1}, "'units.epsilon' is missing; unknown key 'units.eps' (known: epsilon)"),
+        (
+            {"eps": 1},
+            "'units.epsilon' is missing (epsilon spent on the count);"
+            " unknown key 'units.eps' (known: epsilon)",
+        ),
     ],
 )
 def test_units_too(units: Any, message: str) -> None:
@@ -135,3 +143,10 @@ class Outer(StrictModel):
 def test_what_is_wrong_with_a_whole_section_is_said_without_its_values() -> None:
     assert said(Whole, {"first": 1, "second": 1}) == "take another"
     assert said(Outer, {"whole": {"first": 1, "second": 1}}) == "whole: take another"
+
+
+def test_a_missing_delta_says_how_to_choose_one() -> None:
+    assert said(PrivacyConfig, {"epsilon": 1}) == (
+        "'delta' is missing (upper bound on delta; a tenth of 1/units or less: 1e-5 for up to"
+        " 10,000 units)"
+    )

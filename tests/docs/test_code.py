@@ -70,6 +70,8 @@ def smaller(words: Sequence[str]) -> Sequence[str]:
         return settings(*TINY)
     if verb in ("run", "plan") and "ward.yaml" in rest:
         return settings("data.units=20")
+    if verb == "run" and "run.yaml" in rest:
+        return ("--anyway",)  # twelve people stand for the page's thousands
     if verb == "collect":
         policies = settings(*POLICIES) if rest[0].endswith("-replay") else FEW_STEPS
         return OF_RECIPES.get(rest[0], policies)

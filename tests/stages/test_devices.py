@@ -8,7 +8,8 @@ import torch
 from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser
+from distributed_privrl.rounds.optimiser import ServerOptimiser
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.devices import DeviceProbe, check_device, device_of
 from distributed_privrl.updates.parameters import FlatParameters
 

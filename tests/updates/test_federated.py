@@ -23,7 +23,8 @@ from distributed_privrl.methods.primorl.update import (
     TransitionColumns,
 )
 from distributed_privrl.models.dynamics import DynamicsEnsemble
-from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser, as_gradient
+from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
 from distributed_privrl.updates.ensemble_clipping import ClipStrategy, EnsembleClip, EnsembleLayout
 from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate, row_order

@@ -18,7 +18,7 @@ from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
 from tests.worlds.ledgers import open_run

@@ -15,7 +15,7 @@ from distributed_privrl.core.config import (
     RunConfig,
     StrictModel,
 )
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -1,10 +1,24 @@
-"""What the tool sees of marginals: the entry points' functions."""
+"""What the tool sees of marginals: the entry points' functions.
+
+Naming a method, and planning a run of it, imports no torch.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from distributed_privrl.evaluation.method import Inspection, Method
-from distributed_privrl.methods.marginals.attack import open_attack
 from distributed_privrl.methods.marginals.config import MarginalsConfig, MarginalsJConfig
 from distributed_privrl.methods.marginals.method import MarginalsMethod
 from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
+
+if TYPE_CHECKING:
+    from distributed_privrl.evaluation.membership import LossAttack
+
+
+def _open_attack(declared: Any, world: Any, context: Any) -> "LossAttack":
+    """Open the membership attack; see `Inspection`."""
+    from distributed_privrl.methods.marginals.attack import open_attack
+
+    return open_attack(declared, world, context)
 
 
 def marginals() -> Method:
@@ -13,7 +27,7 @@ def marginals() -> Method:
         config=MarginalsConfig,
         declare=MarginalsMethod,
         summary="private synthetic transitions from noisy marginals: for tables of people",
-        inspection=Inspection(attack=open_attack),
+        inspection=Inspection(attack=_open_attack),
     )
 
 
@@ -23,5 +37,5 @@ def marginals_j() -> Method:
         config=MarginalsJConfig,
         declare=TrajectoryMarginalsMethod,
         summary="private synthetic trajectories from noisy marginals of their steps",
-        inspection=Inspection(attack=open_attack),
+        inspection=Inspection(attack=_open_attack),
     )

@@ -13,7 +13,7 @@ from distributed_privrl.core.config import (
     StrictModel,
 )
 from distributed_privrl.methods.primorl.start_states import NoisyStarts
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
 
 _LONGEST_ROLLOUT = 200

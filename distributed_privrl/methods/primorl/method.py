@@ -11,12 +11,14 @@ from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrainer
 from distributed_privrl.methods.primorl.plan import (
     check_config,
     check_dataset,
+    ensemble_weights,
     plan_rounds,
 )
 from distributed_privrl.methods.primorl.policy_training import (
@@ -37,7 +39,7 @@ from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import RunContext
-from distributed_privrl.stages.encoders import search_ranges
+from distributed_privrl.stages.encoders import foreseen_columns, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.public_work import take_steps
@@ -132,7 +134,24 @@ class PrimorlMethod(DeclaredMethod[World]):
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the rounds."""
-        plan = plan_rounds(self.config, units, spent=self.spent)
+        if world is None:
+            return self._stages(units, None)
+        encoder = world.facts.encoder
+        spaces = encoder.observation_space, encoder.action_space
+        return self._stages(units, ensemble_weights(self.config, *spaces))
+
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the same for the spaces that public facts tell."""
+        known = foreseen_columns(self.config.data, store)
+        if known is None:
+            return self._stages(units, None)
+        spaces = known.observation_space, known.action_space
+        return self._stages(units, ensemble_weights(self.config, *spaces))
+
+    def _stages(self, units: UnitCount, weights: int | None) -> tuple[StagePlan, ...]:
+        plan = plan_rounds(self.config, units, weights, spent=self.spent)
         return (StagePlan(name="ensemble", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:

@@ -18,7 +18,8 @@ from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.methods.primorl.update import TransitionColumns
 from distributed_privrl.models.dynamics import gaussian_nll
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from distributed_privrl.rounds.optimiser import OptimiserConfig, ServerOptimiser
+from distributed_privrl.rounds.optimiser import ServerOptimiser
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.worker import ShardSource
 from distributed_privrl.stages.charging import declared_units
 from distributed_privrl.stages.round_plan import RoundPlan

@@ -1,7 +1,7 @@
 """What a run of PriMORL would do and cost, and what is refused before anything is drawn."""
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.spaces import environment_spaces, same_form
+from distributed_privrl.data.spaces import Space, environment_spaces, part_width, same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRANSITION
 from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
@@ -9,18 +9,23 @@ from distributed_privrl.methods.primorl.ensemble import local_settings
 from distributed_privrl.methods.primorl.mopo import check_mopo, plan_minibatches
 from distributed_privrl.methods.primorl.policy_training import policy_settings
 from distributed_privrl.methods.primorl.start_states import NoisyStarts
+from distributed_privrl.models.sizes import dense_weights
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.encoders import check_bounds_named
 from distributed_privrl.stages.plan import check_relation
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
+from distributed_privrl.stages.round_verdict import with_verdict
 
 
-def plan_rounds(config: PrimorlConfig, units: UnitCount, *, spent: float) -> RoundPlan:
+def plan_rounds(
+    config: PrimorlConfig, units: UnitCount, weights: int | None, *, spent: float
+) -> RoundPlan:
     """Return the plan of the rounds, for what is left of epsilon; opens no data.
 
     Args:
         config: of the run.
         units: how many there are.
+        weights: of the ensemble; None: public facts do not tell.
         spent: epsilon of what is released before the rounds.
 
     Raises:
@@ -29,7 +34,7 @@ def plan_rounds(config: PrimorlConfig, units: UnitCount, *, spent: float) -> Rou
     """
     if isinstance(config, MopoConfig):
         return plan_minibatches(config)
-    return make_plan(
+    plan = make_plan(
         config.privacy,
         config.training,
         unit=config.data.unit,
@@ -37,6 +42,21 @@ def plan_rounds(config: PrimorlConfig, units: UnitCount, *, spent: float) -> Rou
         spent=spent,
         sum_slack=0.0,
     )
+    smaller = "a smaller ensemble (model.hidden, model.members)"
+    return with_verdict(plan, weights, taught=False, smaller=smaller)
+
+
+def ensemble_weights(config: PrimorlConfig, observations: Space, actions: Space) -> int:
+    """Return how many numbers the ensemble of a run learns.
+
+    Args:
+        config: of the run.
+        observations: space of the observations.
+        actions: space of the actions.
+    """
+    width = part_width(observations)
+    widths = (width + part_width(actions), *config.model.hidden, 2 * (width + 1))
+    return config.model.members * dense_weights(widths)
 
 
 def check_config(config: PrimorlConfig) -> None:

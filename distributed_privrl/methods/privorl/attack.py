@@ -21,7 +21,8 @@ from distributed_privrl.data.shards import group_by_unit
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlNConfig, TrajectoriesConfig
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod, World
+from distributed_privrl.methods.privorl.method import PrivorlMethod, World
+from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.pretraining import coding_digest
 from distributed_privrl.methods.privorl.release import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer

@@ -4,32 +4,33 @@ Rounds, curiosity and what is charged are those of PrivORL, algorithm 1. The mod
 paper's diffusion but a product of binned factors, one for each variable of a row.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from distributed_privrl.core.random import Streams
 from distributed_privrl.data.encoding import TransitionEncoder
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.privorl.binning import public_bins, row_bins
+from distributed_privrl.methods.privorl.binning import foreseen_bins, public_bins, row_bins
 from distributed_privrl.methods.privorl.config import PrivorlArConfig
 from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTransitions
-from distributed_privrl.methods.privorl.method import (
-    Parts,
-    PrivorlMethod,
-    check_public_parts,
-)
-from distributed_privrl.methods.privorl.model_config import AutoregressiveConfig
-from distributed_privrl.methods.privorl.sampling_config import DrawingConfig
+from distributed_privrl.methods.privorl.method import PrivorlMethod, check_public_parts
+from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.transitions import TransitionRows, released_rows
-from distributed_privrl.methods.privorl.update import initial_weights
-from distributed_privrl.models.autoregressive import AutoregressiveNetwork
-from distributed_privrl.models.edm import chunk_count
-from distributed_privrl.models.row_bins import RowBins
+from distributed_privrl.methods.privorl.weights import SMALLER_FACTORS, binned_weights
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from distributed_privrl.core.random import Streams
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.methods.privorl.model_config import AutoregressiveConfig
+    from distributed_privrl.methods.privorl.sampling_config import DrawingConfig
+    from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+    from distributed_privrl.models.row_bins import RowBins
 
 
 class LikelihoodLoss:
@@ -66,12 +67,20 @@ class AutoregressiveSynthesizer:
         return self.model.public_parts
 
     @property
+    def weights(self) -> int:
+        """How many numbers rounds learn."""
+        return binned_weights(self.model, self.bins)
+
+    @property
     def row_loss(self) -> LikelihoodLoss:
         """The negative log-likelihood."""
         return LikelihoodLoss()
 
     def build(self, seed: int) -> AutoregressiveNetwork:
         """Return a fresh network."""
+        from distributed_privrl.methods.privorl.update import initial_weights
+        from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+
         return AutoregressiveNetwork(
             self.bins,
             hidden=self.model.hidden,
@@ -88,6 +97,8 @@ class AutoregressiveSynthesizer:
 
 def autoregressive(network: nn.Module) -> AutoregressiveNetwork:
     """Return ``network`` as what it must be to be drawn from."""
+    from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+
     if not isinstance(network, AutoregressiveNetwork):
         raise TypeError(f"rows are drawn from an AutoregressiveNetwork, not {type(network)}")
     return network
@@ -108,10 +119,14 @@ class AutoregressiveDrawer:
     @property
     def count(self) -> int:
         """The number of chunks."""
+        from distributed_privrl.models.edm import chunk_count
+
         return chunk_count(rows=self.rows, chunk_rows=self.config.chunk_rows)
 
     def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
         """Return the rows of chunk ``index``."""
+        import torch
+
         generator = torch.Generator(device).manual_seed(streams.integer(f"chunk/{index}"))
         size = self.config.chunk_rows
         rows = min(size, self.rows - index * size)
@@ -130,6 +145,13 @@ class AutoregressiveMethod(PrivorlMethod):
         """Refuse settings that do not fit together."""
         super().check_config()
         check_public_parts(self.config.model.public_parts, self.config.training.pretraining)
+
+    smaller = SMALLER_FACTORS
+
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return about how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
+        model = self.config.model
+        return binned_weights(model, foreseen_bins(encoder, model.bins))
 
     @property
     def marginal_rows(self) -> MarginalRows | None:

@@ -47,6 +47,16 @@ def public_bins(
     return row_bins(encoder, np.concatenate(public), count=count, declared=declared)
 
 
+def foreseen_bins(encoder: TransitionEncoder, count: int) -> RowBins:
+    """Return the variables of a plan, for which no row is read: about as many bins as in a run.
+
+    Args:
+        encoder: of rows; its scaling may stand for one that is not known.
+        count: bins of a number.
+    """
+    return row_bins(encoder, np.empty((0, encoder.width), np.float32), count=count, declared=True)
+
+
 def row_bins(
     encoder: TransitionEncoder, public: NDArray[np.float32], *, count: int, declared: bool
 ) -> RowBins:

@@ -30,7 +30,7 @@ from distributed_privrl.methods.privorl.sampling_config import (
     StepRolloutConfig,
     StitchingConfig,
 )
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.rollouts import RolloutConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
 

@@ -1,8 +1,12 @@
-"""What the tool sees of PrivORL: the entry points' functions."""
+"""What the tool sees of PrivORL: the entry points' functions.
+
+Naming a method, and planning a run of it, imports no torch.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.evaluation.method import Inspection, Method
-from distributed_privrl.methods.privorl.attack import open_attack
 from distributed_privrl.methods.privorl.autoregressive import AutoregressiveMethod
 from distributed_privrl.methods.privorl.config import (
     PrivorlArConfig,
@@ -14,6 +18,16 @@ from distributed_privrl.methods.privorl.config import (
 from distributed_privrl.methods.privorl.trajectories import TrajectoriesMethod
 from distributed_privrl.methods.privorl.transitions import TransitionsMethod
 
+if TYPE_CHECKING:
+    from distributed_privrl.evaluation.membership import LossAttack
+
+
+def _open_attack(declared: Any, world: Any, context: Any) -> "LossAttack":
+    """Open the membership attack; see `Inspection`."""
+    from distributed_privrl.methods.privorl.attack import open_attack
+
+    return open_attack(declared, world, context)
+
 
 def privorl_n() -> Method:
     """Return the method ``privorl_n``."""
@@ -21,7 +35,7 @@ def privorl_n() -> Method:
         config=PrivorlNConfig,
         declare=TransitionsMethod,
         summary="private synthetic transitions from a diffusion model (PrivORL-n)",
-        inspection=Inspection(attack=open_attack),
+        inspection=Inspection(attack=_open_attack),
         on_gpus=True,
     )
 
@@ -32,7 +46,7 @@ def privorl_ar() -> Method:
         config=PrivorlArConfig,
         declare=AutoregressiveMethod,
         summary="private synthetic transitions from an autoregressive model (PrivORL-AR)",
-        inspection=Inspection(attack=open_attack),
+        inspection=Inspection(attack=_open_attack),
         on_gpus=True,
     )
 
@@ -57,6 +71,6 @@ def _trajectories(config: type[RunConfig], model: str) -> Method:
         config=config,
         declare=TrajectoriesMethod,
         summary=f"private synthetic trajectories from {model}",
-        inspection=Inspection(attack=open_attack, whole_units=True),
+        inspection=Inspection(attack=_open_attack, whole_units=True),
         on_gpus=True,
     )

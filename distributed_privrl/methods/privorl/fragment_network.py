@@ -78,6 +78,11 @@ class FragmentSynthesizer:
         return ()
 
     @property
+    def weights(self) -> int:
+        """How many numbers rounds learn."""
+        return sum(one.numel() for one in self.build(0).parameters())
+
+    @property
     def row_loss(self) -> FragmentLoss:
         """The diffusion loss."""
         return FragmentLoss(

@@ -4,10 +4,12 @@ Marginals are a stage of their own. Once they are released, rows of their model 
 the place of public rows in PrivORL's algorithms.
 """
 
+from __future__ import annotations
+
 import abc
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,6 @@ from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource, StoredSteps, StoredTransitions
-from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.stage import (
@@ -38,7 +39,6 @@ from distributed_privrl.marginals.stage import (
     transition_columns,
 )
 from distributed_privrl.methods.privorl.config import PrivorlConfig, TrajectoriesConfig
-from distributed_privrl.methods.privorl.pretraining import KeptRows
 from distributed_privrl.methods.privorl.pretraining_config import (
     MarginalRowsConfig,
     MarginalTrajectoriesConfig,
@@ -48,6 +48,10 @@ from distributed_privrl.privacy.units import UnitCount, check_delta_for_units
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.verdict import Grade, Verdict
+
+if TYPE_CHECKING:
+    from distributed_privrl.marginals.drawing import TableModel
+    from distributed_privrl.methods.privorl.pretraining import KeptRows
 
 MARGINALS = STAGE
 _FILE = "marginal_rows.safetensors"
@@ -150,7 +154,7 @@ class MarginalRows(abc.ABC):
         return {
             "details": {"marginals": facts},
             "after": f", after marginals for {cost}",
-            "verdict": verdict if limited else None,  # of the rounds nobody has worked it out
+            "verdict": verdict if limited else None,
         }
 
     def release(
@@ -278,6 +282,8 @@ def kept_rows(folder: Path, run_id: str) -> KeptRows:
         folder: of the run.
         run_id: entry of the ledger that paid for the marginals.
     """
+    from distributed_privrl.methods.privorl.pretraining import KeptRows
+
     return KeptRows(path=folder / _FILE, run_id=run_id)
 
 

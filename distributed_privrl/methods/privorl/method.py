@@ -3,11 +3,12 @@
 Reference: PrivORL, algorithms 1 and 2.
 """
 
+from __future__ import annotations
+
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.stage import ForeseenTable
 from distributed_privrl.methods.privorl.config import PrivorlConfig
-from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.marginal_rows import (
     MARGINALS,
     MarginalRows,
@@ -29,64 +29,25 @@ from distributed_privrl.methods.privorl.marginal_rows import (
     kept_rows,
 )
 from distributed_privrl.methods.privorl.model_config import RowPart
-from distributed_privrl.methods.privorl.pretraining import (
-    KeptRows,
-    Rows,
-    pretrain,
-)
+from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.pretraining_config import (
     PretrainingConfig,
     SourcedPretrainingConfig,
 )
-from distributed_privrl.methods.privorl.release import (
-    PRETRAINED,
-    SYNTHETIC,
-    TRAINED,
-    ChunkDrawer,
-    draw_chunks,
-)
-from distributed_privrl.methods.privorl.scaling import public_encoder
-from distributed_privrl.methods.privorl.update import (
-    DiffusionUpdate,
-    Synthesizer,
-    private_network,
-)
+from distributed_privrl.methods.privorl.scaling import foreseen_encoder, public_encoder
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.checkpoint import load_checkpoint, save_checkpoint
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
-from distributed_privrl.stages.context import Release, RunContext
-from distributed_privrl.stages.devices import check_device, device_of
-from distributed_privrl.stages.encoders import check_bounds_named, search_ranges
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.encoders import check_bounds_named, foreseen_columns, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.plan import check_relation
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
-from distributed_privrl.stages.training import TrainingSpec, train_in_rounds
-from distributed_privrl.updates.parameters import FlatParameters
+from distributed_privrl.stages.round_verdict import with_verdict
 
-START = "start.safetensors"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """What a variant trains and releases, once the scaling of its columns is known.
-
-    Args:
-        rows: reads and encodes the data.
-        synthesizer: the model.
-        drawer: draws the release, chunk by chunk.
-        release: what comes of the folder of chunks, and of what drew them.
-        all_rows: every row of a unit takes part in its vector, not one drawn for each copy.
-        most_rows: public bound on a unit's rows, for ``all_rows``.
-    """
-
-    rows: Rows
-    synthesizer: Synthesizer
-    drawer: ChunkDrawer
-    release: Callable[[Path, ChunkDrawer], Release]
-    all_rows: bool = False
-    most_rows: int | None = None
+if TYPE_CHECKING:
+    from distributed_privrl.methods.privorl.pretraining import KeptRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +111,8 @@ class PrivorlMethod(DeclaredMethod[World]):
 
     def check(self, context: RunContext) -> World:
         """Return the variant's parts; see `DeclaredMethod.check`."""
+        from distributed_privrl.stages.devices import check_device
+
         config = self.config
         check_device(config.runtime, context.executor)
         ranges = search_ranges(config.data, context.store, relation=self.relation)
@@ -174,28 +137,63 @@ class PrivorlMethod(DeclaredMethod[World]):
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the rounds, and before them the marginals that pre-training draws rows from."""
         columns = None if world is None else world.columns
-        return self._stages(ForeseenTable(columns=columns, assumed=columns is None), units)
+        weights = None if world is None else world.parts.synthesizer.weights
+        table = ForeseenTable(columns=columns, assumed=columns is None)
+        return self.priced(table, units, weights)
 
     def foreseen_stages(
         self, store: DatasetStore | None, units: UnitCount
     ) -> tuple[StagePlan, ...]:
-        """Return the same for the columns of marginals that public facts tell."""
-        rows = self.marginal_rows
-        if rows is None:
-            return self.stages(None, units)
-        return self._stages(rows.foreseen(store), units)
+        """Return the same for the columns that public facts tell."""
+        rows, known = self.marginal_rows, foreseen_columns(self.config.data, store)
+        table = ForeseenTable(columns=None, assumed=True) if rows is None else rows.foreseen(store)
+        weights = None if known is None else self.weights_of(foreseen_encoder(self.config, known))
+        return self.priced(table, units, weights)
 
-    def _stages(self, table: ForeseenTable, units: UnitCount) -> tuple[StagePlan, ...]:
+    @property
+    @abc.abstractmethod
+    def smaller(self) -> str:
+        """What makes the network smaller, in words of the configuration."""
+
+    @abc.abstractmethod
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return about how many numbers rounds learn, for a plan that reads no row.
+
+        Args:
+            encoder: of transitions; see `foreseen_encoder`.
+        """
+
+    def priced(
+        self, table: ForeseenTable, units: UnitCount, weights: int | None
+    ) -> tuple[StagePlan, ...]:
+        """Return the stages for what is known of the columns.
+
+        Args:
+            table: whose marginals are released, if any are.
+            units: how many there are.
+            weights: numbers that the rounds learn; None: nobody knows.
+
+        Raises:
+            ConfigError: as `stages`.
+            UnsafeError: as `stages`.
+        """
         rows = self.marginal_rows
         if rows is None:
-            return (self._rounds(self.config.privacy, units, spent=self.spent),)
+            return (self._rounds(self.config.privacy, units, weights, spent=self.spent),)
         first, left = rows.plan(table, units, spent=self.spent)
         cost = 0.0 if first.budget is None else first.budget.epsilon
-        rounds = self._rounds(left, units, spent=self.spent + cost, **rows.shown(first))
+        spent = self.spent + cost
+        rounds = self._rounds(left, units, weights, spent=spent, **rows.shown(first))
         return (StagePlan(name=MARGINALS, entry=MARGINALS, plan=first), rounds)
 
     def _rounds(
-        self, privacy: PrivacyConfig, units: UnitCount, *, spent: float, **shown: Any
+        self,
+        privacy: PrivacyConfig,
+        units: UnitCount,
+        weights: int | None,
+        *,
+        spent: float,
+        **shown: Any,
     ) -> StagePlan:
         """Return the rounds; ``privacy`` is what the run may cost, at the delta of the rounds."""
         plan = make_plan(
@@ -206,10 +204,15 @@ class PrivorlMethod(DeclaredMethod[World]):
             spent=spent,
             curiosity_rate=self.config.training.curiosity_rate,
         )
-        return StagePlan(name="fine-tune", plan=replace(plan, **shown))
+        taught = bool(self.config.training.pretraining.steps)
+        plan = with_verdict(plan, weights, taught=taught, smaller=self.smaller, **shown)
+        return StagePlan(name="fine-tune", plan=plan)
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Release marginals and draw rows from them; or pre-train, and fine-tune in rounds."""
+        from distributed_privrl.methods.privorl.fine_tuning import fine_tune
+        from distributed_privrl.methods.privorl.pretraining import pretrain
+
         if isinstance(stage.plan, MarginalsPlan):
             rows = self.marginal_rows
             assert rows is not None
@@ -219,7 +222,7 @@ class PrivorlMethod(DeclaredMethod[World]):
         assert isinstance(stage.plan, RoundPlan)
         parts = world.parts
         pretrain(self.config, context, parts.rows, parts.synthesizer, drawn=world.drawn)
-        _fine_tune(self.config, context, world.parts, stage.plan)
+        fine_tune(self.config, context, world.parts, stage.plan)
         return world
 
     def with_rows(self, world: World, kept: KeptRows) -> World:
@@ -242,6 +245,8 @@ class PrivorlMethod(DeclaredMethod[World]):
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic rows."""
+        from distributed_privrl.methods.privorl.release import SYNTHETIC, draw_chunks
+
         parts = world.parts
         draw_chunks(parts.synthesizer, parts.drawer, self.config, context)
         return Released(release=parts.release(context.drawn_folder / SYNTHETIC, parts.drawer))
@@ -281,61 +286,3 @@ def check_public_parts(parts: Sequence[RowPart], pretraining: PretrainingConfig)
             f"model.public_parts={list(parts)} need public pre-training: set"
             " training.pretraining.steps above 0, or leave them out"
         )
-
-
-def _fine_tune(config: PrivorlConfig, context: RunContext, parts: Parts, plan: RoundPlan) -> None:
-    """Algorithm 1, line 13, and algorithm 2, line 19: private rounds over the sensitive units."""
-    training = config.training
-
-    def update(clip_norm: float | None) -> DiffusionUpdate:
-        return DiffusionUpdate(
-            synthesizer=parts.synthesizer,
-            seed=config.seed,
-            clip_norm=clip_norm,
-            micro_batch_rows=training.rows_at_once(config.runtime),
-            device=device_of(config.runtime),
-        )
-
-    spec = TrainingSpec(
-        source=parts.rows.shard,
-        local_update=update,
-        initial=_start(config, context, parts),
-        checkpoint=context.folder / TRAINED,
-        copies=training.noise_multiplicity,
-        all_rows=parts.all_rows,
-        most_rows=parts.most_rows,
-        public_update=_novel_update(config, context, update(plan.clip_norm), plan),
-    )
-    train_in_rounds(spec, config, context, plan)
-
-
-def _start(config: PrivorlConfig, context: RunContext, parts: Parts) -> Path:
-    """Return the checkpoint that rounds begin from: without what public data alone teach."""
-    pretrained, start = context.folder / PRETRAINED, context.folder / START
-    if not parts.synthesizer.public_parts:
-        return pretrained
-    network = private_network(
-        parts.synthesizer, config.seed, pretrained=pretrained, run_id=context.run_id
-    )
-    _, state = load_checkpoint(pretrained, run_id=context.run_id, stage="pretraining")
-    save_checkpoint(start, {"parameters": FlatParameters(network).vector}, state)
-    return start
-
-
-def _novel_update(
-    config: PrivorlConfig, context: RunContext, update: DiffusionUpdate, plan: RoundPlan
-) -> NovelUpdateFactory | None:
-    """Return what adds novel samples to each noisy sum; the server, which reserves no GPU, does."""
-    if plan.samples == 0:
-        return None
-    training = config.training
-    return NovelUpdateFactory(
-        update=replace(update, device="cpu"),
-        samples=plan.samples,
-        candidates=training.expected_batch_size,
-        copies=training.noise_multiplicity,
-        sampler_steps=training.pretraining.curiosity_sampler_steps,
-        seed=config.seed,
-        pretrained=context.folder / PRETRAINED,
-        run_id=context.run_id,
-    )

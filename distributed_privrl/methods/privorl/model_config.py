@@ -1,12 +1,14 @@
 """Configuration of PrivORL's models: of rows, of fragments, of steps."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from distributed_privrl.core.config import PositiveFloat, PositiveInt, StrictModel
-from distributed_privrl.models.ddpm import DDPM
-from distributed_privrl.models.edm import EDM
+
+if TYPE_CHECKING:
+    from distributed_privrl.models.ddpm import DDPM
+    from distributed_privrl.models.edm import EDM
 
 
 class CodingConfig(StrictModel):
@@ -44,8 +46,10 @@ class DenoiserConfig(CodingConfig):
     p_mean: float = Field(default=-1.2, description="mean of log noise level in training")
     p_std: PositiveFloat = Field(default=1.2, description="deviation of log noise level")
 
-    def diffusion(self) -> EDM:
+    def diffusion(self) -> "EDM":
         """Return the diffusion's constants."""
+        from distributed_privrl.models.edm import EDM
+
         return EDM(sigma_data=self.sigma_data, p_mean=self.p_mean, p_std=self.p_std)
 
 
@@ -97,8 +101,10 @@ class FragmentModelConfig(CodingConfig):
         default="l2", description="of the prediction; the paper's l1 learns medians, not means"
     )
 
-    def ddpm(self) -> DDPM:
+    def ddpm(self) -> "DDPM":
         """Return the diffusion."""
+        from distributed_privrl.models.ddpm import DDPM
+
         return DDPM(steps=self.diffusion_steps, schedule=self.schedule, prediction=self.prediction)
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from distributed_privrl.core.config import PositiveInt, StrictModel
 from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.plan import SelectionConfig
-from distributed_privrl.rounds.optimiser import OptimiserConfig
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 
 
 class ReleasedMarginalsConfig(StrictModel):

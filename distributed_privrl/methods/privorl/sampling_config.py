@@ -1,15 +1,17 @@
 """Configuration of how PrivORL's releases are drawn."""
 
 import math
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from distributed_privrl.core.config import PositiveFloat, PositiveInt, StrictModel
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.models.edm import SamplerConfig
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.stages.rollouts import RolloutConfig
+
+if TYPE_CHECKING:
+    from distributed_privrl.models.edm import SamplerConfig
 
 
 class PrecisionConfig(StrictModel):
@@ -32,8 +34,10 @@ class SamplingConfig(PrecisionConfig):
     churn_noise: PositiveFloat = Field(default=1.003, description="deviation of the fresh noise")
     chunk_rows: PositiveInt = Field(default=1024, description="rows drawn at once")
 
-    def sampler(self) -> SamplerConfig:
+    def sampler(self) -> "SamplerConfig":
         """Return the sampler's constants."""
+        from distributed_privrl.models.edm import SamplerConfig
+
         return SamplerConfig(
             steps=self.steps,
             churn=self.churn,

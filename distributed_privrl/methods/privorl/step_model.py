@@ -20,12 +20,11 @@ from distributed_privrl.methods.privorl.model_config import StepModelConfig
 from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
 from distributed_privrl.methods.privorl.support import Support
 from distributed_privrl.methods.privorl.update import initial_weights
+from distributed_privrl.methods.privorl.weights import binned_weights, step_context_width
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.edm import chunk_count
 from distributed_privrl.models.row_bins import RowBins
 
-_CONTEXT = 2
-"""Numbers of the context beside the step before: whether there is none, and the clock."""
 _FAR = 3.0
 """Standardised numbers of the step before are shown up to here, as -1 to 1."""
 
@@ -124,6 +123,16 @@ class StepSynthesizer:
         return self.model.public_parts
 
     @property
+    def weights(self) -> int:
+        """How many numbers rounds learn."""
+        return binned_weights(self.model, self.bins, context=self.context)
+
+    @property
+    def context(self) -> int:
+        """Numbers that networks are shown beside a step's own columns."""
+        return step_context_width(self.fragments.step_width)
+
+    @property
     def row_loss(self) -> StepLoss:
         """The negative log-likelihood."""
         block = self.fragments.transitions.layout.blocks["observation"]
@@ -141,7 +150,7 @@ class StepSynthesizer:
             self.bins,
             hidden=self.model.hidden,
             column_frequencies=self.model.column_frequencies,
-            context=self.fragments.step_width - 1 + _CONTEXT,
+            context=self.context,
             generator=initial_weights(seed),
         )
 

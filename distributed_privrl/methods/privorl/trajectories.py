@@ -3,11 +3,13 @@
 Reference: PrivORL, algorithm 2.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,30 +21,22 @@ from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
-from distributed_privrl.methods.privorl.binning import public_bins, row_bins
+from distributed_privrl.marginals.stage import ForeseenTable
+from distributed_privrl.methods.privorl.binning import foreseen_bins, public_bins, row_bins
 from distributed_privrl.methods.privorl.config import TrajectoriesConfig
-from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTrajectories
 from distributed_privrl.methods.privorl.method import (
-    Parts,
     PrivorlMethod,
     World,
     check_public_parts,
 )
 from distributed_privrl.methods.privorl.model_config import END, StepModelConfig
+from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.pretraining_config import ArJPretrainingConfig
-from distributed_privrl.methods.privorl.release import ChunkDrawer, read_chunks
 from distributed_privrl.methods.privorl.sampling_config import (
     NoisySupport,
     StepRolloutConfig,
     StitchingConfig,
-)
-from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
-from distributed_privrl.methods.privorl.stitching import (
-    SeamErrors,
-    TrajectoryDrawer,
-    decode_trajectories,
-    trajectories_of,
 )
 from distributed_privrl.methods.privorl.support import (
     Support,
@@ -50,12 +44,24 @@ from distributed_privrl.methods.privorl.support import (
     support_question,
     support_release,
 )
+from distributed_privrl.methods.privorl.weights import (
+    SMALLER_FACTORS,
+    SMALLER_NETWORK,
+    binned_weights,
+    step_context_width,
+)
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.worker import StoredFragments
 from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import StagePlan
+
+if TYPE_CHECKING:
+    from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+    from distributed_privrl.methods.privorl.release import ChunkDrawer
+    from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+    from distributed_privrl.methods.privorl.stitching import TrajectoryDrawer
+    from distributed_privrl.rounds.worker import StoredFragments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +83,8 @@ class FragmentRows:
 
     def shard(self, ref: ShardRef) -> StoredFragments:
         """Return the source of a worker's fragments."""
+        from distributed_privrl.rounds.worker import StoredFragments
+
         return StoredFragments(  # line 6
             ref=ref, encoder=self.encoder, max_fragments_per_unit=self.max_fragments_per_unit
         )
@@ -94,6 +102,20 @@ class TrajectoriesMethod(PrivorlMethod):
     """
 
     config: TrajectoriesConfig
+
+    @property
+    def smaller(self) -> str:
+        """What makes the network smaller."""
+        steps = isinstance(self.config.model, StepModelConfig)
+        return SMALLER_FACTORS if steps else SMALLER_NETWORK
+
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return about how many numbers rounds learn; networks of whole fragments are built."""
+        model = self.config.model
+        if not isinstance(model, StepModelConfig):
+            return _synthesizer(self.config, encoder, None).weights
+        bins = _step_bins(foreseen_bins(encoder, model.bins))
+        return binned_weights(model, bins, context=step_context_width(bins.width))
 
     @property
     def _support(self) -> NoisySupport | None:
@@ -135,6 +157,8 @@ class TrajectoriesMethod(PrivorlMethod):
         return (*first, found)
 
     def _support_release(self, asked: NoisySupport, world: World) -> SupportRelease:
+        from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+
         steps = world.parts.synthesizer
         assert isinstance(steps, StepSynthesizer)
         return support_release(asked, steps.fragments.transitions, steps.bins, self.relation)
@@ -142,6 +166,8 @@ class TrajectoriesMethod(PrivorlMethod):
     def _ask_support(
         self, asked: NoisySupport, world: World, _: UnitCount, context: RunContext
     ) -> Question[World]:
+        from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+
         steps, drawer = world.parts.synthesizer, world.parts.drawer
         assert isinstance(steps, StepSynthesizer)
         assert isinstance(drawer, StepDrawer)
@@ -158,11 +184,13 @@ class TrajectoriesMethod(PrivorlMethod):
         )
         return question.then(known)
 
-    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
+    def priced(
+        self, table: ForeseenTable, units: UnitCount, weights: int | None
+    ) -> tuple[StagePlan, ...]:
         """Return the rounds; refuse a support of more cells than the units could fill."""
         if self._support is not None:
             self._support.check_units(units.value, self.relation)
-        return super().stages(world, units)
+        return super().priced(table, units, weights)
 
     def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
         """Return the model of fragments, and what draws whole trajectories of them."""
@@ -195,6 +223,8 @@ class TrajectoriesMethod(PrivorlMethod):
 
         Privacy: post-processing of released marginals.
         """
+        from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+
         steps, drawer = parts.synthesizer, parts.drawer
         assert isinstance(steps, StepSynthesizer)
         assert isinstance(drawer, StepDrawer)
@@ -239,10 +269,24 @@ def fragment_synthesizer(
         store: datasets; public ones are read for the bins of steps.
         transitions: encodes a step.
     """
+    model = config.model
+    if not isinstance(model, StepModelConfig):
+        return _synthesizer(config, transitions, None)
+    row = public_bins(config.data, store, transitions, count=model.bins)
+    return _synthesizer(config, transitions, row)
+
+
+def _synthesizer(
+    config: TrajectoriesConfig, transitions: TransitionEncoder, row: RowBins | None
+) -> FragmentSynthesizer | StepSynthesizer:
+    """Return the model of fragments; ``row`` has the variables of a transition, if it has bins."""
+    from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
+    from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+
     encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=_longest(config))
     if not isinstance(config.model, StepModelConfig):
         return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
-    row = public_bins(config.data, store, transitions, count=config.model.bins)
+    assert row is not None
     return StepSynthesizer(model=config.model, encoder=encoder.to_json(), bins=_step_bins(row))
 
 
@@ -255,6 +299,9 @@ def _step_bins(row: RowBins) -> RowBins:
 def _drawer(
     config: TrajectoriesConfig, synthesizer: FragmentSynthesizer | StepSynthesizer
 ) -> TrajectoryDrawer | StepDrawer:
+    from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+    from distributed_privrl.methods.privorl.stitching import TrajectoryDrawer
+
     sampling, longest = config.training.sampling, _longest(config)
     if isinstance(synthesizer, StepSynthesizer):
         assert isinstance(sampling, StepRolloutConfig)
@@ -283,6 +330,8 @@ def released_trajectories(
         folder: of the chunks.
         drawer: that drew them.
     """
+    from distributed_privrl.methods.privorl.release import read_chunks
+    from distributed_privrl.methods.privorl.stitching import SeamErrors, decode_trajectories
 
     def decoded() -> Iterator[Trajectories]:
         return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))
@@ -301,6 +350,10 @@ def support_facts(folder: Path, drawer: ChunkDrawer) -> dict[str, Any]:
 
     Privacy: post-processing of the noisy histogram and of what is released.
     """
+    from distributed_privrl.methods.privorl.release import read_chunks
+    from distributed_privrl.methods.privorl.step_model import StepDrawer
+    from distributed_privrl.methods.privorl.stitching import trajectories_of
+
     support = drawer.support if isinstance(drawer, StepDrawer) else None
     if support is None:
         return {}

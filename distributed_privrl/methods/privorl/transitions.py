@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,14 @@ from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
-from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod
-from distributed_privrl.methods.privorl.release import ChunkDrawer, RowDrawer, read_chunks
-from distributed_privrl.methods.privorl.update import RowSynthesizer
-from distributed_privrl.rounds.worker import StoredShard
+from distributed_privrl.methods.privorl.method import PrivorlMethod
+from distributed_privrl.methods.privorl.parts import Parts
+from distributed_privrl.methods.privorl.weights import SMALLER_NETWORK, row_weights
 from distributed_privrl.stages.context import SyntheticTransitions
+
+if TYPE_CHECKING:
+    from distributed_privrl.methods.privorl.release import ChunkDrawer
+    from distributed_privrl.rounds.worker import StoredShard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +43,10 @@ class TransitionRows:
         chunks = store.iter_transitions(dataset, unit="transition")
         return np.concatenate([encoder.encode(chunk).rows for chunk in chunks])
 
-    def shard(self, ref: ShardRef) -> StoredShard:
+    def shard(self, ref: ShardRef) -> "StoredShard":
         """Return the source of a worker's transitions."""
+        from distributed_privrl.rounds.worker import StoredShard
+
         return StoredShard(ref=ref, encoder=self.encoder)
 
 
@@ -48,9 +54,17 @@ class TransitionsMethod(PrivorlMethod):
     """PrivORL-n; see `PrivorlMethod`."""
 
     config: PrivorlNConfig
+    smaller = SMALLER_NETWORK
+
+    def weights_of(self, encoder: TransitionEncoder) -> int:
+        """Return how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
+        return row_weights(self.config.model, encoder.width)
 
     def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
         """Return the diffusion model of rows, and what draws them."""
+        from distributed_privrl.methods.privorl.release import RowDrawer
+        from distributed_privrl.methods.privorl.update import RowSynthesizer
+
         drawer = RowDrawer(
             model=self.config.model,
             config=self.config.training.sampling,
@@ -66,7 +80,7 @@ class TransitionsMethod(PrivorlMethod):
 
 
 def released_rows(
-    encoder: TransitionEncoder, folder: Path, drawer: ChunkDrawer
+    encoder: TransitionEncoder, folder: Path, drawer: "ChunkDrawer"
 ) -> SyntheticTransitions:
     """Return the rows in a folder of chunks, in raw units.
 
@@ -75,6 +89,7 @@ def released_rows(
         folder: of the chunks.
         drawer: that drew them.
     """
+    from distributed_privrl.methods.privorl.release import read_chunks
 
     def decoded() -> Iterator[Transitions]:
         return (encoder.decode(rows) for rows in read_chunks(folder, drawer.count))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.model_config import DenoiserConfig
+from distributed_privrl.methods.privorl.weights import row_weights
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
 from distributed_privrl.models.edm import EDM, SamplerConfig, sample
@@ -34,6 +35,11 @@ class Synthesizer(Protocol):
     @property
     def public_parts(self) -> tuple[str, ...]:
         """Parts of a row whose networks public data alone teach; see `private_network`."""
+        ...
+
+    @property
+    def weights(self) -> int:
+        """How many numbers private rounds learn."""
         ...
 
     def build(self, seed: int) -> nn.Module:
@@ -148,6 +154,11 @@ class RowSynthesizer:
     def public_parts(self) -> tuple[str, ...]:
         """None: one network makes the whole row."""
         return ()
+
+    @property
+    def weights(self) -> int:
+        """How many numbers rounds learn."""
+        return row_weights(self.model, self.row_width)
 
     @property
     def row_loss(self) -> DiffusionRowLoss:

@@ -187,7 +187,13 @@ def test_rows_come_back_from_their_bins(count: int, off: float, tmp_path: Path) 
 
 def test_the_plan_is_that_of_privorl_n() -> None:
     ours, theirs = plan_run(mazes.ar_config()), plan_run(mazes.config())
-    assert ours.facts() == theirs.facts()
+    own = ("weights", "round_noise")  # the networks differ, and what is charged does not
+    mine, other = (
+        {name: value for name, value in plan.facts().items() if name not in own}
+        for plan in (ours, theirs)
+    )
+    assert mine == other
+    assert ours.facts()["weights"] != theirs.facts()["weights"]
     assert ours.events(6) == theirs.events(6)
 
 

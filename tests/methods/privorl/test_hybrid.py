@@ -25,7 +25,8 @@ from distributed_privrl.methods.privorl.autoregressive import (
 )
 from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlArJConfig
 from distributed_privrl.methods.privorl.marginal_rows import kept_rows
-from distributed_privrl.methods.privorl.method import Parts, PrivorlMethod
+from distributed_privrl.methods.privorl.method import PrivorlMethod
+from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.pretraining import (
     KeptRows,
     Pretrainer,

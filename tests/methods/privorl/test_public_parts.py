@@ -12,7 +12,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
 from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlArJConfig
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
-from distributed_privrl.methods.privorl.method import START
+from distributed_privrl.methods.privorl.fine_tuning import START
 from distributed_privrl.methods.privorl.release import PRETRAINED, TRAINED, Sampler
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
