@@ -7,6 +7,7 @@ state do not show its own action; its exact value is in the table, too.
     python -m benchmarks.off_policy [--scale quick|full] [--save]
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ from distributed_privrl.evaluation.off_policy.estimators import Floats
 from distributed_privrl.evaluation.off_policy.judge import ESTIMATORS, Judge, Judgement
 
 HORIZON = 20
-SCALES = {"quick": ((300,), 2, 10), "full": ((2000, 10_000), 10, 100)}
+SCALES = {"quick": ((300,), 2, 10), "full": ((1000, 10_000), 6, 100)}
 """Numbers of patients, seeds of each, resamples."""
 
 
@@ -130,7 +131,7 @@ def run(quick: bool) -> Result:
                 judgement = judge.judged(lambda states, policy=policy: policy[states])
                 shown = shown_part(policy, counts, mdp.behaviour[0])
                 runs[name].append((judgement, policy_value(mdp, shown[None])))
-            print(f"{patients} patients, seed {seed}: done", flush=True)
+            print(f"{patients} patients, seed {seed}: done", file=sys.stderr, flush=True)
         cells += [cell(name, patients, found, truths[name]) for name, found in runs.items()]
     return Result(
         cells=cells,

@@ -226,7 +226,7 @@ class Judge:
             policy.taken / self._behaviour.ravel()[rows.pairs] + unseen, episodes
         )
         generator = self._streams.numpy("prior")
-        found = []
+        found: list[tuple[float, float, float]] = []
         for counts in self._counts:
             prior = Prior.draw(rows, generator) if found else None
             shares = normalised_weights(products, episodes, counts)
