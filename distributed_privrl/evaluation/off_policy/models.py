@@ -222,8 +222,9 @@ class FittedQ:
     """Fitted Q evaluation of one policy over a table of cells and actions.
 
     Q_k, the value with k steps to go, is the mean of r + V_(k-1)(s') over the rows of its cell and
-    action; of an action that a cell lacks, over the cell's rows; of an empty cell, over all rows.
-    So the dynamics are taken to be the same at every step, and the horizon is that of the longest
+    action and one further row: the mean of the cell's rows, or of all rows if the cell is empty.
+    Without that row a pair that was seen once, and led to its own cell, could never be left. The
+    dynamics are taken to be the same at every step, and the horizon is that of the longest
     episode. Nothing is discounted.
 
     Args:
@@ -245,13 +246,11 @@ class FittedQ:
 
         Args:
             weights: (N,) of the rows.
-            prior: a further row of each pair.
+            prior: the further row of each pair, drawn; None: the mean of the cell's rows.
         """
         rows, episodes = self.rows, self.rows.episodes
         counts = rows.pair_counts(weights)
-        if prior is not None:
-            counts += prior.weights
-        in_cell = counts.sum(axis=1)
+        totals = counts + (1.0 if prior is None else prior.weights)
         values = np.zeros(counts.size)
         action_values, state_values = (np.zeros(len(weights)) for _ in range(2))
         tail_values = np.zeros(len(episodes.lengths))
@@ -262,9 +261,8 @@ class FittedQ:
             tail_values[stopped] = later[episodes.last[stopped]]
             targets = episodes.rewards + later
             sums = rows.pair_counts(weights * targets)
-            if prior is not None:
-                sums += prior.weights * targets[prior.rows]
-            values = _means(sums, counts, in_cell).ravel()
+            further = _of_cells(sums, counts) if prior is None else _copied(targets, prior)
+            values = ((sums + further) / totals).ravel()
             chosen = rows.by_step[step]
             action_values[chosen] = values[rows.pairs[chosen]]
             state_values[chosen] = self._now_by_step[step] @ values
@@ -276,11 +274,14 @@ class FittedQ:
         )
 
 
-def _means(sums: Floats, counts: Floats, in_cell: Floats) -> Floats:
-    """Return the mean of each pair (C, A), or of its cell, or of all."""
-    everywhere = sums.sum() / counts.sum()
-    of_cell = np.full(len(sums), everywhere)
-    np.divide(sums.sum(axis=1), in_cell, out=of_cell, where=in_cell > 0)
-    means = np.repeat(of_cell[:, None], sums.shape[1], axis=1)
-    np.divide(sums, counts, out=means, where=counts > 0)
+def _of_cells(sums: Floats, counts: Floats) -> Floats:
+    """Return the mean of each cell (C, 1), of all rows if it is empty."""
+    means = np.full((len(sums), 1), sums.sum() / counts.sum())
+    in_cell = counts.sum(axis=1, keepdims=True)
+    np.divide(sums.sum(axis=1, keepdims=True), in_cell, out=means, where=in_cell > 0)
     return means
+
+
+def _copied(targets: Floats, prior: Prior) -> Floats:
+    """Return what each pair's further row adds (C, A)."""
+    return prior.weights * targets[prior.rows]
