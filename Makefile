@@ -18,11 +18,12 @@ $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
-	$(PIP) install -q -c requirements.lock -e '.[envs]'
+	@echo "installing into $(VENV): some 3 GB, minutes; later calls skip this"
+	$(PIP) install -c requirements.lock -e '.[envs]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -q -c requirements.lock -e '.[envs,tables,test,dev,parity,postgres]'
+	$(PIP) install -c requirements.lock -e '.[envs,tables,test,dev,parity,postgres]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs

@@ -39,6 +39,8 @@ def add_to(app: typer.Typer) -> None:
             " --trainers none --out runs/evaluation",
             "privrl evaluate --synthetic maze/umaze-private-v0 --reference maze/umaze-v0"
             " --public maze/medium-v0 --trainers none --out runs/evaluation",
+            "privrl evaluate --synthetic clinic/icu-private-v0 --reference clinic/icu-v0 --offline"
+            " --trainers bc,discrete_bcq --steps 5000 --out runs/offline",
             "privrl evaluate --synthetic maze/umaze-private-v0 --executor local -o iql.beta=10"
             " --out runs/evaluation",
         ),
@@ -68,6 +70,14 @@ def evaluate(
         Literal["pca", "tsne"],
         typer.Option(help="how rows are shown in the plane (with --reference)"),
     ] = "pca",
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline",
+            help="judge agents without an environment, by estimates from the episodes of"
+            " --reference, in DIR/private; Discrete actions",
+        ),
+    ] = False,
     environment: Annotated[
         str | None,
         typer.Option(
@@ -118,7 +128,8 @@ def evaluate(
 
     Agents are trained on it, as many at a time as there are CPUs, and run in the environment; with
     --reference the same agents are trained on the real rows and both are compared, in DIR/private,
-    which is not for release. rllib_iql and so on train through RLlib, on released or public rows.
+    which is not for release. With --offline both are valued on real episodes instead: where there
+    is no simulator. rllib_iql and so on train through RLlib, on released or public rows.
 
     iql takes about 200 gradient steps a second on one core: forty minutes an agent at the default,
     so begin with --steps 5000. TrajScore is one step to progress.
@@ -166,6 +177,7 @@ def evaluate(
                 seeds=seeds,
                 steps=steps,
                 episodes=episodes,
+                offline=offline,
             )
             around = Surroundings(
                 store=store,

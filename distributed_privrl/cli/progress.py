@@ -1,4 +1,4 @@
-"""Where long work is, on standard error: bars on a terminal, a line every 10 % elsewhere.
+"""Where long work is, on standard error: bars on a terminal, lines elsewhere.
 
 How long a step of private rounds takes depends on how many units took part, which is private
 (PRIVACY.md, section 5). So times are shown for stages that are known to read no sensitive row, and
@@ -82,19 +82,21 @@ class BarProgress:
 
 
 class PlainProgress:
-    """A line at the start, at every tenth and at the end of a stage."""
+    """A line at the start, at a hundredth, at every tenth and at the end of a stage."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[int, str]] = {}
         self._started: dict[str, float] = {}
 
     def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Write a line if the stage came to its next tenth; see `core.progress.Progress`.
+        """Write a line if the stage came to its next mark; see `core.progress.Progress`.
 
-        At the end another note is another line: what ends after the last step is told, too.
+        The first hundredth is one, so that a long stage soon shows that it goes on. At the end
+        another note is another line: what ends after the last step is told, too.
         """
-        tenth = 10 * done // total if total else 10
-        if self._shown.get(stage) == (shown := (tenth, note if tenth == 10 else "")):
+        percent = 100 * done // total if total else 100
+        mark = percent // 10 * 10 or min(percent, 1)
+        if self._shown.get(stage) == (shown := (mark, note if mark == 100 else "")):
             return
         self._shown[stage] = shown
         started = self._started.setdefault(stage, time.monotonic())

@@ -38,7 +38,7 @@ def add_run(app: typer.Typer) -> None:
 
 
 def demo(
-    method: Annotated[str, typer.Option(metavar="M", help="name of the method")] = "privorl_n",
+    method: Annotated[str, typer.Option(metavar="M", help="name of the method")] = "privorl_ar",
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder")] = Path("runs/demo"),
 ) -> None:
     """Show the whole path on a small problem, without any download.

@@ -65,8 +65,8 @@ def split(
     unit = unit_of(info)
     parts = [np.unique(chunk.unit_ids) for chunk in store.iter_transitions(dataset, unit=unit)]
     units = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
-    held_out = _held_out(units, share=held_out_share, seed=seed)
-    if held_out.all() or not held_out.any():
+    chosen = held_out(units, share=held_out_share, seed=seed)
+    if chosen.all() or not chosen.any():
         raise ConfigError(
             f"held_out_share={held_out_share:g} of the units ({unit}) leaves a side empty: choose"
             " another share or seed"
@@ -74,8 +74,8 @@ def split(
     metadata = _marks(info, ids)
     if SPLIT_KEY in metadata:
         _remember(store, info, ids)
-    for target, chosen in zip(ids, (units[~held_out], units[held_out]), strict=True):
-        _write(store, info, target, unit, chosen, metadata)
+    for target, side in zip(ids, (units[~chosen], units[chosen]), strict=True):
+        _write(store, info, target, unit, side, metadata)
     return store.info(ids[0]), store.info(ids[1])
 
 
@@ -84,8 +84,14 @@ def unit_of(info: DatasetInfo) -> str:
     return info.unit_column or (TRAJECTORY if info.kind == "trajectories" else TRANSITION)
 
 
-def _held_out(units: NDArray[np.uint64], *, share: float, seed: int) -> NDArray[np.bool_]:
-    """Return which units (N,) are held out: each by the hash of its own id under the seed."""
+def held_out(units: NDArray[np.uint64], *, share: float, seed: int) -> NDArray[np.bool_]:
+    """Return which units (N,) are held out: each by the hash of its own id under the seed.
+
+    Args:
+        units: (N,) ids, of which the same one may stand there often.
+        share: probability, in (0, 1), with which each is held out.
+        seed: public seed.
+    """
     key = mix(np.array([seed % 2**64], dtype=np.uint64))[0]
     held: NDArray[np.bool_] = mix(units ^ key) < np.uint64(share * 2.0**64)
     return held

@@ -234,6 +234,28 @@ def settings_of(
     return options.get(find_trainer(name, more=more).algorithm.name, {}) if options else {}
 
 
+def train(
+    trainer: Trainer, transitions: Transitions, spaces: Spaces, *, seed: int, steps: int
+) -> ActingPolicy:
+    """Train an agent that is not evaluated on the way; the one that `train_and_evaluate` trains.
+
+    Args:
+        trainer: what trains it.
+        transitions: the training data.
+        spaces: of observations and actions.
+        seed: public seed.
+        steps: gradient steps.
+    """
+    return trainer.train(
+        transitions,
+        spaces,
+        seed=Streams(seed).integer("training"),
+        steps=steps,
+        evaluate_every=steps,
+        on_evaluation=lambda *_: None,
+    )
+
+
 def train_and_evaluate(
     trainer: Trainer,
     transitions: Transitions,

@@ -1,7 +1,9 @@
 """The whole path on a small problem: collect, set a budget, run, certify, say what it is worth."""
 
 import json
+import os
 import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +19,7 @@ from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation.returns import normalised
 from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.agents import mean_return, trainers_of
-from distributed_privrl.experiments.demo_configs import DEMOS, ENVIRONMENT
+from distributed_privrl.experiments.demo_configs import DEFAULT, DEMOS, ENVIRONMENT, EVALUATION
 from distributed_privrl.experiments.directory import holds_something
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import RunResult, run
@@ -43,7 +45,7 @@ class DemoResult:
 def run_demo(
     out: Path,
     *,
-    method: str = "privorl_n",
+    method: str = DEFAULT,
     progress: Progress = silent,
     executor_factory: Callable[[RunConfig], Executor],
 ) -> DemoResult:
@@ -87,13 +89,40 @@ def run_demo(
 
 
 def _next_lines(config: RunConfig, result: RunResult, store: DatasetStore) -> tuple[str, ...]:
-    """Return how the other verbs find the demo's datasets, and one of them."""
+    """Return how the other verbs are found, and the demo's datasets by them, and one of them."""
     data, run_folder = store.root.absolute(), result.directory.path.absolute()
     words = ["certificate", "verify", str(result.directory.certificate.absolute())]
     if isinstance(config.output, OutputConfig):
         out = run_folder.with_name("evaluation")
-        words = ["evaluate", "--synthetic", result.released, "--steps", "4000", "--out", str(out)]
-    return f"export {FOLDER_VARIABLE}={shlex.quote(str(data))}", shlex.join(["privrl", *words])
+        words = ["evaluate", "--synthetic", result.released, *_as_evaluated(config)]
+        words += ["--out", str(out)]
+    lines = (f"export {FOLDER_VARIABLE}={shlex.quote(str(data))}", shlex.join(["privrl", *words]))
+    return (*_activation(), *lines)
+
+
+def _activation() -> tuple[str, ...]:
+    """Return the line that puts ``privrl`` on the path, where a shell does not have it yet."""
+    activated = os.environ.get("VIRTUAL_ENV", "")
+    if sys.prefix == sys.base_prefix or activated == sys.prefix:
+        return ()
+    return (f"source {shlex.quote(str(Path(sys.prefix) / 'bin' / 'activate'))}",)
+
+
+def _as_evaluated(config: RunConfig) -> list[str]:
+    """Return the arguments of ``evaluate`` that train the demo's agents again, to the same figure.
+
+    A demo without agents gets those of the others.
+    """
+    evaluation = config.evaluation
+    if not evaluation.trainers:
+        evaluation = type(evaluation).model_validate(EVALUATION)
+    words = ["--trainers", ",".join(evaluation.trainers)]
+    for name in ("seeds", "steps", "episodes"):
+        words += [f"--{name}", str(getattr(evaluation, name))]
+    for agent, options in evaluation.options.items():
+        for name, value in options.items():
+            words += ["-o", f"{agent}.{name}={json.dumps(value, separators=(',', ':'))}"]
+    return words
 
 
 def set_budget(config: RunConfig, store: DatasetStore, ledger_url: str) -> None:
@@ -132,8 +161,9 @@ def _summary(config: RunConfig, result: RunResult, ledger_url: str) -> dict[str,
             continue
         share = normalised(score, reference_returns(ENVIRONMENT))
         summary[f"{trainer} trained on it"] = (
-            f"return {score:.1f}, normalised {share:.0f} (random 0, planner 100);"
-            " a short run, see docs/utility.md"
+            f"return {score:.1f}; {share:.0f} on a scale where a random policy has 0 and a planner"
+            " that knows the maze 100. So short a training says little of the rows"
+            " (docs/utility.md)"
         )
     return summary
 

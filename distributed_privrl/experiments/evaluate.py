@@ -33,9 +33,11 @@ from distributed_privrl.experiments.directory import RunDirectory, holds_somethi
 from distributed_privrl.experiments.evaluation_checks import (
     check_agents_fit,
     check_compared,
+    check_offline,
     clearance_of,
     known_trainers,
 )
+from distributed_privrl.experiments.off_policy import OffPolicy
 from distributed_privrl.experiments.reference import Comparison
 from distributed_privrl.experiments.reports import content_section
 from distributed_privrl.experiments.samples import sampled_rows
@@ -62,6 +64,7 @@ class EvaluationRequest:
         seeds: agents of each trainer.
         steps: gradient steps an agent.
         episodes: episodes of each evaluation.
+        offline: value agents on the reference's episodes instead of running them in an environment.
     """
 
     synthetic: str
@@ -74,6 +77,7 @@ class EvaluationRequest:
     seeds: int = 1
     steps: int = 500_000
     episodes: int = 10
+    offline: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +125,8 @@ def evaluate_datasets(
             holds no evaluation to resume, or one of another dataset or of the dataset as another
             kind; a trainer or an option is unknown, agents are asked for without an environment
             that fits or cannot use the dataset's actions, the reference is the dataset, or
-            ``public`` is given without a reference or is the reference.
+            ``public`` is given without a reference or is the reference, or ``offline`` cannot be
+            (`check_offline`).
         StorageError: what says of which dataset an evaluation is, is damaged, or ``out`` cannot be
             written to.
         UnsafeError: a trainer shares its rows, and the dataset is neither released nor public.
@@ -152,10 +157,11 @@ def evaluate_datasets(
             executor=executor,
             parallel=around.parallel,
             progress=around.progress,
+            judged_on=str(request.reference) if request.offline else "",
         )
         sections = _content(around.store, request.synthetic, evaluated)
         trials: Trials = []
-        if known:
+        if known and not request.offline:
             folder = out if source.may_leave else directory.make_private()
             stage = TRAINING if source.may_leave else TRAINING_ON_PRIVATE
             trials = training.run(request.synthetic, known, kept=folder / AGENTS, stage=stage)
@@ -177,9 +183,19 @@ def evaluate_datasets(
                 directory=directory,
                 training=training,
                 trials=trials,
-                trainers=known,
+                trainers={} if request.offline else known,
             )
             private = [*private, *comparison.sections()]
+            if request.offline:
+                judged = OffPolicy(
+                    store=around.store,
+                    synthetic=request.synthetic,
+                    reference=request.reference,
+                    directory=directory,
+                    training=training,
+                    trainers=known,
+                )
+                private += judged.sections()
     if private:
         directory.make_private()
         against = f"{request.synthetic} against {request.reference}"
@@ -216,7 +232,11 @@ def _begin(
     check_compared(store, info, reference=request.reference, public=request.public)
     known = known_trainers(request.trainers, request.options, more=around.more_trainers)
     source, release = clearance_of(store, synthetic, known, around.ledger_url)
-    check_agents_fit(info, known, environment)
+    if request.offline:
+        asked, reference = request.environment, request.reference
+        check_offline(store, info, known, reference=reference, environment=asked)
+    else:
+        check_agents_fit(info, known, environment)
     _check_kind(out, source.kind, resume=resume)
     make_writable(out)
     write_atomically(out / BEGUN_FILE, json.dumps({"dataset": synthetic, "kind": source.kind}))

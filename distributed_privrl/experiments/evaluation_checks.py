@@ -8,6 +8,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.off_policy.judge import check_judgeable
 from distributed_privrl.evaluation.returns import check_environment
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.evaluation.trainer import (
@@ -81,6 +82,41 @@ def check_agents_fit(
         {"observation": info.observation_space, "action": info.action_space},
         advised=info.environment,
     )
+
+
+def check_offline(
+    store: DatasetStore,
+    info: DatasetInfo,
+    trainers: Mapping[str, Trainer],
+    *,
+    reference: str | None,
+    environment: str | None,
+) -> None:
+    """Check that agents can be trained on a dataset and valued on another's episodes.
+
+    Args:
+        store: datasets.
+        info: of the dataset.
+        trainers: of the agents.
+        reference: id of the real episodes.
+        environment: that was asked for.
+
+    Raises:
+        ConfigError: there is no reference, or it holds independent transitions; an environment was
+            asked for; a trainer cannot use the actions, or they are not Discrete.
+    """
+    if reference is None:
+        raise ConfigError("--offline values agents on real episodes: add --reference")
+    if environment is not None:
+        raise ConfigError(f"--offline needs no environment: leave out it or --env {environment}")
+    check_judgeable(info.action_space)
+    for trainer in trainers.values():
+        trainer.algorithm.check_actions(info.action_space)
+    if store.info(reference).kind == "transitions":
+        raise ConfigError(
+            f"--offline needs whole episodes, and --reference {reference} holds independent"
+            " transitions: import it with its trajectories' column"
+        )
 
 
 def check_compared(

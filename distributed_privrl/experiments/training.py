@@ -27,6 +27,7 @@ class Training:
         executor: where agents are trained.
         parallel: agents at a time.
         progress: told how far they are.
+        judged_on: id of real episodes that agents are valued on, instead of an environment.
     """
 
     store: DatasetStore
@@ -39,24 +40,28 @@ class Training:
     executor: Executor
     parallel: int
     progress: Progress
+    judged_on: str = ""
 
     def run(
         self, dataset: str, trainers: Iterable[str], *, kept: Path, stage: str
     ) -> list[dict[str, Any]]:
         """Train every trainer's agents on ``dataset``; see `run_trials`."""
         content = content_of(self.store, dataset)
+        judged_content = content_of(self.store, self.judged_on) if self.judged_on else ""
         specs = [
             TrialSpec(
                 root=str(self.store.root.absolute()),
                 dataset=dataset,
                 content=content,
-                environment=self.environment,
+                environment="" if self.judged_on else self.environment,
                 trainer=trainer,
                 seed=seed,
                 steps=self.steps,
                 episodes=self.episodes,
                 options=settings_of(trainer, self.options, more=self.more),
                 more=self.more,
+                judged_on=self.judged_on,
+                judged_content=judged_content,
             )
             for trainer in trainers
             for seed in range(self.seeds)

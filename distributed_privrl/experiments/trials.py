@@ -22,14 +22,17 @@ from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments import register
+from distributed_privrl.evaluation.off_policy.judge import decided
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
 from distributed_privrl.evaluation.trainer import (
     Spaces,
     Trainer,
     find_trainer,
+    train,
     train_and_evaluate,
 )
 from distributed_privrl.experiments.clearance import cleared, proven, release_of
+from distributed_privrl.experiments.halves import judge_of, training_half
 from distributed_privrl.privacy.certificate import hash_output
 
 EVALUATIONS = 10
@@ -52,13 +55,15 @@ class TrialSpec:
         root: the dataset store's folder.
         dataset: what it is trained on.
         content: tells one content of the dataset from another, see `content_of`.
-        environment: where it is evaluated.
+        environment: where it is evaluated; empty if it is judged on rows.
         trainer: name of the trainer.
         seed: its public seed.
         steps: gradient steps.
         episodes: episodes of each evaluation.
         options: the agent's settings.
         more: trainers beside the plain loops.
+        judged_on: id of real episodes that its policy is valued on, instead of an environment.
+        judged_content: tells one content of those from another.
     """
 
     root: str
@@ -71,6 +76,8 @@ class TrialSpec:
     episodes: int
     options: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Trainer] = field(default_factory=dict)
+    judged_on: str = ""
+    judged_content: str = ""
 
     @property
     def cell(self) -> str:
@@ -79,7 +86,9 @@ class TrialSpec:
 
     def record(self) -> dict[str, Any]:
         """Return what the agent's result depends on."""
+        names: tuple[str, ...]
         names = ("dataset", "content", "environment", "trainer", "seed", "steps", "episodes")
+        names += ("judged_on", "judged_content") if self.judged_on else ()
         return {
             **{name: getattr(self, name) for name in names},
             "options": json.loads(json.dumps(dict(self.options))),
@@ -95,7 +104,7 @@ class AgentTrial:
     def run(
         self, told: Callable[[int], None] | None = None, *, quiet: bool = False
     ) -> dict[str, Any]:
-        """Return the agent's learning curve, with what it was trained with.
+        """Return the agent's learning curve, or what real episodes say of it, and its settings.
 
         Rows that are not proper (a number that is not finite, an unknown category) are left out.
 
@@ -126,17 +135,25 @@ class AgentTrial:
         store = DatasetStore(Path(spec.root))
         info = store.info(spec.dataset)
         trainer = find_trainer(spec.trainer, spec.options, more=spec.more)
-        rows = proper_transitions(store, spec.dataset)
+        if spec.judged_on == spec.dataset:
+            rows = training_half(store, spec.dataset)
+        else:
+            rows = proper_transitions(store, spec.dataset)
         if trainer.released_rows_only:  # who starts trials has the ledger, and asked it
             rows = proven(rows, cleared(store, spec.dataset, reader=trainer.name, ledger=None))
-        if content_of(store, spec.dataset) != spec.content:
-            raise VerificationError(
-                f"{spec.dataset} was replaced while agents were trained on it: evaluate it anew"
-            )
+        _check_content(store, spec.dataset, spec.content)
+        spaces = Spaces(observation=info.observation_space, action=info.action_space)
+        found = {**spec.record(), "agent": trainer.algorithm.name}
+        if spec.judged_on:
+            policy = train(trainer, rows, spaces, seed=spec.seed, steps=spec.steps)
+            judge = judge_of(store, spec.judged_on)
+            _check_content(store, spec.judged_on, spec.judged_content)
+            judgement = judge.judged(decided(policy, info.action_space))
+            return {**found, "judgement": judgement.to_json()}
         _, curve = train_and_evaluate(
             trainer,
             rows,
-            Spaces(observation=info.observation_space, action=info.action_space),
+            spaces,
             environment_id=spec.environment,
             seed=spec.seed,
             steps=spec.steps,
@@ -145,11 +162,17 @@ class AgentTrial:
             told=told,
         )
         return {
-            **spec.record(),
-            "agent": trainer.algorithm.name,
+            **found,
             "curve_steps": list(curve.steps),
             "curve_returns": [list(returns.per_episode) for returns in curve.returns],
         }
+
+
+def _check_content(store: DatasetStore, dataset: str, content: str) -> None:
+    if content_of(store, dataset) != content:
+        raise VerificationError(
+            f"{dataset} was replaced while agents were trained on it: evaluate it anew"
+        )
 
 
 def proper_transitions(store: DatasetStore, dataset: str) -> Transitions:

@@ -84,6 +84,7 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
         "seeds": 2,
         "steps": 30,
         "episodes": 4,
+        "offline": False,
         "out": Path("o"),
         "parallel": 4,
         "ledger_url": None,

@@ -34,8 +34,16 @@ def test_plain_private_rounds_show_round_and_note_alone(clock, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
-        f"{STAGE} {done}/40, epsilon reserved {done}" for done in range(0, 41, 4)
+        f"{STAGE} {done}/40, epsilon reserved {done}" for done in (0, 1, *range(4, 41, 4))
     ]
+
+
+def test_the_first_hundredth_of_a_long_stage_is_a_line(capsys):
+    progress = PlainProgress()
+    for done in range(0, 2001):
+        progress(STAGE, done, 20_000)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [f"{STAGE} {done}/20000" for done in (0, 200, 2000)]
 
 
 def test_plain_public_stage_shows_seconds(clock, capsys):

@@ -228,7 +228,7 @@ def test_demo_passes_what_it_is_given_and_shows_the_summary(workplace, monkeypat
     from distributed_privrl.experiments.demo import DemoResult
 
     def run_demo(out, *, method, progress, executor_factory):
-        assert (out, method) == (Path("runs/demo"), "privorl_n")
+        assert (out, method) == (Path("runs/demo"), "privorl_ar")
         progress("sampling", 1, 1)
         summary = {"epsilon": "4.9", "report": "r.html"}
         return DemoResult(run=None, summary=summary, next_lines=("export A=b", "privrl doctor"))

@@ -112,13 +112,12 @@ def shown_files(page: Path) -> dict[str, str]:
 
 
 def small_demo(patch: pytest.MonkeyPatch) -> None:
-    whole = demo_configs.DEMOS["privorl_n"]
-    values = with_overrides(
-        {**whole.config},
-        TINY,
-    )
-    recipes = tuple((recipe, name, {**rest, "steps": 300}) for recipe, name, rest in whole.recipes)
-    patch.setitem(demo_configs.DEMOS, "privorl_n", replace(whole, config=values, recipes=recipes))
+    name = demo_configs.DEFAULT
+    whole = demo_configs.DEMOS[name]
+    tiny = [value for value in TINY if not value.startswith(("model.", "training.sampling."))]
+    values = with_overrides({**whole.config}, [*tiny, "model.hidden=[8]"])
+    recipes = tuple((recipe, kept, {**rest, "steps": 300}) for recipe, kept, rest in whole.recipes)
+    patch.setitem(demo_configs.DEMOS, name, replace(whole, config=values, recipes=recipes))
 
 
 def command_line(world: World) -> dict[str, Any]:
