@@ -3,6 +3,9 @@
 import numpy as np
 import pandas as pd
 
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.spaces import Space
+from distributed_privrl.data.writing import new_info
 from distributed_privrl.evaluation.named_rows import CATEGORY, Rows
 
 
@@ -29,4 +32,18 @@ def rows_of(count: int, rng: np.random.Generator, *, shift: float = 0.0) -> Rows
     ends = np.arange(count) % 4 == 3
     return Rows(
         frame=frame, state=("s",), action=("a",), successor=("next_s",), units=units, ends=ends
+    )
+
+
+def info_of(observation: Space, action: Space, **more: object) -> DatasetInfo:
+    return new_info(
+        "some/rows-v0",
+        kind="transitions",
+        layout="transitions",
+        observation_space=observation,
+        action_space=action,
+        environment=None,
+        unit_column=None,
+        metadata=None,
+        **{"declared": None, **more},  # type: ignore[arg-type]
     )

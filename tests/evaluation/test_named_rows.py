@@ -8,12 +8,10 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from distributed_privrl.core.config import validate
 from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.data.layout import category_of, grouped_columns
-from distributed_privrl.data.metadata import DatasetInfo
-from distributed_privrl.data.spaces import Space, TableBox
+from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.data.writing import new_info
 from distributed_privrl.evaluation.named_rows import is_category, named_rows
-from tests.evaluation.named import rows_of
+from tests.evaluation.named import info_of, rows_of
 
 NAN = float("nan")
 TABLE = {
@@ -25,20 +23,6 @@ TABLE = {
         "dose": {"type": "category", "values": ["low", "high"]},
     },
 }
-
-
-def info_of(observation: Space, action: Space, **more: object) -> DatasetInfo:
-    return new_info(
-        "some/rows-v0",
-        kind="transitions",
-        layout="transitions",
-        observation_space=observation,
-        action_space=action,
-        environment=None,
-        unit_column=None,
-        metadata=None,
-        **{"declared": None, **more},  # type: ignore[arg-type]
-    )
 
 
 def transitions(observations: object, actions: object, rewards: list[float]) -> Transitions:

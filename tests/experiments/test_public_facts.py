@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from distributed_privrl.core.config import DataConfig, OutputConfig
 from distributed_privrl.experiments.public_facts import facts_section
 from distributed_privrl.privacy.metrics import PublicValue
-from tests.evaluation.test_named_rows import info_of
+from tests.evaluation.named import info_of
 
 OUTPUT = OutputConfig(dataset="some/private-v0", size=500)
 

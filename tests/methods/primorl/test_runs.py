@@ -203,7 +203,9 @@ def test_a_simulator_of_another_problem_is_refused(world: Swings) -> None:
 
 
 def test_a_plan_opens_no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(DatasetStore, "__init__", None)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    for reads in [name for name in vars(DatasetStore) if name.startswith(("iter_", "read_"))]:
+        monkeypatch.setattr(DatasetStore, reads, None)
     bounds = tmp_path / "bounds.yaml"
     bounds.write_text(
         "{observation: {low: -9, high: 9}, action: {low: -1, high: 1}, reward: [-20, 0]}"
