@@ -33,13 +33,12 @@ _FEWEST_BINS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeliefSpec:
-    """What a belief begins with: public facts.
+class TableFacts:
+    """What is known of a table before anything is released, and how large its model may be.
 
     Args:
         columns: of the table.
         seed: of public randomness.
-        joint_deviation: of the noise of a joint count's cell.
         most_bins: of a number.
         most_cells: of a joint count.
         model_cells: of the model's tables together.
@@ -50,13 +49,12 @@ class BeliefSpec:
 
     columns: TableColumns
     seed: int
-    joint_deviation: float
-    most_bins: int
-    most_cells: int
-    model_cells: int
-    rows: int
-    given: tuple[int, ...]
-    public: tuple[StepSource, ...]
+    most_bins: int = 48
+    most_cells: int = 20_000
+    model_cells: int = 300_000
+    rows: int = 200_000
+    given: tuple[int, ...] = ()
+    public: tuple[StepSource, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +79,11 @@ class Belief:
 
     Args:
         spec: public facts.
+        joint_deviation: of the noise of a joint count's cell.
     """
 
-    def __init__(self, spec: BeliefSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: TableFacts, *, joint_deviation: float) -> None:
+        self._spec, self._joint_deviation = spec, joint_deviation
         self._streams = Streams(spec.seed).child("marginals")
         self.tables: list[ReleasedTable] = []
         """Joint counts that were released, in order."""
@@ -158,7 +157,7 @@ class Belief:
         sums = np.array([float(own[i][: columns[i].size].sum()) for i in counted])
         inverse = 1 / np.array([columns[i].size for i in counted])
         self.total = max(float((sums * inverse).sum() / inverse.sum()), UNIT_WEIGHT)
-        resolved = (self.total / self._spec.joint_deviation) ** 0.5
+        resolved = (self.total / self._joint_deviation) ** 0.5
         most = int(np.clip(resolved, _FEWEST_BINS, self._spec.most_bins))
         shapes: list[ColumnShape] = []
         for place, column in enumerate(columns.columns):
@@ -191,7 +190,7 @@ class Belief:
                 if i not in joint
             ]
             measured += [Measured(one.clique, one.cleaned, one.deviation) for one in self.tables]
-            deviation = _TRUST * self._spec.joint_deviation
+            deviation = _TRUST * self._joint_deviation
             measured += [
                 Measured(clique, self.total * shares, deviation)
                 for clique, shares in public.items()

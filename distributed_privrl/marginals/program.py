@@ -19,9 +19,7 @@ from torch import Tensor
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
-from distributed_privrl.marginals.belief import Belief, BeliefSpec, ReleasedTable
-from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.counting import StepSource
+from distributed_privrl.marginals.belief import Belief, ReleasedTable, TableFacts
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
 from distributed_privrl.marginals.scores import score
@@ -43,52 +41,26 @@ _TAGS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramSpec:
-    """What a program is built from: public facts, and who chooses.
+class ProgramSpec(TableFacts):
+    """What a program is built from: public facts of the table, and who chooses.
 
     Args:
-        columns: of the table.
         plan: what each step draws.
         chooser: draws the choices.
-        seed: of public randomness.
-        most_bins: of a number.
-        most_cells: of a joint count.
-        model_cells: of the model's tables together.
-        rows: that stand for the model while counts are chosen.
-        given: columns that others are drawn given; see `elimination`.
-        public: where public rows come from; none: nothing is known before.
     """
 
-    columns: TableColumns
     plan: MarginalsPlan
     chooser: Chooser
-    seed: int
-    most_bins: int = 48
-    most_cells: int = 20_000
-    model_cells: int = 300_000
-    rows: int = 200_000
-    given: tuple[int, ...] = ()
-    public: tuple[StepSource, ...] = ()
 
     def __call__(self) -> "MarginalsProgram":
         """Return a fresh program."""
         return MarginalsProgram(self)
 
     @property
-    def belief(self) -> BeliefSpec:
-        """What the program knows before anything is released."""
+    def joint_deviation(self) -> float:
+        """The deviation of a joint count's noise, of the least noisy step."""
         releases = [one for one in self.plan.releases if one.tables is not None]
-        return BeliefSpec(
-            columns=self.columns,
-            seed=self.seed,
-            joint_deviation=min((_deviation(one) for one in releases), default=_EXACT),
-            most_bins=self.most_bins,
-            most_cells=self.most_cells,
-            model_cells=self.model_cells,
-            rows=self.rows,
-            given=self.given,
-            public=self.public,
-        )
+        return min((_deviation(one) for one in releases), default=_EXACT)
 
 
 class MarginalsProgram(Program):
@@ -107,7 +79,7 @@ class MarginalsProgram(Program):
 
     def __init__(self, spec: ProgramSpec) -> None:
         self._spec = spec
-        self._belief = Belief(spec.belief)
+        self._belief = Belief(spec, joint_deviation=spec.joint_deviation)
         self._noisy_columns: tuple[NDArray[np.int64], float] | None = None
 
     def prepare(self, index: int) -> None:
