@@ -17,7 +17,7 @@ from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.config import StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo, Layout
+from distributed_privrl.data.metadata import COLLECTION_KEY, PUBLIC_KEY, DatasetInfo, Layout
 from distributed_privrl.data.spaces import supported_space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
@@ -163,7 +163,7 @@ def collect(
             environment=environment_id,
             unit_column=chosen.unit_column,
             metadata={
-                "collection": {
+                COLLECTION_KEY: {
                     "recipe": recipe,
                     "seed": seed,
                     "steps": total,

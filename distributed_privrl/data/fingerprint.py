@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from distributed_privrl.data import row_kernels
 from distributed_privrl.data.layout import RowLayout, public_rows
 from distributed_privrl.data.metadata import DatasetInfo
-from distributed_privrl.data.sketch import RowSketch, SketchBuilder
+from distributed_privrl.data.sketch import Sketch, SketchBuilder
 from distributed_privrl.data.splitting import unit_of
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
@@ -51,7 +51,7 @@ class Inspection:
     fingerprint: str
     partition: str
     overlap: bool
-    sketch: RowSketch | None
+    sketch: Sketch | None
 
     @property
     def identity(self) -> str:
@@ -102,6 +102,9 @@ def inspect(
             overlap = overlap or _shares_row(hashes.compared(whole=whole), public)
             if builder is not None:
                 builder.add(hashes.pairs, hashes.unit_ids, hashes.parts[:2])
+    if builder is not None and info.names_units:
+        for ids in store.iter_unit_ids(dataset):
+            builder.add_units(ids)
     return Inspection(
         fingerprint=rows.digest(),
         partition=partition.digest(),

@@ -111,7 +111,9 @@ def _import(
     options: dict[str, Any] = {
         **spaces,
         "environment": schema.environment,
-        "unit_column": columns.unit,
+        # Without a unit a trajectory is one, and its column has the names by which the ledger knows
+        # the same people in another table.
+        "unit_column": columns.unit or columns.trajectory,
         # Arrays of several columns have no names of their own.
         "declared": declared if columns == schema.columns else None,
         "metadata": {PUBLIC_KEY: True} if schema.public else {},
@@ -206,13 +208,15 @@ def _trajectories(
         ends[-1] = True
         lengths = np.diff(np.flatnonzero(ends) + 1, prepend=0)
         places = np.arange(len(rows))
+        if columns.unit is None:
+            rows.unit_ids[:] = np.repeat(np.arange(len(lengths), dtype=np.uint64), lengths)
     else:
+        if columns.unit is None:
+            rows.unit_ids[:] = read.trajectories
         places, lengths = _sorted(read, declared, findings)
     last = offsets_of(lengths)[1:] - 1
     if columns.terminated == LAST:
         rows.terminated[places[last]] = ~rows.truncated[places[last]]
-    if columns.unit is None:
-        rows.unit_ids[places] = np.repeat(np.arange(len(lengths), dtype=np.uint64), lengths)
     known = columns.next_observation is not None
     if not known:
         _note_cut(rows, places, lengths, findings)

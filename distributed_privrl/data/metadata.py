@@ -25,6 +25,8 @@ SEAM_KEY = "seam_error"
 """How far apart neighbouring steps of synthetic trajectories were before they were joined."""
 SUPPORT_KEY = "support"
 """Cells of the support that synthetic trajectories keep to, and how many of them do not."""
+COLLECTION_KEY = "collection"
+"""How a recipe simulated the rows; nobody is called as their units are."""
 SPLIT_KEY = "split_of"
 """Ids of the datasets that a side of a split comes from, the first one first."""
 SIDES_KEY = "split_into"
@@ -116,6 +118,11 @@ class DatasetInfo:
     def declared_public(self) -> bool:
         """Whether who made it said that its rows are nobody's secret."""
         return self._mark(PUBLIC_KEY) is True
+
+    @property
+    def names_units(self) -> bool:
+        """Whether a unit's id is somebody's name, not a number that a simulation counted."""
+        return self.unit_column is not None and self._mark(COLLECTION_KEY) is None
 
     @property
     def split_of(self) -> tuple[str, ...]:

@@ -262,6 +262,24 @@ class DatasetStore:
         """Return all transitions of a dataset; see `iter_transitions`."""
         return Transitions.concatenate(list(self.iter_transitions(dataset, unit=unit)))
 
+    def iter_unit_ids(self, dataset: str) -> Iterator[NDArray[np.uint64]]:
+        """Yield the hashed values of a dataset's unit column, (N,) at a time, each at least once.
+
+        Raises:
+            ConfigError: no such dataset, or it has no unit column.
+            StorageError: the dataset is damaged.
+        """
+        info = self.info(dataset)
+        if info.unit_column is None:
+            raise ConfigError(f"dataset {dataset!r} has no unit column")
+        folder = self._data_folder(dataset)
+        with _reading(dataset):
+            if info.has_table:
+                yield from table.read_unit_ids(folder / table.FILE_NAME)
+                return
+            with self._episodes(info) as reader:
+                yield reader.unit_ids(read_values(folder)["total_episodes"])
+
     def iter_trajectories(
         self,
         dataset: str,

@@ -99,6 +99,13 @@ def read_table(
         raise StorageError(f"dataset {dataset!r} is damaged ({reason}): write it again") from error
 
 
+def read_unit_ids(path: Path) -> Iterator[NDArray[np.uint64]]:
+    """Yield the column ``unit`` of a Parquet file, (N,) at a time."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=[_UNIT]):
+            yield _to_numpy(batch.column(_UNIT))
+
+
 def _to_arrow(array: NDArray[Any]) -> Any:
     if array.ndim == 1:
         return pa.array(array)

@@ -74,7 +74,7 @@ def check_inputs(config: RunConfig, store: DatasetStore, ledger: Ledger) -> None
     """
     relation = Relation(config.privacy.relation)
     check_sensitive(store, ledger, config.data.sensitive, relation=relation)
-    check_public(store, ledger, config.data.public, beside=config.data.sensitive)
+    check_public(store, ledger, config.data.public)
 
 
 def inspect_inputs(
@@ -144,16 +144,13 @@ def check_sensitive(
         )
 
 
-def check_public(
-    store: DatasetStore, ledger: Ledger, datasets: Sequence[str], *, beside: str | None = None
-) -> None:
+def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -> None:
     """Check that nothing says of public datasets that they are not.
 
     Args:
         store: where they lie.
         ledger: whose accounts are looked at.
         datasets: their ids.
-        beside: the sensitive dataset of a run, whose rows `inspect_inputs` compares one by one.
 
     Raises:
         UnsafeError: one is a side of a sensitive dataset, was made from one without a guarantee,
@@ -182,7 +179,7 @@ def check_public(
             raise UnsafeError(
                 f"{dataset} cannot be public: some of its rows have a privacy budget as {other}"
             )
-        check_unrelated(ledger, dataset, found, public=True, but=beside)
+        check_unrelated(ledger, dataset, found, public=True)
 
 
 def check_unmarked(info: DatasetInfo) -> None:

@@ -1,6 +1,7 @@
 """Whether a dataset is part of what has an account already, whatever it is called.
 
-Sharing rows is sharing people: two accounts for them would each promise what neither keeps.
+Sharing rows is sharing people, and so is sharing their names: two accounts for them would each
+promise what neither keeps.
 """
 
 import shlex
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.fingerprint import Inspection, inspect
-from distributed_privrl.data.sketch import Overlap, RowSketch, compare
+from distributed_privrl.data.sketch import Overlap, Sketch, compare
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger import Account, Ledger
@@ -56,9 +57,8 @@ def check_unrelated(
     *,
     declared: Sequence[Unrelated] = (),
     public: bool = False,
-    but: str | None = None,
 ) -> None:
-    """Refuse a dataset that has rows of another one with an account, unless that was declared.
+    """Refuse a dataset that has rows or units of another's account, unless that was declared.
 
     Args:
         ledger: whose accounts are looked at.
@@ -66,16 +66,17 @@ def check_unrelated(
         found: what `inspect` found in it, with a sketch where there are accounts.
         declared: what is declared now, beside what the ledger has.
         public: whether it shall be public.
-        but: a dataset whose account is not looked at.
 
     Raises:
         UnsafeError: it has more than 1 % of the other's rows, or the other of its, beyond what
-            halves of that dataset have in common; where everything is discrete, beyond none.
+            halves of that dataset have in common; where everything is discrete, beyond none. Or
+            either has units with the names of more than 1 % of the other's.
 
     Warns:
         UserWarning: it has, and they were declared unrelated.
 
-    Privacy: a message to the operator alone: it tells, roughly, how many rows two datasets share.
+    Privacy: a message to the operator alone: it tells, roughly, how many rows or units two datasets
+        share.
     """
     whys = {one.fingerprint: one.why for one in declared}
     for known in ledger.register.declarations(found.fingerprint):
@@ -85,11 +86,8 @@ def check_unrelated(
             else (known.fingerprint)
         )
         whys.setdefault(other, known.why)
-    for account, overlap in _overlaps(ledger, dataset, found, but):
-        shares = (
-            f"{dataset} has {_percent(overlap.theirs)} of the rows of {account.dataset}, which has"
-            f" a budget, and {account.dataset} has {_percent(overlap.mine)} of its rows"
-        )
+    for account, overlap in _overlaps(ledger, dataset, found):
+        shares = _shares(dataset, account, overlap)
         if account.fingerprint in whys:
             warnings.warn(
                 f"{shares}; they were declared unrelated: {whys[account.fingerprint]}",
@@ -99,14 +97,12 @@ def check_unrelated(
             raise UnsafeError(_refusal(dataset, account, overlap, shares, public=public))
 
 
-def _overlaps(
-    ledger: Ledger, dataset: str, found: Inspection, but: str | None
-) -> Iterator[tuple[Account, Overlap]]:
+def _overlaps(ledger: Ledger, dataset: str, found: Inspection) -> Iterator[tuple[Account, Overlap]]:
     """Yield the accounts of others that share more with a dataset than chance allows."""
     others = [
         account
         for account in ledger.accounts()
-        if account.dataset not in (dataset, but) and account.fingerprint != found.fingerprint
+        if account.dataset != dataset and account.fingerprint != found.fingerprint
     ]
     sketches = ledger.register.sketches() if others else {}
     for account in others:
@@ -115,13 +111,29 @@ def _overlaps(
                 f"{account.dataset} has a budget, and nothing in the ledger says which rows it has:"
                 " set that budget again with `privrl ledger budget`"
             )
-        overlap = compare(found.sketch, RowSketch.from_bytes(stored))
+        overlap = compare(found.sketch, Sketch.from_bytes(stored))
         if overlap.suspicious:
             yield account, overlap
 
 
+def _shares(dataset: str, account: Account, overlap: Overlap) -> str:
+    """Return what two datasets share, rows where those tell it."""
+    if overlap.rows_suspicious:
+        what, theirs, mine = "rows", overlap.theirs, overlap.mine
+    else:
+        what, theirs, mine = "units, by their names,", overlap.their_units, overlap.my_units
+    return (
+        f"{dataset} has {_percent(theirs)} of the {what} of {account.dataset}, which has a budget,"
+        f" and {account.dataset} has {_percent(mine)} of its {what.rstrip(',')}"
+    )
+
+
 def _refusal(dataset: str, account: Account, overlap: Overlap, shares: str, *, public: bool) -> str:
-    chance = ", though rows of categories may be equal by chance" if overlap.discrete else ""
+    chance = ""
+    if not overlap.rows_suspicious:
+        chance = ", though numbers such as 1, 2, 3 may name different people in different tables"
+    elif overlap.discrete:
+        chance = ", though rows of categories may be equal by chance"
     if public:
         join, first, second = "it cannot be public", account.dataset, dataset
     else:

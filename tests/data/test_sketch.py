@@ -6,7 +6,7 @@ from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.core.errors import StorageError
 from distributed_privrl.data.fingerprint import inspect
-from distributed_privrl.data.sketch import MOST_HASHES, RowSketch, compare
+from distributed_privrl.data.sketch import MOST_HASHES, Sketch, compare
 from distributed_privrl.data.trajectories import Transitions
 from tests.data.conftest import random_walk
 
@@ -48,13 +48,13 @@ def test_less_than_a_hundredth_of_both_is_no_part(store):
 
 def test_a_sketch_is_small_and_survives_storage(store):
     mine = sketch(store, "a-v0", rows_of(60_000, 1))
-    assert MOST_HASHES / 2.2 < len(mine.entries) <= MOST_HASHES
-    again = RowSketch.from_bytes(mine.to_bytes())
+    assert MOST_HASHES / 2.2 < len(mine.rows.entries) <= MOST_HASHES
+    again = Sketch.from_bytes(mine.to_bytes())
     assert again.to_bytes() == mine.to_bytes()
     assert compare(mine, again).mine == 1.0
     for data in (b"", b"x" * 40, mine.to_bytes()[:-1]):
         with pytest.raises(StorageError, match="damaged"):
-            RowSketch.from_bytes(data)
+            Sketch.from_bytes(data)
 
 
 def test_rewards_order_and_ends_hide_nothing(store):
@@ -69,7 +69,7 @@ def test_another_key_samples_and_says_something_else(store):
     rows = rows_of(60_000, 1)
     mine = sketch(store, "a-v0", rows)
     other = inspect(store, "a-v0", key=b"another").sketch
-    assert not np.isin(mine.entries["hash"], other.entries["hash"]).any()
+    assert not np.isin(mine.rows.entries["hash"], other.rows.entries["hash"]).any()
 
 
 def toy(count, seed, *, whole):

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.importing import from_table
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments.accounts import check_public, inspect_inputs
 from distributed_privrl.experiments.kinship import with_declarations
@@ -151,12 +153,95 @@ def test_part_of_a_dataset_is_not_another_one(ward: Ward, part: str) -> None:
     assert [one.dataset for one in ward.ledger.accounts()] == [NAME]
 
 
+def other_people(seed: int) -> Trajectories:
+    """Return stays of patients whom no other seed has."""
+    return replace(stays(seed), unit_ids=stays(seed).unit_ids + np.uint64(1000 * seed))
+
+
 def test_other_rows_of_the_same_kind_have_their_own_account(ward: Ward) -> None:
     for seed in (1, 2):
-        ward.write(f"ward/stays{seed}-v0", stays(seed))
+        ward.write(f"ward/stays{seed}-v0", other_people(seed))
         ward.budget(f"ward/stays{seed}-v0")
-    ward.write("ward/public-v0", stays(3), metadata={"declared_public": True})
+    ward.write("ward/public-v0", other_people(3), metadata={"declared_public": True})
     check_public(ward.store, ward.ledger, ["ward/public-v0"])
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "gaps of their own": {"kinds": {"pulse": {"type": "number", "missing": "indicator"}}},
+    "another origin of dates": {
+        "kinds": {"day": {"type": "date", "unit": "days", "origin": "2001-01-01"}}
+    },
+    "columns in another order": {"observation": ["day", "pulse"]},
+    "a column less": {"observation": ["day"]},
+    "another column as action": {"observation": ["day", "dose"], "action": ["pulse"]},
+}
+
+
+def visits_table(seed: int, *, named: str = "patient {}") -> pd.DataFrame:
+    """Return visits of 50 patients, three each."""
+    source, count = np.random.default_rng(seed), 150
+    return pd.DataFrame(
+        {
+            "patient": [named.format(i // 3) for i in range(count)],
+            "day": [f"2020-01-{1 + i % 3:02}" for i in range(count)],
+            "pulse": source.uniform(50, 150, count),
+            "dose": source.uniform(0, 1, count),
+            "outcome": source.uniform(0, 1, count),
+        }
+    )
+
+
+def import_visits(ward: Ward, name: str, table: pd.DataFrame, *, unit: str, **changes: Any) -> None:
+    """Import the table; ``unit``: whether patients are its units or its trajectories alone."""
+    columns = {
+        "observation": changes.get("observation", ["pulse", "day"]),
+        "action": changes.get("action", ["dose"]),
+        "reward": "outcome",
+        "trajectory": "patient",
+        "terminated": "never",
+    }
+    columns |= {"unit": "patient"} if unit == "patient" else {}
+    kinds = {
+        "day": {"type": "date", "unit": "days", "origin": "2020-01-01"},
+        **changes.get("kinds", {}),
+    }
+    spaces = {"observation": {"type": "box"}, "action": {"type": "box"}}
+    schema = {"columns": columns, "kinds": kinds, "spaces": spaces}
+    from_table(table, schema, dataset=name, store=ward.store)
+
+
+@pytest.mark.parametrize("unit", ["patient", "trajectory"])
+@pytest.mark.parametrize("change", KINDS)
+def test_the_same_people_under_other_columns_get_no_second_budget(
+    ward: Ward, change: str, unit: str
+) -> None:
+    """Every number of theirs may be another one: their names are the same."""
+    import_visits(ward, "clinic/visits-v0", visits_table(1), unit=unit)
+    import_visits(ward, "clinic/again-v0", visits_table(1), unit=unit, **KINDS[change])
+    ward.budget("clinic/visits-v0", unit=unit)
+    with pytest.raises(UnsafeError, match="use clinic/visits-v0; or, if nobody is in both"):
+        ward.budget("clinic/again-v0", unit=unit)
+    with pytest.raises(UnsafeError, match=r"cannot be public"):
+        check_public(ward.store, ward.ledger, ["clinic/again-v0"])
+    assert len(ward.ledger.accounts()) == 1
+
+
+def test_names_that_both_tables_count_need_a_declaration(ward: Ward) -> None:
+    for seed in (1, 2):
+        import_visits(ward, f"clinic/{seed}-v0", visits_table(seed, named="{}"), unit="patient")
+    ward.budget("clinic/1-v0")
+    message = "100 % of the units, by their names, of clinic/1-v0.*numbers such as 1, 2, 3 may name"
+    with pytest.raises(UnsafeError, match=message):
+        ward.budget("clinic/2-v0")
+    with pytest.warns(UserWarning, match="declared unrelated: two hospitals"):
+        ward.budget("clinic/2-v0", unrelated_to=["clinic/1-v0"], why="two hospitals")
+
+
+def test_simulated_people_have_no_names(ward: Ward) -> None:
+    for seed in (1, 2):
+        ward.write(f"ward/{seed}-v0", stays(seed), metadata={"collection": {"seed": seed}})
+        ward.budget(f"ward/{seed}-v0")
+    assert len(ward.ledger.accounts()) == 2
 
 
 def test_categories_need_a_declaration_which_is_shown(ward: Ward) -> None:

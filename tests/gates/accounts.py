@@ -18,27 +18,41 @@ def gate_one_account(folder: Path) -> None:
     ward = Ward(folder)
     ward.write(NAME, stays())
     ward.budget(NAME)
-    ward.write("toy/grid-v0", **grid(states=5))
-    ward.budget("toy/grid-v0")
+    ward.write("toy/grid-v0", **grid(states=5), unit_column=None)
+    ward.budget("toy/grid-v0", unit="trajectory")
     ward.charge(NAME)
     ward.write("ward/turned-v0", stays().select(np.arange(STAYS)[::-1]), layout="episodes")
-    ward.write("toy/wider-v0", **grid(states=6))
+    ward.write("toy/wider-v0", **grid(states=6), unit_column=None)
     zeros = np.zeros(STAYS * STEPS // 2, np.float32)
-    half = replace(stays().select(range(STAYS // 2)), rewards=zeros)
+    half = renamed(replace(stays().select(range(STAYS // 2)), rewards=zeros))
     ward.write("ward/half-v0", half)
     others = stays(seed=5, count=60 * STAYS)  # so that the half is less than a hundredth of them
-    ward.write("ward/more-v0", Trajectories.concatenate([half, others]))
+    ward.write("ward/more-v0", renamed(Trajectories.concatenate([half, others])))
+    doubled = replace(stays(), observations=stays().observations / 2)
+    ward.write("ward/doubled-v0", doubled)
     _refused("the same rows in another order", lambda: ward.budget("ward/turned-v0"))
-    _refused("the same rows, declared otherwise", lambda: ward.budget("toy/wider-v0"))
+    _refused(
+        "the same rows, declared otherwise", lambda: ward.budget("toy/wider-v0", unit="trajectory")
+    )
     _refused("half of the rows", lambda: ward.budget("ward/half-v0"))
     _refused("half of the rows among others", lambda: ward.budget("ward/more-v0"))
     _refused(
         "half of the rows, as public ones",
         lambda: check_public(ward.store, ward.ledger, ["ward/half-v0"]),
     )
+    _refused("the same people under other numbers", lambda: ward.budget("ward/doubled-v0"))
+    _refused(
+        "the same people under other numbers, as public ones",
+        lambda: check_public(ward.store, ward.ledger, ["ward/doubled-v0"]),
+    )
     ward.rewrite(NAME, stays(patients=STAYS))
     _refused("a run on the rows as other people's", lambda: ward.run())
     _refused("a budget for the rows as other people's", lambda: ward.budget(NAME))
+
+
+def renamed(rows: Trajectories) -> Trajectories:
+    """Return rows whose people have names that nobody else has."""
+    return replace(rows, unit_ids=rows.unit_ids + np.uint64(10**6))
 
 
 def _refused(what: str, attempt: Callable[[], object]) -> None:

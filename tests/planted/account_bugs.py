@@ -59,11 +59,16 @@ def one_side_of_the_overlap(patch: pytest.MonkeyPatch) -> None:
     """Rows are looked for in what has an account, and not the other way round."""
     right = sketch.compare
 
-    def wrong(one: sketch.RowSketch, other: sketch.RowSketch) -> sketch.Overlap:
+    def wrong(one: sketch.Sketch, other: sketch.Sketch) -> sketch.Overlap:
         found = right(one, other)
-        return replace(found, suspicious=found.mine > sketch.SHARED)
+        return replace(found, rows_suspicious=found.mine > sketch.SHARED)
 
     patch.setattr(kinship, "compare", wrong)
+
+
+def names_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """People are told by their rows' numbers alone."""
+    patch.setattr(sketch.Overlap, "units_suspicious", False)
 
 
 def rewards_in_the_sketch(patch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,10 @@ CASES: dict[str, tuple[Plant, str]] = {
         account_bugs.one_side_of_the_overlap,
         "half of the rows among others",
     ),
+    "names not compared": (
+        account_bugs.names_not_compared,
+        "the same people under other numbers: not refused",
+    ),
     "rewards in the sketch": (account_bugs.rewards_in_the_sketch, "half of the rows: not refused"),
 }
 

@@ -1,5 +1,6 @@
 """A table of admissions, of patients with a few each, and tiny runs of marginals on it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +43,12 @@ def admissions(count: int = ROWS, seed: int = 1, *, patients: int = PATIENTS) ->
         truncated=np.zeros(count, bool),
         unit_ids=units,
     )
+
+
+def public_admissions(count: int) -> Transitions:
+    """Return admissions of patients of another hospital."""
+    rows = admissions(count, seed=9)
+    return replace(rows, unit_ids=rows.unit_ids + np.uint64(10**6))
 
 
 def admission_store(root: Path) -> DatasetStore:

@@ -32,6 +32,7 @@ from tests.worlds.intake import (
     Intake,
     admission_store,
     admissions,
+    public_admissions,
     write,
 )
 
@@ -293,9 +294,8 @@ def test_without_privacy_counts_are_exact_and_the_result_is_private(place: Intak
 
 @pytest.mark.usefixtures("quick")
 def test_bounds_of_a_public_dataset_will_do(place: Intake) -> None:
-    write(
-        place.store, "intake/public-v0", admissions(200, seed=9), metadata={"declared_public": True}
-    )
+    rows = public_admissions(200)
+    write(place.store, "intake/public-v0", rows, metadata={"declared_public": True})
     result = place.run(key=None, data__bounds="public", data__public=["intake/public-v0"])
     assert result.certificate.status == "valid"
     public = place.store.read_transitions("intake/public-v0", unit="transition").observations
@@ -304,7 +304,7 @@ def test_bounds_of_a_public_dataset_will_do(place: Intake) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_relations_of_public_rows_stay_where_noise_hides_all(place: Intake) -> None:
-    rows = admissions(600, seed=9)
+    rows = public_admissions(600)
     write(place.store, "intake/public-v0", rows, metadata={"declared_public": True})
     agree = {}
     for prior in (True, False):
