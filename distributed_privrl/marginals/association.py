@@ -1,11 +1,13 @@
-"""How two numbers go together, as a smooth function with few parameters.
+"""How two numbers go together, as a smooth function.
 
-A joint count of two numbers has hundreds of cells, most of them lost in noise. What the cells show
-together, nine parameters tell better: whether small, usual and large values of one go with small,
-usual and large ones of the other. All of it is post-processing of released counts.
+A joint count of two numbers has hundreds of cells, most of them lost in noise. What neighbouring
+cells show together, a smooth function tells better: how fast values of one go with values of the
+other, from place to place. All of it is post-processing of released counts.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +17,35 @@ from distributed_privrl.marginals.tables import Margin
 
 FEWEST_BINS = 4
 """Numbers of fewer bins have no small, usual and large values."""
-_SEARCHES, _SWEEPS = 20, 30
-_STEP, _LONGEST_STEP = 1e-3, 1.0
+_KNOTS = np.array([-2.2, -1.5, -0.8, 0.0, 0.8, 1.5, 2.2])
+"""Normal scores between which the function is bilinear."""
+_SEARCHES, _SWEEPS, _CENTERINGS = 20, 30, 15
+_LONGEST_STEP = 1.0
 _DAMPING, _STUBBORN = 1e-3, 1e5
-_PRIOR = 2.0
-"""Deviation of each parameter, before a count is known."""
 _FLOOR = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoothness:
+    """What is held of the function's slopes before a count is known.
+
+    Args:
+        deviation: of each slope.
+        alike: correlation of neighbouring ones.
+    """
+
+    deviation: float
+    alike: float
+
+
+STIFF = Smoothness(deviation=1.0, alike=0.95)
+SUPPLE = Smoothness(deviation=3.0, alike=0.8)
 
 
 def associated(
     noisy: NDArray[np.float64],
     deviation: float,
+    smoothness: Smoothness,
     *,
     expected: NDArray[np.float64],
     margins: Sequence[Margin],
@@ -33,40 +53,40 @@ def associated(
     """Return what is expected of the cells ``(K, L)`` of two numbers that go together smoothly.
 
     Of all tables with the margins' sums that are ``expected`` times exp(sum of phi_ij f_i g_j), the
-    one nearest to the noisy counts: f and g are piecewise linear in the bins' normal scores, for
-    small, usual and large values.
+    one nearest to the noisy counts, with smooth slopes phi: f and g are ramps of the bins' normal
+    scores, from one knot to the next.
 
     Args:
         noisy: released counts, ``(K, L)``.
         deviation: of the noise of a cell.
+        smoothness: of the function.
         expected: without this count, of the same shape.
         margins: of both columns.
 
-    Reference: Agresti, Categorical Data Analysis (linear-by-linear association).
+    Reference: Agresti, Categorical Data Analysis (linear-by-linear association); Eilers and Marx
+    1996 (many knots, and a penalty on what is rough).
     """
     total = expected.sum()
     sums = [np.maximum(one.masses, _FLOOR * total) for one in margins]
     sums = [one * (total / one.sum()) for one in sums]
     start = np.maximum(expected, _FLOOR * total / expected.size)
-    features = np.stack(
-        [np.outer(f, g) for f in _ramps(sums[0]) for g in _ramps(sums[1])]
-    )  # (9, K, L)
+    features = np.stack([np.outer(f, g) for f in _ramps(sums[0]) for g in _ramps(sums[1])])
+    precision = _precision(smoothness)
 
     def table(phi: NDArray[np.float64]) -> NDArray[np.float64]:
         tilt = np.tensordot(phi, features, axes=1)
         return _with_sums(start * np.exp(tilt - tilt.max()), *sums)
 
     def misfit(phi: NDArray[np.float64], one: NDArray[np.float64]) -> float:
-        return float(((noisy - one) ** 2).sum() / deviation**2 + (phi**2).sum() / _PRIOR**2) / 2
+        return float(((noisy - one) ** 2).sum() / deviation**2 + phi @ precision @ phi) / 2
 
     phi, damping = np.zeros(len(features)), _DAMPING
     best = table(phi)
     least = misfit(phi, best)
     for _ in range(_SEARCHES):  # Levenberg and Marquardt
-        moved = phi + _STEP * np.eye(len(phi))
-        slopes = np.stack([(table(one) - best).ravel() / _STEP for one in moved])
-        curvature = slopes @ slopes.T / deviation**2 + np.eye(len(phi)) / _PRIOR**2
-        gradient = slopes @ (noisy - best).ravel() / deviation**2 - phi / _PRIOR**2
+        slopes = _slopes(best, features)
+        curvature = slopes @ slopes.T / deviation**2 + precision
+        gradient = slopes @ (noisy - best).ravel() / deviation**2 - precision @ phi
         diagonal = np.diag(np.diag(curvature) + _FLOOR)
         before = least
         while damping < _STUBBORN:
@@ -83,10 +103,30 @@ def associated(
 
 
 def _ramps(masses: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Return functions of a number's bins ``(K,)``, that grow among small, usual, large values."""
+    """Return functions of a number's bins ``(K,)``, each of which grows between two knots."""
     shares = masses / masses.sum()
     scores = norm.ppf(np.clip(np.cumsum(shares) - shares / 2, 1e-4, 1 - 1e-4))
-    return [np.minimum(scores, -1) + 1, np.clip(scores, -1, 1), np.maximum(scores, 1) - 1]
+    first, last = _KNOTS[0], _KNOTS[-1]
+    between = [np.clip(scores, a, b) - a for a, b in pairwise(_KNOTS)]
+    return [np.minimum(scores, first) - first, *between, np.maximum(scores, last) - last]
+
+
+def _precision(smoothness: Smoothness) -> NDArray[np.float64]:
+    """Return the inverse covariance of all slopes, before a count is known."""
+    places = np.arange(len(_KNOTS) + 1)
+    alike = smoothness.alike ** np.abs(np.subtract.outer(places, places))
+    inverse: NDArray[np.float64] = np.linalg.inv(np.kron(alike, alike)) / smoothness.deviation**2
+    return inverse
+
+
+def _slopes(table: NDArray[np.float64], features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how a table's cells grow with each slope, ``(F, K * L)``; its sums stay."""
+    left = features.copy()
+    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    for _ in range(_CENTERINGS):
+        left -= ((left * table).sum(axis=2) / rows)[:, :, None]
+        left -= ((left * table).sum(axis=1) / columns)[:, None, :]
+    return (left * table).reshape(len(features), -1)
 
 
 def _with_sums(

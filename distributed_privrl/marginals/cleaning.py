@@ -1,10 +1,10 @@
 """Released joint counts without most of their noise: post-processing.
 
 No single way suits all tables. A category that decides another needs each cell as it was released;
-two numbers that go together loosely are told better by a few parameters than by their cells; of two
-that have nothing to do with each other the margins know all. So each way is tried, and the counts
-themselves say which is best: some noise more makes two independent versions of them, of which one
-is cleaned and the other one judges.
+two numbers that go together loosely are told better by a smooth function than by their cells; of
+two that have nothing to do with each other the margins know all. So each way is tried, and the
+counts themselves say which is best: some noise more makes two independent versions of them, of
+which one is cleaned and the other one judges.
 
 Reference: Neufeld, Dharamshi, Gao and Witten 2024 (data thinning).
 """
@@ -17,7 +17,13 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.marginals.association import FEWEST_BINS, associated
+from distributed_privrl.marginals.association import (
+    FEWEST_BINS,
+    STIFF,
+    SUPPLE,
+    Smoothness,
+    associated,
+)
 from distributed_privrl.marginals.tables import Margin, block_maps, blocks
 
 _HEAVY = 3.0
@@ -74,8 +80,8 @@ def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float
     Returns:
         counts of at least zero that add up to ``total``.
     """
-    smooth = (False, True) if released.of_two_numbers else (False,)
-    ways = [(association, rule) for association in smooth for rule in RULES]
+    smooth = (None, STIFF, SUPPLE) if released.of_two_numbers else (None,)
+    ways = [(smoothness, rule) for smoothness in smooth for rule in RULES]
     risks = np.zeros(len(ways))
     for _ in range(_TRIALS):
         noise = released.deviation * random.standard_normal(released.noisy.shape)
@@ -92,16 +98,19 @@ def _in_all_ways(
     released: Released,
     noisy: NDArray[np.float64],
     deviation: float,
-    ways: Sequence[tuple[bool, Rule]],
+    ways: Sequence[tuple[Smoothness | None, Rule]],
 ) -> list[NDArray[np.float64]]:
-    expected = {False: released.expected}
-    if any(association for association, _ in ways):
-        expected[True] = associated(
-            noisy, deviation, expected=released.expected, margins=released.margins
+    expected = {
+        smoothness: released.expected
+        if smoothness is None
+        else associated(
+            noisy, deviation, smoothness, expected=released.expected, margins=released.margins
         )
+        for smoothness in {one for one, _ in ways}
+    }
     return [
-        _refined(released, noisy, deviation, expected[association], rule)
-        for association, rule in ways
+        _refined(released, noisy, deviation, expected[smoothness], rule)
+        for smoothness, rule in ways
     ]
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from distributed_privrl.marginals import cleaning
-from distributed_privrl.marginals.association import associated
+from distributed_privrl.marginals.association import SUPPLE, associated
 from distributed_privrl.marginals.cleaning import Released, Rule, cleaned
 from distributed_privrl.marginals.tables import Margin
 
@@ -111,7 +111,7 @@ def test_each_table_is_cleaned_in_the_way_that_suits_it() -> None:
     }
     for name, (truth, ordered) in tables.items():
         chosen, alone = [], {rule: [] for rule in Rule}
-        for _ in range(4):
+        for _ in range(8):
             noisy = truth + deviation * source.normal(size=truth.shape)
             chosen.append(away(clean(noisy, deviation, truth, ordered=ordered), truth))
             for rule in Rule:
@@ -121,7 +121,7 @@ def test_each_table_is_cleaned_in_the_way_that_suits_it() -> None:
                     found = clean(noisy, deviation, truth, ordered=ordered)
                 alone[rule].append(away(found, truth))
         best = min(float(np.mean(one)) for one in alone.values())
-        assert np.mean(chosen) < 1.05 * best + 0.005, name
+        assert np.mean(chosen) < 1.05 * best + 0.01, name
         if name == "loose":
             assert np.mean(chosen) < 0.8 * best
 
@@ -131,10 +131,10 @@ def test_an_association_tells_more_than_its_cells() -> None:
     margins = [Margin(truth.sum(axis=1 - axis), np.full(16, 3.0)) for axis in (0, 1)]
     even = np.full((16, 16), 1000 / 256)
     noisy = truth + 10.0 * source.normal(size=truth.shape)
-    found = associated(noisy, 10.0, expected=even, margins=margins)
+    found = associated(noisy, 10.0, SUPPLE, expected=even, margins=margins)
     assert away(found, truth) < 0.5 * away(even, truth)
     np.testing.assert_allclose(found.sum(axis=0), truth.sum(axis=0), rtol=0.01)
     noisy = even + 10.0 * source.normal(size=(16, 16))
     flat = [Margin(even.sum(axis=1), np.full(16, 3.0))] * 2
-    unrelated = associated(noisy, 10.0, expected=even, margins=flat)
+    unrelated = associated(noisy, 10.0, SUPPLE, expected=even, margins=flat)
     assert away(unrelated, even) < 0.3 * away(np.maximum(noisy, 0), even)
