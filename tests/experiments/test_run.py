@@ -400,18 +400,21 @@ def test_another_unit_than_the_accounts_is_refused(world: Mazes) -> None:
     assert not (world.folder / "run").exists()
 
 
-def test_overlap_is_refused(world: Mazes) -> None:
+@pytest.mark.parametrize(("others", "message"), [(0, "cannot be public"), (999, "also in a")])
+def test_overlap_is_refused(world: Mazes, others: int, message: str) -> None:
+    """Rows of the sensitive set alone, and so few among others that no sample shows them."""
     world.budget()
     info = world.store.info(SENSITIVE)
     rows = world.store.read_transitions(SENSITIVE, unit="transition").select(np.arange(3))
+    public = world.store.read_transitions(PUBLIC, unit="transition").select(np.arange(others))
     world.store.write_transitions(
         "test/leaky-v0",
-        [rows],
+        [Transitions.concatenate([rows, public])],
         layout="transitions",
         observation_space=info.observation_space,
         action_space=info.action_space,
     )
-    with pytest.raises(UnsafeError, match="also in a public dataset"):
+    with pytest.raises(UnsafeError, match=message):
         world.run(data__public=["test/leaky-v0"])
     assert world.ledger.entries() == []
 
