@@ -90,6 +90,9 @@ class NumberKind(StrictModel):
     missing: Literal["null_row", "refuse", "indicator"] = Field(
         default="null_row", description="indicator: a second column says that there is none"
     )
+    whole: bool = Field(
+        default=False, description="exports round it to a whole number, and write it as one"
+    )
 
 
 class CategoryKind(StrictModel):

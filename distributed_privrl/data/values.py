@@ -27,6 +27,7 @@ NO_CATEGORY = np.iinfo(np.int64).min
 _MISSING, _UNKNOWN = -1, -2
 _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _FAR, _SIGNS = 1e12, np.array([-1, 1])
+_MOST_WHOLE = 2.0**62
 """Seconds that no date is away from its origin."""
 _EXACT = 2**24
 """Whole numbers beyond it are not exact in float32."""
@@ -190,7 +191,18 @@ def decoded(block: NDArray[Any], kind: AnyKind) -> Any:
     values = block[:, 0]
     if kind.missing == "indicator":
         values = np.where(block[:, 1] > 0.5, np.nan, values)
-    return _dates(values, kind) if isinstance(kind, DateKind) else values
+    if isinstance(kind, DateKind):
+        return _dates(values, kind)
+    return _whole_numbers(values) if kind.whole else values
+
+
+def _whole_numbers(values: NDArray[Any]) -> Any:
+    """Return the nearest whole numbers; what is not finite, or too large for one, is missing."""
+    import pandas as pd
+
+    numbers = np.rint(values.astype(np.float64))
+    there = np.isfinite(numbers) & (np.abs(numbers) < _MOST_WHOLE)
+    return pd.arrays.IntegerArray(np.where(there, numbers, 0).astype(np.int64), ~there)
 
 
 def labelled(places: NDArray[np.int64], kind: LabelledKind) -> Any:

@@ -262,6 +262,8 @@ def _kinds(draft: Draft) -> list[str]:
         alone = name == draft.reward or name in ends
         if column.kind in ("number", "whole number"):
             numbers += [name] * (not alone)
+            if column.kind == "whole number" and not (name in draft.action and draft.levels):
+                lines.append(f"  {_name(name)}: {{type: number, whole: true}}")
             continue
         lines += [f"  {_name(name)}:", f"    type: {column.kind}"]
         if column.kind == "category":
@@ -273,9 +275,10 @@ def _kinds(draft: Draft) -> list[str]:
         if not alone:
             other = "indicator" if column.kind == "date" else "own"
             lines.append(f"    # missing: {other}  # keeps rows without a value")
+    declared = bool(lines)
     if numbers:
         lines.append(f"  # {_name(numbers[0])}: {{type: number, missing: indicator}}  # keeps gaps")
-    return ["kinds:", *lines] if len(lines) > bool(numbers) else ["# kinds:", *lines]
+    return ["kinds:", *lines] if declared else ["# kinds:", *lines]
 
 
 def _spaces(draft: Draft) -> list[str]:

@@ -15,6 +15,7 @@ from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data import csv_files, sources
+from distributed_privrl.data.declared import NumberKind
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.importing import from_table, import_file
@@ -24,6 +25,7 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.spaces import groups_of
 from distributed_privrl.data.splitting import split
+from distributed_privrl.data.values import decoded
 from tests.data.conftest import assert_same
 from tests.data.real_tables import NAMES, SURVEY, flights, panel, panel_text
 
@@ -91,6 +93,14 @@ def test_rows_with_gaps_count_unless_nothing_is_declared_for_them(take, store):
     assert lost.sum() > 40
 
 
+def test_whole_numbers_are_rounded_and_gaps_stay_gaps():
+    drawn = np.array([[2.6], [np.nan], [-1.2], [np.inf]], np.float32)
+    assert decoded(drawn, NumberKind(whole=True)).tolist() == [3, pd.NA, -1, pd.NA]
+    beside = np.array([[2.6, 0], [7, 1]], np.float32)
+    kind = NumberKind(whole=True, missing="indicator")
+    assert decoded(beside, kind).tolist() == [3, pd.NA]
+
+
 def test_flags_dates_and_texts_of_flights_come_back(take, store, tmp_path):
     schema = """
     columns:
@@ -109,6 +119,7 @@ def test_flags_dates_and_texts_of_flights_come_back(take, store, tmp_path):
       late: {type: flag, values: [false, true]}
       over: {type: flag}
       origin: {type: category, values: [EWR, JFK, LGA]}
+      distance: {type: number, whole: true}
     layout: packed
     """
     table = flights(400).sort_values("time_hour", kind="stable")
@@ -125,7 +136,7 @@ def test_flags_dates_and_texts_of_flights_come_back(take, store, tmp_path):
     for name in ("carrier", "late", "origin", "distance"):
         assert back[name].tolist() == expected[name].tolist(), name
     assert set(back["over"]) == {0}
-    assert back["over"].dtype == np.int64
+    assert back["over"].dtype == back["distance"].dtype == np.int64
     times = [text.removesuffix("Z") for text in expected["time_hour"]]
     assert back["time_hour"].str.replace(" ", "T").tolist() == times
     assert len(back) > 20
