@@ -134,21 +134,32 @@ def show(
         _show_declarations(declared)
 
 
-@app.command("settle", epilog=examples("privrl ledger settle stays-3f2a9c"))
+@app.command(
+    "settle",
+    epilog=examples("privrl ledger settle stays-3f2a9c", "privrl ledger settle stays-3f2a9c --yes"),
+)
 def settle(
     run: Annotated[str, typer.Argument(metavar="RUN", help="id of the run (`ledger show`)")],
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
     ledger: LedgerUrl = None,
 ) -> None:
-    """Free what a run that was given up holds and has begun nothing of.
+    """Close a run that was given up: free what it has begun nothing of, charge the rest in full.
 
-    A release that was drawn stays charged, and rounds that have begun stay charged in full: resume
-    such a run instead, which lowers its charge to what it drew. It draws no more of what is freed.
+    A release that was drawn, and rounds of which one was reserved, stay charged as they were
+    reserved. The run's secrets are erased: it cannot be resumed. `privrl run --resume` instead goes
+    on, and lowers the charge to what is drawn.
     """
     from distributed_privrl.privacy.ledger import Ledger
 
     with contextlib.closing(Ledger(ledger)) as opened:
-        epsilon, delta = opened.give_up(run)
-    typer.echo(f"{run}: epsilon {epsilon:.6g} and delta {delta:.6g} are free again")
+        if not yes and opened.has_begun(run):
+            typer.confirm(f"{run} has begun, and could not be resumed. Close it?", abort=True)
+        given_up = opened.give_up(run)
+    typer.echo(
+        f"{run}: epsilon {given_up.freed_epsilon:.6g} and delta {given_up.freed_delta:.6g} are free"
+        f" again, {given_up.charged_epsilon:.6g} and {given_up.charged_delta:.6g} stay charged; it"
+        " cannot be resumed"
+    )
 
 
 def _as_json(

@@ -158,7 +158,7 @@ def run(
         if charged and not certified:
             error.add_note(
                 f"({directory.run_id} stays charged: --resume goes on once that is mended,"
-                f" `privrl ledger settle {directory.run_id}` gives up what it has not drawn)"
+                f" `privrl ledger settle {directory.run_id}` gives it up)"
             )
         if fresh and not charged and not certified:
             directory.discard()  # refused before anything was charged or made

@@ -42,7 +42,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         UselessError: a stage's verdict is hopeless, and nobody said to go on all the same.
 
     A run that is refused before its first draw has paid nothing. One that is refused later keeps
-    its hold for a resume; ``privrl ledger settle RUN`` gives up what it has not drawn.
+    its hold for a resume; ``privrl ledger settle RUN`` gives it up.
 
     Privacy: unit ``data.unit``, relation ``privacy.relation``; events: a count's, each first
     release's, each stage's, in this order, and no others. All of epsilon and delta is held in one

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import shutil
 from typing import get_args, get_type_hints
@@ -5,6 +6,7 @@ from typing import get_args, get_type_hints
 from distributed_privrl.cli import ledger
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.units import Relation
+from tests.worlds.ledgers import open_run, set_budget
 from tests.worlds.opened import opened
 
 
@@ -104,6 +106,25 @@ def test_a_run_that_was_given_up_is_settled(finished, tmp_path):
     assert said.startswith("run-1: epsilon 3 and delta 1e-06 are free again")
     assert "held" not in place.privrl("ledger", "show", *where).stdout
     assert place.privrl("ledger", "settle", "run-1", *where).exit_code == 4
+
+
+def test_a_run_that_has_begun_is_closed_once_its_owner_says_so(finished, tmp_path):
+    from distributed_privrl.privacy.ledger import Ledger
+
+    url = f"sqlite:///{tmp_path / 'other.sqlite'}"
+    with contextlib.closing(Ledger(url)) as opened:
+        set_budget(opened)
+        open_run(opened, "run-1")
+        opened.reserve_rounds("run-1", rounds=3, nonce="a")
+    place, line = finished.workplace, ("ledger", "settle", "run-1", "--ledger", url)
+    refused = place.privrl(*line)  # nobody answers
+    assert refused.exit_code == 1
+    assert "run-1 has begun, and could not be resumed. Close it?" in refused.output
+    said = place.privrl(*line, "--yes")
+    assert "epsilon 0 and delta 0 are free again, 4 and 1e-06 stay charged" in said.stdout
+    shown = json.loads(place.privrl("ledger", "show", "--json", "--ledger", url).stdout)
+    assert shown["accounts"][0]["spent_epsilon"] == 4
+    assert place.privrl(*line, "--yes").exit_code == 4
 
 
 def test_what_is_declared_unrelated_is_written_down_and_shown(finished, tmp_path):

@@ -767,5 +767,5 @@ def test_a_refusal_after_a_charge_says_what_becomes_of_it(
     code, line = described(refused.value)
     assert code == UnsafeError.exit_code
     assert f"this does not fit ({entry.id} stays charged: --resume goes on" in line
-    assert f"`privrl ledger settle {entry.id}` gives up" in line
+    assert f"`privrl ledger settle {entry.id}` gives it up" in line
     assert world.run(resume=True).certificate.status == "valid"

@@ -20,6 +20,7 @@ from tests.worlds.ledgers import (
     NULL,
     account,
     charge,
+    freed_of,
     holding,
     open_run,
     release,
@@ -180,7 +181,7 @@ def test_a_killed_run_keeps_its_hold_until_it_is_given_up(ledger, tmp_path):
     assert account(ledger).spent_epsilon == 6.0
     with pytest.raises(BudgetError):
         whole_run(url, "other", Store())
-    assert ledger.give_up("run") == (6.0, 1e-6)
+    assert freed_of(ledger.give_up("run")) == (6.0, 1e-6)
     assert account(ledger).spent_epsilon == 0.0
     with pytest.raises(UnsafeError, match="knows no run"):
         ledger.give_up("run")
@@ -193,9 +194,9 @@ def test_a_killed_run_keeps_its_hold_until_it_is_given_up(ledger, tmp_path):
 def test_what_a_given_up_run_drew_stays_charged(ledger):
     ledger.open_hold(holding())
     release(ledger, "run/count", lambda: 1, hold="run")
-    assert ledger.give_up("run") == (5.0, 1e-6)
+    assert freed_of(ledger.give_up("run")) == (5.0, 1e-6)
     assert account(ledger).spent_epsilon == 1.0
-    with pytest.raises(UnsafeError, match="nothing of run 'run' can be freed"):
+    with pytest.raises(UnsafeError, match="run 'run' has ended"):
         ledger.give_up("run")
     with pytest.raises(UnsafeError, match="its hold was freed"):  # it was alive, after all
         ledger.open_together([charge()], closes="run")
@@ -206,15 +207,40 @@ def test_rounds_that_were_opened_and_never_reserved_are_freed(ledger):
     parts = [charge("run/filter", epsilon=1.0, delta=0.0), charge()]
     ledger.open_together(parts, closes="run")
     ledger.reserve_rounds("run/filter", rounds=1, nonce="a")
-    assert ledger.give_up("run") == (4.0, 1e-6)
+    assert freed_of(ledger.give_up("run")) == (4.0, 1e-6)
     assert account(ledger).spent_epsilon == 1.0
     with pytest.raises(UnsafeError, match="settled"):
         ledger.reserve_rounds("run", rounds=1, nonce="b")
     with pytest.raises(UnsafeError, match="erased"):
         ledger.secret("run")
-    with pytest.raises(UnsafeError, match="nothing of run"):
+    with pytest.raises(UnsafeError, match="has ended"):
         ledger.give_up("run")
-    assert ledger.reserved("run/filter").status == "open"
+
+
+def test_what_a_given_up_run_has_begun_is_charged_in_full_and_closed(ledger):
+    ledger.open_hold(holding())
+    release(ledger, "run/count", lambda: 1, hold="run")
+    ledger.open_together([charge()], closes="run")
+    ledger.reserve_rounds("run", rounds=1, nonce="a")
+    assert ledger.has_begun("run")
+    given_up = ledger.give_up("run")
+    assert (given_up.charged_epsilon, given_up.charged_delta) == (5.0, 1e-6)
+    assert freed_of(given_up) == (0.0, 0.0)
+    assert account(ledger).spent_epsilon == 5.0
+    assert not ledger.has_begun("run")
+    entry = ledger.reserved("run")
+    assert (entry.status, entry.reserved_rounds, entry.epsilon) == ("settled", 1, 4.0)
+    for attempt in (
+        lambda: ledger.reserve_rounds("run", rounds=1, nonce="b"),
+        lambda: ledger.commit_rounds("a", drawn=1),
+        lambda: ledger.secret("run"),
+        lambda: ledger.settle("run", reserved_rounds=1, epsilon=0.1, delta=0.0),
+        lambda: release(ledger, "run/more", lambda: 1, hold="run"),
+        lambda: ledger.give_up("run"),
+    ):
+        with pytest.raises(UnsafeError):
+            attempt()
+    assert account(ledger).spent_epsilon == 5.0
 
 
 def test_rounding_is_granted_once_and_not_to_each_charge(ledger):

@@ -12,7 +12,15 @@ from distributed_privrl.core.errors import BudgetError, StorageError, UnsafeErro
 from distributed_privrl.privacy.ledger import Ledger, budgets, holds
 from distributed_privrl.privacy.ledger import storage as storage_module
 from tests.privacy import postgres
-from tests.worlds.ledgers import account, charge, holding, open_run, release, set_budget
+from tests.worlds.ledgers import (
+    account,
+    charge,
+    freed_of,
+    holding,
+    open_run,
+    release,
+    set_budget,
+)
 
 LEVELS = ("read committed", "repeatable read", "serializable")
 
@@ -193,12 +201,17 @@ def test_a_ledger_is_the_same_there(ledger, url):
     assert release(ledger, "held/count", lambda: {"n": 3}, hold="held")[0] == {"n": 3}
     assert release(ledger, "held/count", lambda: 4, hold="held")[0] == {"n": 3}
     ledger.open_together([charge("held", hold="held")], closes="held")
-    assert ledger.give_up("held") == (4.0, 1e-6)
+    assert freed_of(ledger.give_up("held")) == (4.0, 1e-6)
     ledger.settle("run", reserved_rounds=10, epsilon=1.0, delta=0.0)
     ledger.certify("run", "0" * 64)
+    open_run(ledger, "begun", epsilon=0.5)
+    ledger.reserve_rounds("begun", rounds=1, nonce="of a run that was left")
+    assert ledger.has_begun("begun")
+    assert ledger.give_up("begun").charged_epsilon == 0.5
+    assert ledger.reserved("begun").status == "settled"
     with pytest.raises(UnsafeError, match="erased"):
         ledger.secret("run")
-    assert account(ledger).spent_epsilon == 2.0
+    assert account(ledger).spent_epsilon == 2.5
     assert {entry.status for entry in ledger.entries()} == {"settled"}
 
 

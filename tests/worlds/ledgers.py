@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_privrl.privacy.ledger import Account, Ledger, LedgerEntry
-from distributed_privrl.privacy.ledger.records import Charge, Holding
+from distributed_privrl.privacy.ledger.records import Charge, GivenUp, Holding
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
 
 DATASET, NULL = "clinic/stays-v0", Relation.REPLACE_WITH_NULL
@@ -45,6 +45,11 @@ def charge(entry_id: str = "run", **changed: Any) -> Charge:
     values = {"kind": "rounds", "epsilon": 4.0, "delta": 1e-6, "max_rounds": 100}
     values |= {"event": {}, "units": None, "hold": "run"}
     return Charge(entry_id=entry_id, **(ACCOUNT | UNIT | values | changed))
+
+
+def freed_of(given_up: GivenUp) -> tuple[float, float]:
+    """Return epsilon and delta that are free again."""
+    return given_up.freed_epsilon, given_up.freed_delta
 
 
 def account(ledger: Ledger) -> Account:

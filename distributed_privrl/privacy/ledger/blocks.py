@@ -25,7 +25,9 @@ def open_entry(connection: Connection, run_id: str) -> LedgerEntry:
     if entry.kind != "rounds":
         raise UnsafeError(f"{run_id!r} is a release, not a run: open a run to draw rounds")
     if entry.status != "open":
-        raise UnsafeError(f"run {run_id!r} is settled: open a new run to draw more")
+        raise UnsafeError(
+            f"run {run_id!r} is settled, or was given up: start a new run to draw more"
+        )
     return entry
 
 

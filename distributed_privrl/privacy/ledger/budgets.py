@@ -293,7 +293,10 @@ def settle(
         )
     if row["status"] == "settled":
         if (row["epsilon"], row["delta"]) != (epsilon, delta):
-            raise UnsafeError(f"run {run_id!r} is settled at another cost already")
+            raise UnsafeError(
+                f"run {run_id!r} is settled at another cost already, or was given up: start a new"
+                " run"
+            )
         return
     if not (0 <= epsilon <= row["held_epsilon"] and 0 <= delta <= row["held_delta"]):
         raise UnsafeError(

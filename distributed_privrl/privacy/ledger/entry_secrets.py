@@ -26,6 +26,9 @@ def read_secret(connection: Connection, entry_id: str) -> bytes:
     if row is None:
         raise UnsafeError(f"{entry_id!r} was never opened in this ledger: nothing may be drawn")
     if row.secret is None:
-        raise UnsafeError(f"{entry_id!r} is settled and its secret erased: nothing may be drawn")
+        raise UnsafeError(
+            f"{entry_id!r} is settled, or was given up, and its secret erased: nothing may be drawn"
+            " under it; start a new run"
+        )
     secret: bytes = row.secret.value
     return secret

@@ -7,11 +7,11 @@ is left when the run can charge no more is free again: under basic composition i
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, or_, select, update
 
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.privacy.ledger.records import ROUNDING, Charge, Holding
-from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, HOLDS
+from distributed_privrl.privacy.ledger.records import ROUNDING, Charge, GivenUp, Holding
+from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, HOLDS, SHOWN_ENTRIES
 from distributed_privrl.privacy.units import Relation
 
 
@@ -99,35 +99,51 @@ def free(connection: Connection, run_id: str) -> bool:
     return True
 
 
-def give_up(connection: Connection, run_id: str) -> tuple[float, float]:
-    """Free what a run holds and has begun nothing of: see `Ledger.give_up`.
+def give_up(connection: Connection, run_id: str) -> GivenUp:
+    """Close a run that nobody will resume: see `Ledger.give_up`.
 
     Raises:
-        UnsafeError: there is no such run, or nothing of it can be freed.
+        UnsafeError: there is no such run, or nothing of it is open.
     """
     row = find_hold(connection, run_id)
-    mine = or_(ENTRIES.c.hold == run_id, ENTRIES.c.id == run_id)
-    query = select(ENTRIES.c.id, ENTRIES.c.account_id, ENTRIES.c.epsilon, ENTRIES.c.delta)
-    entries = connection.execute(query.where(mine)).all()
+    query = select(*SHOWN_ENTRIES).where(_entries_of(run_id))
+    entries = connection.execute(query.with_for_update()).mappings().all()
     if row is None and not entries:
         raise UnsafeError(f"the ledger knows no run {run_id!r}: see `privrl ledger show`")
+    held = row is not None and row["status"] == "open"
+    open_entries = [entry for entry in entries if entry["status"] == "open"]
+    if not held and not open_entries:
+        raise UnsafeError(
+            f"run {run_id!r} has ended: it holds nothing, and what it drew stays charged"
+        )
     freed = [close(connection, run_id)]
-    undrawn = (ENTRIES.c.kind == "rounds") & (ENTRIES.c.reserved_rounds == 0)
-    for entry in connection.execute(
-        query.where(mine, undrawn, ENTRIES.c.status == "open").with_for_update()
-    ).all():
-        settled = {"epsilon": 0.0, "delta": 0.0, "status": "settled", "secret": None}
-        connection.execute(update(ENTRIES).where(ENTRIES.c.id == entry.id).values(settled))
-        revise(connection, entry.account_id)
-        freed.append((entry.epsilon, entry.delta))
+    kept = [(one["epsilon"], one["delta"]) for one in entries if one["status"] != "open"]
+    for entry in open_entries:
+        cost = entry["epsilon"], entry["delta"]
+        settled: dict[str, Any] = {"status": "settled", "secret": None}
+        begun = entry["reserved_rounds"] > 0
+        (kept if begun else freed).append(cost)
+        if not begun:
+            settled |= {"epsilon": 0.0, "delta": 0.0}
+        connection.execute(update(ENTRIES).where(ENTRIES.c.id == entry["id"]).values(settled))
+        revise(connection, entry["account_id"])
     free(connection, run_id)
     epsilon, delta = (sum(part) for part in zip(*freed, strict=True))
-    if not (epsilon or delta):
-        raise UnsafeError(
-            f"nothing of run {run_id!r} can be freed: rounds that have begun stay charged in full;"
-            " --resume the run, which lowers its charge to what it drew"
-        )
-    return epsilon, delta
+    spent, spent_delta = (sum(part) for part in zip((0.0, 0.0), *kept, strict=True))
+    return GivenUp(
+        freed_epsilon=epsilon, freed_delta=delta, charged_epsilon=spent, charged_delta=spent_delta
+    )
+
+
+def has_begun(connection: Connection, run_id: str) -> bool:
+    """Say whether an open entry of a run may have drawn something."""
+    begun = (ENTRIES.c.status == "open") & (ENTRIES.c.reserved_rounds > 0)
+    query = select(ENTRIES.c.id).where(_entries_of(run_id), begun).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def _entries_of(run_id: str) -> ColumnElement[bool]:
+    return or_(ENTRIES.c.hold == run_id, ENTRIES.c.id == run_id)
 
 
 def revise(connection: Connection, account_id: int) -> None:

@@ -127,6 +127,23 @@ class Reservation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GivenUp:
+    """What became of the sum that a run held which was given up.
+
+    Args:
+        freed_epsilon: of what it had begun nothing of: free again.
+        freed_delta: likewise.
+        charged_epsilon: of what it drew or may have drawn: spent.
+        charged_delta: likewise.
+    """
+
+    freed_epsilon: float
+    freed_delta: float
+    charged_epsilon: float
+    charged_delta: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hold:
     """What a run may still charge, spent for everybody else until it is charged or freed."""
 

@@ -7,7 +7,14 @@ from sqlalchemy import select
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.privacy.ledger import blocks, budgets, entry_secrets, holds
-from distributed_privrl.privacy.ledger.records import Charge, Hold, Holding, Reservation, as_hold
+from distributed_privrl.privacy.ledger.records import (
+    Charge,
+    GivenUp,
+    Hold,
+    Holding,
+    Reservation,
+    as_hold,
+)
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, HOLDS
 from distributed_privrl.privacy.ledger.storage import Storage, retried
 
@@ -46,18 +53,22 @@ class RunLedger(ABC):
             return holds.free(connection, run_id)
 
     @retried
-    def give_up(self, run_id: str) -> tuple[float, float]:
-        """Free what a run that nobody will resume holds, and has begun nothing of.
+    def has_begun(self, run_id: str) -> bool:
+        """Say whether a run that has not ended may have drawn some of its rounds or releases."""
+        with self._storage.transaction() as connection:
+            return holds.has_begun(connection, run_id)
 
-        That is the rest of its hold, and the cost of stages of which no round was reserved. What
-        was drawn stays charged, and stages that have begun in full: what their reserved rounds cost
-        alone, nobody but the run's plan can say. The run can draw no more of what is freed.
+    @retried
+    def give_up(self, run_id: str) -> GivenUp:
+        """Close a run that nobody will resume.
 
-        Returns:
-            Epsilon and delta that are free again.
+        What it has begun nothing of is free again: the rest of its hold, and the cost of stages of
+        which no round was reserved. What was drawn, or may have been, stays charged in full: a
+        release, and a stage of which a round was reserved. Secrets are erased. Nothing can be drawn
+        or charged under the run any more, so that it cannot be resumed.
 
         Raises:
-            UnsafeError: the ledger knows no such run, or nothing of it can be freed.
+            UnsafeError: the ledger knows no such run, or it has ended.
         """
         with self._storage.transaction() as connection:
             return holds.give_up(connection, run_id)
