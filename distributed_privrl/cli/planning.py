@@ -46,16 +46,19 @@ def plan(
 
     It reads the configuration, a bounds file and, where the dataset is here, the spaces that it
     declares: public facts, and no row. Where the number of units is not declared, it shows what
-    100 to 1,000,000 of them would mean.
+    100 to 1,000,000 of them would mean. Noise and epsilon are those of a coarse grid: a run's are a
+    little lower, never higher.
     """
     from distributed_privrl.experiments.names import check_names
     from distributed_privrl.experiments.registry import load_config, plan_run
+    from distributed_privrl.privacy.accounting import coarse_figures
 
     loaded = load_config(config, overrides or [])
-    if not isinstance(loaded.data.units, int):
-        _show_by_units(loaded, as_json=as_json)
-        return
-    facts = plan_facts(loaded, plan_run(loaded))
+    with coarse_figures():
+        if not isinstance(loaded.data.units, int):
+            _show_by_units(loaded, as_json=as_json)
+            return
+        facts = plan_facts(loaded, plan_run(loaded))
     check_names(loaded, more_trainers=rllib_trainers)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))

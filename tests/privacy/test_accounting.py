@@ -10,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import binom, norm
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.privacy.accounting import cross_check, epsilon
+from distributed_privrl.privacy.accounting import coarse_figures, cross_check, epsilon
 from distributed_privrl.privacy.events import (
     ApproximateDpEvent,
     DiscreteLaplaceEvent,
@@ -404,3 +404,17 @@ def test_parallel_branches_under_replace_one_are_sums_alone() -> None:
     with pytest.raises(UnsafeError, match="may change branches"):
         epsilon([choices], delta=1e-6, relation=Relation.REPLACE_ONE)
     assert epsilon([choices], delta=1e-6, relation=Relation.REPLACE_WITH_NULL) <= 1.0
+
+
+def test_coarse_figures_bound_the_certified_ones_from_above():
+    """What a plan shows is never less than what a run costs, and near it."""
+    for event in (
+        rounds(0.01, 0.8, 500),
+        rounds(0.25, 5.0, 1000),
+        GaussianEvent(noise_multiplier=2.0, count=3),
+    ):
+        certified = cost(event)
+        with coarse_figures():
+            coarse = cost(event)
+        assert certified <= coarse <= 1.02 * certified
+        assert cost(event) == certified
