@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.tables.source import BenchmarkTable
-from distributed_privrl.evaluation.named_rows import Rows
+from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation.table_measures import (
     cells_of,
     gaps,

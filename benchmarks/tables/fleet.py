@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from benchmarks.tables.relations import correlation, mean_length, share
 from benchmarks.tables.source import SourceTable, last_of_each, package_file, some_units
+from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.named_rows import Rows
 
 ORIGINS = ("EWR", "JFK", "LGA")
 HAUL_MILES = (500, 1000, 1500)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.tables.relations import correlation, mean_length, share, terminated_share, unchanged
 from benchmarks.tables.source import SourceTable, last_of_each, package_file, some_units
-from distributed_privrl.evaluation.named_rows import Rows
+from distributed_privrl.data.named_rows import Rows
 
 _QUICK_PEOPLE = 100
 ETHNICITIES = ("black", "hisp", "other")

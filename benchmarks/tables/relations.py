@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.tables.source import Relation
-from distributed_privrl.evaluation.named_rows import Rows
+from distributed_privrl.data.named_rows import Rows
 
 
 def correlation(one: str, other: str, *, edges: Sequence[float] | None = None) -> Relation:

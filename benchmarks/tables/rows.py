@@ -8,10 +8,10 @@ import pandas as pd
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from distributed_privrl.data.named_rows import CATEGORY, Rows
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
-from distributed_privrl.evaluation.named_rows import CATEGORY, Rows
 
 
 @dataclass(frozen=True, kw_only=True)

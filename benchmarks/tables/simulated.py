@@ -7,9 +7,9 @@ from benchmarks.tables.source import RecordedTable
 from benchmarks.utility_rows import share_in_walls
 from benchmarks.utility_tasks import TASKS
 from distributed_privrl.core.config import read_yaml
+from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.environments.sepsis import DEATH, SURVIVAL
-from distributed_privrl.evaluation.named_rows import Rows
 
 EPISODE_STEPS = 64
 """Of a run through a maze: 1,000,000 steps are 15,625 people, each with so many rows."""

@@ -20,9 +20,9 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.data.declared import column_names
 from distributed_privrl.data.importing import import_file
+from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.named_rows import Rows
 
 Relation = Callable[[Rows], float]
 

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError
@@ -36,6 +36,8 @@ def _dataset_id(value: str) -> str:
 DatasetId = Annotated[str, AfterValidator(_dataset_id)]
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MOST_MEASURES = 32
+"""Histograms that a report may ask for."""
 Probability = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -177,6 +179,50 @@ class PolicyOutputConfig(StrictModel):
         return ()
 
 
+class EventConfig(StrictModel):
+    """A rare event: what a column holds in some rows."""
+
+    column: str = Field(description="name of the column, as reports have it")
+    value: str | bool | int | float | None = Field(
+        default=None, description="of a category or flag"
+    )
+    at_least: float | None = Field(default=None, description="of a number")
+    below: float | None = Field(default=None, description="of a number")
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Self:
+        between = self.at_least is not None or self.below is not None
+        if (self.value is not None) == between:
+            raise ValueError("name a value, or at_least and below, or one of these")
+        if None not in (self.at_least, self.below) and self.at_least >= self.below:  # type: ignore[operator]
+            raise ValueError("at_least must be less than below")
+        return self
+
+
+class MeasuresConfig(StrictModel):
+    """Noisy counts of the sensitive rows that the public report holds the release against."""
+
+    epsilon: PositiveFloat = Field(description="epsilon spent on all of them, pure")
+    pairs: tuple[tuple[str, str], ...] = Field(
+        default=(), description="pairs of columns that are counted together, e.g. [[age, dose]]"
+    )
+    events: tuple[EventConfig, ...] = Field(default=(), description="rare events")
+    bins: Annotated[int, Field(ge=2, le=32)] = Field(
+        default=6, description="cells of a number, of equal width within its bounds"
+    )
+    edges: dict[str, tuple[float, ...]] = Field(
+        default_factory=dict, description="inner edges of a number's cells instead, by its column"
+    )
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if not (self.pairs or self.events):
+            raise ValueError("name pairs or events")
+        if len(self.pairs) + len(self.events) > MOST_MEASURES:
+            raise ValueError(f"at most {MOST_MEASURES} pairs and events: noise grows with each")
+        return self
+
+
 class EvaluationConfig(StrictModel):
     """Agents trained on the synthetic data after the run; empty trainers: none."""
 
@@ -186,6 +232,11 @@ class EvaluationConfig(StrictModel):
     episodes: PositiveInt = Field(default=10, description="evaluation episodes at each evaluation")
     options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="an agent's settings, e.g. {iql: {beta: 10}}"
+    )
+    measures: MeasuresConfig | None = Field(
+        default=None,
+        description="what the public report says of how near the release is to the sensitive rows,"
+        " measured with noise and charged",
     )
 
 

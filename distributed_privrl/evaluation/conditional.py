@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distributed_privrl.evaluation.named_rows import Rows, is_category
+from distributed_privrl.data.named_rows import Rows, is_category
 
 TAUGHT_ROWS = 3000
 """Rows of each side that a forest learns from, or is judged on, at most."""

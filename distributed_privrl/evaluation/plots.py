@@ -6,6 +6,7 @@ A figure shows what it is given: one drawn from sensitive rows belongs into ``pr
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib
@@ -203,6 +204,46 @@ def pair_differences(
     axes.set_xticks(places, shown, rotation=90, fontsize=7)
     axes.set_yticks(places, shown, fontsize=7)
     figure.colorbar(image, ax=axes, shrink=0.8)
+    return render(figure, image_format)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PairedShares:
+    """Shares of the cells of two columns, on two sides.
+
+    Args:
+        names: of the columns.
+        labels: of each column's cells, K and L.
+        real: (K, L), of the sensitive rows, with noise.
+        released: (K, L), of the released ones.
+    """
+
+    names: tuple[str, str]
+    labels: tuple[Sequence[str], Sequence[str]]
+    real: NDArray[np.float64]
+    released: NDArray[np.float64]
+
+
+def paired_shares(pairs: Sequence[PairedShares], *, image_format: ImageFormat = "svg") -> bytes:
+    """Return heat maps of the shares of pairs of columns, noisy ones beside released ones.
+
+    Args:
+        pairs: at least one.
+        image_format: svg or png.
+    """
+    figure = Figure(figsize=(7.2, 3.0 * len(pairs)), layout="constrained")
+    for axes, pair in zip(figure.subplots(len(pairs), 2, squeeze=False), pairs, strict=True):
+        most = max(float(pair.real.max()), float(pair.released.max()))
+        for ax, side, title in zip(
+            axes, (pair.real, pair.released), ("sensitive, with noise", "released"), strict=True
+        ):
+            image = ax.imshow(side, cmap="viridis", vmin=0, vmax=most, aspect="auto")
+            ax.set_title(title, fontsize=8)
+            ax.set_yticks(range(len(pair.labels[0])), pair.labels[0], fontsize=6)
+            ax.set_xticks(range(len(pair.labels[1])), pair.labels[1], fontsize=6, rotation=90)
+            ax.set_ylabel(pair.names[0], fontsize=8)
+            ax.set_xlabel(pair.names[1], fontsize=8)
+        figure.colorbar(image, ax=axes, shrink=0.8)
     return render(figure, image_format)
 
 

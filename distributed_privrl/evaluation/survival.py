@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distributed_privrl.evaluation.named_rows import is_category
+from distributed_privrl.data.named_rows import is_category
 from distributed_privrl.evaluation.table_measures import association, marginal
 
 KEPT_COLUMN = 0.9

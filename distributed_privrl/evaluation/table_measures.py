@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from distributed_privrl.evaluation.named_rows import is_category
+from distributed_privrl.data.named_rows import is_category
 
 RARE = 0.01
 """Share of the real rows below which a cell is rare."""

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distributed_privrl.evaluation.named_rows import Rows, is_category
+from distributed_privrl.data.named_rows import Rows, is_category
 
 AREA_ROWS = 10_000
 """Of each table, at most: training and test together."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.named_rows import Rows, is_category
 from distributed_privrl.evaluation.conditional import explained, targets_of
-from distributed_privrl.evaluation.named_rows import Rows, is_category
 from distributed_privrl.evaluation.table_measures import association, associations, marginal
 from distributed_privrl.evaluation.two_sample import two_sample_areas
 

@@ -95,7 +95,8 @@ class RunDirectory:
 
         What ``config`` does not set stays as it was resolved when the run began, whatever today's
         defaults are; keys that did not exist then have today's. ``runtime`` and ``evaluation`` are
-        those of ``config``: the one changes no result, the other happens after the release.
+        those of ``config``: the one changes no result, the other happens after the release, but for
+        ``evaluation.measures``, which the run has paid for.
 
         Raises:
             ConfigError: ``config`` sets a key to another value; the message names key and values.
@@ -105,13 +106,18 @@ class RunDirectory:
         before = read_yaml(self.config_path)
         given = config.model_dump(mode="json", exclude_unset=True)
         now = {key: value for key, value in given.items() if key not in _FREE}
+        if (measures := config.evaluation.measures) is not None:
+            now["evaluation"] = {"measures": measures.model_dump(mode="json")}
         if changed := list(_differences(before, now)):
             raise ConfigError(
                 f"{self.path} is a run with another configuration: {'; '.join(changed)}: resume"
                 " with the same one, or choose another --out"
             )
         free = {key: value for key, value in given.items() if key in _FREE}
+        measured = before.get("evaluation", {}).get("measures")
+        free["evaluation"] = {**given.get("evaluation", {}), "measures": measured}
         kept = {key: value for key, value in before.items() if key not in _FREE}
+        now.pop("evaluation", None)
         values = {**_merged(kept, now), **free}
         return validate(type(config), values, source=str(self.config_path))
 

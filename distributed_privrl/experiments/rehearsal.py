@@ -30,10 +30,10 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_public
 from distributed_privrl.data.declared import DeclaredTable, LabelledKind
 from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.named_rows import CATEGORY
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
-from distributed_privrl.evaluation.named_rows import CATEGORY
 from distributed_privrl.evaluation.survival import (
     Survived,
     columns_kept,

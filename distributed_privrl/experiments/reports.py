@@ -24,6 +24,7 @@ from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.measures_report import measures_sections
 from distributed_privrl.experiments.public_facts import facts_section
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
@@ -43,6 +44,8 @@ def write_reports(
     directory: RunDirectory,
     certificate: Certificate,
     trials: Trials,
+    *,
+    ledger: Ledger,
 ) -> None:
     """Write report.html and report.json, and the private pair beside them.
 
@@ -51,7 +54,8 @@ def write_reports(
     is a line of the private report: an error that ended the run would tell of them.
     """
     if isinstance(config.output, OutputConfig):
-        _write_dataset_reports(config, config.output, store, directory, certificate, trials)
+        output = config.output
+        _write_dataset_reports(config, output, store, directory, certificate, trials, ledger)
     else:
         _write_policy_reports(config, config.output, directory, certificate, trials)
 
@@ -100,6 +104,7 @@ def _write_dataset_reports(
     directory: RunDirectory,
     certificate: Certificate,
     trials: Trials,
+    ledger: Ledger,
 ) -> None:
     maze, dataset = config.data.environment, output.dataset
     releasable = certificate.status == "valid"
@@ -112,7 +117,8 @@ def _write_dataset_reports(
     public = {name: sampled_rows(store, name) for name in config.data.public}
     info = store.info(dataset)
     names = column_labels(info)
-    sections = [content_section(rows, public, names, maze)]
+    sections = measures_sections(config, store, ledger, certificate, directory.run_id, source)
+    sections.append(content_section(rows, public, names, maze))
     if trials and maze:
         about = certificate.to_dict()
         sections.append(returns_section(trials, maze, certificate=about, source=source))
@@ -221,8 +227,8 @@ def rebuild_report(
         verify_outputs(certificate.to_dict(), found, source=directory.certificate)
     with closing(Ledger(ledger_url)) as ledger:
         check_public(store, ledger, config.data.public)
-    progress("report", 0, 1)
-    trials = stored_trials(directory, certificate)
-    write_reports(config, store, directory, certificate, trials)
-    progress("report", 1, 1)
+        progress("report", 0, 1)
+        trials = stored_trials(directory, certificate)
+        write_reports(config, store, directory, certificate, trials, ledger=ledger)
+        progress("report", 1, 1)
     return directory.report

@@ -150,7 +150,7 @@ def run(
             more_trainers=more_trainers,
         )
         progress("writing reports", 0, 1)  # TrajScore trains a model of its own
-        write_reports(config, store, directory, certificate, trials)
+        write_reports(config, store, directory, certificate, trials, ledger=ledger)
         progress("writing reports", 1, 1)
         directory.clear()  # of workers that died while the run went on
     except (ConfigError, BudgetError, UnsafeError, UselessError) as error:

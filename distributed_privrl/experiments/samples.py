@@ -10,6 +10,7 @@ from distributed_privrl.core.sensitive import Purpose, Sensitive
 from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.hashing import mix
 from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.named_rows import Rows, named_rows
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import (
     TRAJECTORY,
@@ -18,7 +19,6 @@ from distributed_privrl.data.trajectories import (
     Transitions,
     no_trajectories,
 )
-from distributed_privrl.evaluation.named_rows import Rows, named_rows
 
 COMPARED_ROWS = 50_000
 SHOWN_TRAJECTORIES = 500

@@ -16,7 +16,7 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.stages.charging import COUNT
 from distributed_privrl.stages.context import CertifiedDataset, Release, RunContext
-from distributed_privrl.stages.first_releases import FirstRelease
+from distributed_privrl.stages.first_releases import FirstRelease, first_measures
 from distributed_privrl.stages.plan import Plan
 
 WorldT = TypeVar("WorldT")
@@ -70,6 +70,10 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
         """Return what is released before the stages, in order; a count is not among them."""
         return ()
 
+    def all_first_releases(self) -> tuple[FirstRelease[WorldT], ...]:
+        """Return the same, and after them the measures that the public report asks for."""
+        return (*self.first_releases(), *first_measures(self.config))
+
     @property
     def relation(self) -> Relation:
         """What neighbouring datasets are."""
@@ -80,7 +84,7 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
         """Epsilon of what is released before the stages, by its name; a count is among them."""
         units = self.config.data.units
         counted = {COUNT: units.epsilon} if isinstance(units, NoisyCount) else {}
-        return counted | {first.name: first.epsilon for first in self.first_releases()}
+        return counted | {first.name: first.epsilon for first in self.all_first_releases()}
 
     @property
     def spent(self) -> float:

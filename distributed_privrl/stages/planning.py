@@ -10,6 +10,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.ledger.records import ROUNDING
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.charging import COUNT, declared_units
+from distributed_privrl.stages.first_releases import check_measures
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.plan import Plan, left_for_rounds
 
@@ -42,6 +43,7 @@ def check_declared(method: DeclaredMethod[WorldT]) -> None:
         UnsafeError: no guarantee covers what is asked for, or releases share a name.
     """
     method.check_config()
+    check_measures(method.config)
     _check_names(method)
     epsilon = method.config.privacy.epsilon
     if epsilon is not None:
@@ -55,7 +57,7 @@ def check_declared(method: DeclaredMethod[WorldT]) -> None:
 
 def _keys(method: DeclaredMethod[WorldT]) -> list[str]:
     """Return the configuration's keys that ask for what is found with noise."""
-    named = {first.name: first.key for first in method.first_releases()}
+    named = {first.name: first.key for first in method.all_first_releases()}
     return [named.get(name, "data.units") for name in method.charged_before]
 
 
@@ -69,7 +71,7 @@ def _check_names(method: DeclaredMethod[WorldT], stages: Sequence[str] = ()) -> 
     Raises:
         UnsafeError: two share one, one is the count's, or a name is empty or has a slash.
     """
-    first = [one.name for one in method.first_releases()]
+    first = [one.name for one in method.all_first_releases()]
     names = [*first, *stages]
     if len(set(names)) < len(names) or COUNT in names:
         raise UnsafeError(

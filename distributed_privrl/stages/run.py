@@ -22,7 +22,12 @@ from distributed_privrl.stages.charging import (
     settle_charge,
 )
 from distributed_privrl.stages.context import CertifiedDataset, MethodResult, Release, RunContext
-from distributed_privrl.stages.first_releases import FirstRelease, first_stage, release_first
+from distributed_privrl.stages.first_releases import (
+    FirstRelease,
+    check_measures,
+    first_stage,
+    release_first,
+)
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.planning import check_declared, declared_stages
 from distributed_privrl.stages.verdict import check_useful
@@ -58,6 +63,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     if not private:
         _check_certified(context, (), private=False)
     world = method.check(context)
+    check_measures(config, context.store)
     counted = isinstance(data.units, NoisyCount)
     stages = () if counted else declared_stages(method, world, declared_units(data))
     _check_useful(stages, context)
@@ -71,7 +77,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
         if counted:
             stages = declared_stages(method, world, units)
             _check_useful(stages, context)
-        for first in method.first_releases():
+        for first in method.all_first_releases():
             world, stage = _release(first, method, world, units, context)
             certified.append(stage)
         entries = [f"{context.run_id}/{stage.name}" for stage in certified]
@@ -121,7 +127,7 @@ def recalled_world(method: DeclaredMethod[WorldT], context: RunContext) -> World
             )
     units, _ = count_units(method.config.data, context, relation=method.relation)
     stages = declared_stages(method, world, units)  # priced as then: before bounds were found
-    for first in method.first_releases():
+    for first in method.all_first_releases():
         world, _ = _release(first, method, world, units, context, again=True)
     return method.ready(world, stages)
 

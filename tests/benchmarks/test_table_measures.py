@@ -13,8 +13,8 @@ from benchmarks.tables import fleet
 from benchmarks.tables.panels import WAGES
 from benchmarks.tables.relations import correlation, mean_length, unchanged
 from benchmarks.tables.rows import read_rows
+from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.named_rows import Rows
 from distributed_privrl.evaluation.table_measures import marginals
 from tests.evaluation.named import rows_of
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import distributed_privrl as pr
-from distributed_privrl.core.config import RunConfig, parse_yaml, validate
+from distributed_privrl.core.config import EvaluationConfig, RunConfig, parse_yaml, validate
 from distributed_privrl.core.problems import fields_by_key
 from distributed_privrl.data.bounds import bounds_from_file
 from distributed_privrl.data.schema import ImportSchema
@@ -139,6 +139,8 @@ def test_every_yaml_block_validates(fence: Fence, tmp_path: Path) -> None:
         parse_config(values, source=named(fence.page))
     elif "columns" in values:
         validate(ImportSchema, values, source=named(fence.page))
+    elif "evaluation" in values:
+        validate(EvaluationConfig, values["evaluation"], source=named(fence.page))
     else:
         path = tmp_path / "bounds.yaml"
         path.write_text(fence.text)

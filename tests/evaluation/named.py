@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 
 from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.named_rows import CATEGORY, Rows
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.writing import new_info
-from distributed_privrl.evaluation.named_rows import CATEGORY, Rows
 
 
 def numbers(*values: float) -> pd.Series:

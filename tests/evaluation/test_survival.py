@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distributed_privrl.evaluation.named_rows import CATEGORY
+from distributed_privrl.data.named_rows import CATEGORY
 from distributed_privrl.evaluation.survival import (
     Survived,
     columns_kept,

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation import usefulness as module
 from distributed_privrl.evaluation.conditional import explained, targets_of
-from distributed_privrl.evaluation.named_rows import Rows
 from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
 from tests.evaluation.named import names, numbers
 

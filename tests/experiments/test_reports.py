@@ -18,6 +18,7 @@ from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget
 from tests.worlds.certified import certify
+from tests.worlds.ledgers import url_of
 from tests.worlds.walks import PUBLIC, SENSITIVE, SPACES, config, walks
 
 RELEASED = config().output.dataset
@@ -36,6 +37,7 @@ def finished(folder: Path) -> tuple[DatasetStore, RunDirectory, Certificate]:
 
 def test_no_real_row_ends_a_run_or_shows_outside_private(tmp_path: Path) -> None:
     store, directory, certificate = finished(tmp_path)
+    ledger = Ledger(url_of(tmp_path))
     real = store.read_trajectories(SENSITIVE)
     seen = []
     for first in (0.0, np.nan, np.inf):
@@ -45,7 +47,7 @@ def test_no_real_row_ends_a_run_or_shows_outside_private(tmp_path: Path) -> None
         store.write_trajectories(SENSITIVE, replace(real, rewards=rewards), **SPACES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            write_reports(config(), store, directory, certificate, trials=[])
+            write_reports(config(), store, directory, certificate, trials=[], ledger=ledger)
         names = ("report.html", "report.json")
         seen.append([(directory.path / name).read_bytes() for name in names])
         report = json.loads((directory.private / "report.json").read_text())
@@ -57,7 +59,7 @@ def test_no_real_row_ends_a_run_or_shows_outside_private(tmp_path: Path) -> None
     assert others.lengths.mean() != real.lengths.mean()
     shutil.rmtree(store.root / SENSITIVE)
     store.write_trajectories(SENSITIVE, others, **SPACES)
-    write_reports(config(), store, directory, certificate, trials=[])
+    write_reports(config(), store, directory, certificate, trials=[], ledger=ledger)
     assert [(directory.path / name).read_bytes() for name in names] == seen[0]
 
 

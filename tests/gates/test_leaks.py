@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +179,15 @@ def test_the_report_that_may_leave_knows_no_sensitive_row(
         return rows[: len(rows) // 2] + 0.5 if dataset == SENSITIVE else rows
 
     monkeypatch.setattr(reports, "sampled_rows", moved)
-    reports.write_reports(
-        finished.config, finished.store, RunDirectory(folder), certificate, trials=[]
-    )
+    with closing(Ledger(finished.ledger_url)) as ledger:
+        reports.write_reports(
+            finished.config,
+            finished.store,
+            RunDirectory(folder),
+            certificate,
+            trials=[],
+            ledger=ledger,
+        )
     for name in ("report.html", "report.json"):
         assert (folder / name).read_bytes() == (finished.folder / name).read_bytes()
         private = Path("private") / name

@@ -77,8 +77,14 @@ def planted(recorded: Trajectories) -> dict[str, float]:
     }
 
 
+MEASURES: dict[str, Any] = {
+    "epsilon": 0.5,
+    "pairs": [["observation_0", "reward"], ["action", "next_observation_2"]],
+    "events": [{"column": "action", "value": RARE_ACTION}],
+}
 VALUES: dict[str, dict[str, Any]] = {
     "marginals": {
+        "evaluation": {"measures": MEASURES},
         "model": {"bins": 6, "cells": 200, "draws": 500, "rows_per_unit": 3},
         "training": {"steps": 2, "tables": 3},
         "output": {"dataset": RELEASED, "size": 250},
@@ -90,6 +96,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "output": {"dataset": RELEASED, "size": 90},
     },
     "privorl_ar": {
+        "evaluation": {"measures": MEASURES},
         "model": {"bins": 8, "hidden": [16], "column_frequencies": 1, "reward_levels": []},
         "training": {
             "rounds": 4,

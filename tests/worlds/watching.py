@@ -53,8 +53,9 @@ def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]
     counts = secrets.counts
     spy(patch, CountWorker, "columns", lambda result, *_: counts.append(result.copy()))
     spy(patch, CountWorker, "tables", lambda result, *_: counts.extend(map(np.copy, result)))
-    release, choose = "add_discrete_gaussian", "choose_exponential"
-    spy(patch, SecureNoise, release, lambda _, __, values, *___: counts.append(values))
+    choose = "choose_exponential"
+    for release in ("add_discrete_gaussian", "add_discrete_laplace"):
+        spy(patch, SecureNoise, release, lambda _, __, values, *___: counts.append(values))
 
     def scored(_: Any, __: Any, scores: Any) -> None:
         secrets.scores.append(np.array(scores, np.int64))

@@ -175,6 +175,14 @@ class Ledger(RunLedger):
         return json.loads(answer), entry
 
     @retried
+    def answer(self, entry_id: str) -> Any | None:
+        """Return the stored answer of a settled release, as read from JSON; None: there is none."""
+        with self._storage.transaction() as connection:
+            row = budgets.find_entry(connection, entry_id)
+        settled = row is not None and row["status"] == "settled" and row["answer"] is not None
+        return json.loads(row["answer"]) if row is not None and settled else None
+
+    @retried
     def _charge_release(self, charge: Charge) -> tuple[str | None, LedgerEntry]:
         """Charge a release, or return the answer that was drawn for it before."""
         with self._storage.transaction() as connection:

@@ -8,9 +8,9 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from distributed_privrl.core.config import validate
 from distributed_privrl.data.declared import DeclaredTable
 from distributed_privrl.data.layout import category_of, grouped_columns
+from distributed_privrl.data.named_rows import is_category, named_rows
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.evaluation.named_rows import is_category, named_rows
 from tests.evaluation.named import info_of, rows_of
 
 NAN = float("nan")
