@@ -1,6 +1,5 @@
 """Histograms of named columns of rows, in cells that public facts alone decide."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.named_rows import Rows, is_category, named_rows
 from distributed_privrl.data.spaces import part_width
@@ -128,19 +129,22 @@ def column_cells(
     Raises:
         ConfigError: edges are named for no number, or do not rise.
     """
-    one = _a_row(info), np.ones(1, np.bool_)
-    named = named_rows(*one, info).frame
-    plain = named_rows(*one, dataclasses.replace(info, declared=None)).frame
+    frame = named_rows(_a_row(info), np.ones(1, np.bool_), info).frame
+    layout, labels = RowLayout(info.observation_space, info.action_space), column_labels(info)
+    sources = dict(reversed(list(zip(labels, layout.column_names, strict=True))))
+    for part, block in layout.blocks.items():  # a name that two parts have says whose it is
+        own = zip(labels[block], layout.column_names[block], strict=True)
+        sources |= {f"{part} {label}": column for label, column in own}
     found: dict[str, ColumnCells] = {}
-    for name, source in zip(named.columns, plain.columns, strict=True):
-        column = named[name]
+    for name in frame.columns:
+        column = frame[name]
         if is_category(column):
             found[name] = ColumnCells(name, values=tuple(map(str, column.cat.categories)))
         elif name in edges:
             found[name] = ColumnCells(name, edges=_rising(name, edges[name]))
         else:
-            own = bounds.columns.index(str(source).removeprefix("next_"))
-            low, high, step = (float(x[own]) for x in (bounds.low, bounds.high, bounds.step))
+            place = bounds.columns.index(sources[name].removeprefix("next_"))
+            low, high, step = (float(x[place]) for x in (bounds.low, bounds.high, bounds.step))
             found[name] = ColumnCells(name, edges=_even(low, high, step, bins))
     unknown = [name for name in edges if name not in found or found[name].values]
     if unknown:

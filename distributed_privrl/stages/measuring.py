@@ -106,10 +106,14 @@ class Measures:
         ]
 
     def _column(self, name: str) -> ColumnCells:
-        if name not in self.cells:
+        """Return a column by its name; ``sex`` is a name of the flag ``sex: male``, too."""
+        if name in self.cells:
+            return self.cells[name]
+        flags = [one for one in self.cells if one.startswith(f"{name}: ")]
+        if len(flags) != 1:
             known = ", ".join(self.cells)
             raise ConfigError(f"{KEY}: no column is called {name!r}: there are {known}")
-        return self.cells[name]
+        return self.cells[flags[0]]
 
     def _of_event(self, event: EventConfig) -> ColumnCells:
         column = self._column(event.column)

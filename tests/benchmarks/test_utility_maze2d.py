@@ -104,7 +104,7 @@ def test_rows_of_41_numbers_have_a_table_of_their_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_quick(monkeypatch, MUJOCO_TABLES, "privorl_n", replace(QUICK, steps=2000))
-    monkeypatch.setattr(cells.program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(cells.program, "write_reports", lambda *_, **__: None)
     short = {"training_steps": 9, "reference_episodes": 1, "snapshots": 1}
     for name in ("halfcheetah", "halfcheetah-expert"):
         monkeypatch.setitem(TASKS, name, replace(TASKS[name], options=short))  # type: ignore[arg-type]

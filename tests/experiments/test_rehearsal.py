@@ -23,7 +23,7 @@ from tests.worlds.intake import Intake, admissions, config_values, write
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
-    monkeypatch.setattr(entry, "write_reports", lambda *_: None)
+    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
 
 
 def rehearsed(place: Intake, name: str, **changes: Any) -> Rehearsal:

@@ -54,7 +54,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Mazes:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     return Mazes(tmp_path, master)
 
 

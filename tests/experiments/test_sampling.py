@@ -24,7 +24,7 @@ from tests.worlds.world import World
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
-    monkeypatch.setattr(entry, "write_reports", lambda *_: None)
+    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
     monkeypatch.chdir(tmp_path)
 
 

@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("name", GATES)

@@ -32,7 +32,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
 
 
 def test_a_run_does_what_it_certifies(tmp_path: Path, master: DatasetStore) -> None:

@@ -63,7 +63,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DatasetStore]:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     monkeypatch.setattr(expert, "write_private_report", lambda *_, **__: None)
 
 

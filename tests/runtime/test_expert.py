@@ -26,7 +26,7 @@ def test_ray_releases_what_the_local_executor_does(
     ray_executor: Executor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     found: list[Any] = []
     for name, executor in (("local", None), ("ray", ray_executor)):
         world = Crowd(tmp_path / name, master)

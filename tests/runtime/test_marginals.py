@@ -35,7 +35,7 @@ def released(folder: Path, master: DatasetStore, executor: Executor) -> dict[str
 def test_ray_releases_what_one_process_releases(
     tmp_path: Path, ray_executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     master = admission_store(tmp_path / "master")
     local = released(tmp_path / "local", master, LocalExecutor())
     remote = released(tmp_path / "ray", master, ray_executor)

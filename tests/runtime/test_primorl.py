@@ -57,7 +57,7 @@ def test_ray_learns_what_one_process_learns(
     ray_executor: Executor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     local = learned(tmp_path / "local", master, LocalExecutor())
     remote = learned(tmp_path / "ray", master, ray_executor)
     assert local.pop("charged") == remote.pop("charged")

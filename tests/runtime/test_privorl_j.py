@@ -43,7 +43,7 @@ def test_ray_trains_and_draws_what_the_local_executor_does(
     ray_executor: Executor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     local, steps, rounds = made(tmp_path / "local", master, LocalExecutor(), workers)
     remote, others, charged = made(tmp_path / "ray", master, ray_executor, workers)
     assert rounds == charged == 4
@@ -57,7 +57,7 @@ def test_ray_trains_and_draws_what_the_local_executor_does(
 def test_the_number_of_workers_changes_nothing(
     master: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     one, _, _ = made(tmp_path / "one", master, LocalExecutor(), 1)
     two, _, _ = made(tmp_path / "two", master, LocalExecutor(), 2)
     np.testing.assert_allclose(two["parameters"], one["parameters"], atol=1e-6)

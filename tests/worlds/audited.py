@@ -29,7 +29,7 @@ class Audited(World):
     ) -> None:
         """Run without reports."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(program, "write_reports", lambda *_: None)
+            patch.setattr(program, "write_reports", lambda *_, **__: None)
             self.afford(config).start(config, name, insecure_key=key, **options)
 
     def audit(self, name: str, out: Path, **settings: Any) -> Audit:

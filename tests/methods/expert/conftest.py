@@ -16,5 +16,5 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Crowd:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     return Crowd(tmp_path, master)

@@ -58,7 +58,7 @@ def learned(run: Any, store: DatasetStore | None = None) -> dict[str, torch.Tens
 def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a run with test noise and two workers releases, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_: None)
+        patch.setattr(program, "write_reports", lambda *_, **__: None)
         world = Crowd(tmp_path_factory.mktemp("reference"), master)
         return learned(world.run(output__dataset=STABLE), world.store)
 

@@ -54,7 +54,7 @@ def test_no_second_run_reads_what_a_filter_draws_from(world: Crowd) -> None:
 def test_pools_are_refused_before_a_budget_is_asked_for(
     tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     world = Crowd(tmp_path, master, epsilon=20.0)
     world.run("first", **SMALL)
     refused(world, "no trajectory is left for another filter", **SMALL)

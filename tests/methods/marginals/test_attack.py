@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
-    monkeypatch.setattr(entry, "write_reports", lambda *_: None)
+    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
 
 
 def test_losses_are_those_of_the_model_that_rows_were_drawn_from(

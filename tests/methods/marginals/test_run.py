@@ -44,7 +44,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "write_reports", lambda *_: None)
+    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
 
 
 @pytest.fixture

@@ -16,5 +16,5 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Swings:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     return Swings(tmp_path, master)

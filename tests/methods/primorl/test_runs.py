@@ -52,7 +52,7 @@ def learned(run: Any) -> dict[str, torch.Tensor]:
 def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a run with test noise and two workers learns, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_: None)
+        patch.setattr(program, "write_reports", lambda *_, **__: None)
         return learned(Swings(tmp_path_factory.mktemp("reference"), master).run())
 
 
@@ -368,7 +368,7 @@ def test_rows_of_any_kind_change_nothing_that_is_shown(
     tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trajectories that are not numbers, or huge, end nothing and show nowhere."""
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     seen: list[list[Any]] = []
     for bad in (False, True):
         folder = tmp_path / str(bad)

@@ -164,7 +164,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     seen = Watched(monkeypatch)
     world = Mazes(tmp_path, store).budget()
     result = world.run(**curious(noise_multiplicity=2))

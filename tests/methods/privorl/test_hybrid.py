@@ -84,7 +84,7 @@ def case(cases: dict[str, Case], request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Walks:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     return Walks(tmp_path, master).budget()
 
 

@@ -125,7 +125,7 @@ def test_samples_come_from_the_given_parameters_and_the_round_alone(
 def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
     seen = Watched(monkeypatch)
     settings = config(**curious())
     world = Walks(tmp_path, store).afford(settings)

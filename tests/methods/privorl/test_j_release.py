@@ -52,7 +52,7 @@ def assert_whole(made: Trajectories, *, longest: int) -> None:
 
 @pytest.fixture(autouse=True)
 def without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_: None)
+    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("method", METHODS)
