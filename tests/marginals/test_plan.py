@@ -122,7 +122,7 @@ def test_a_step_that_chooses_more_than_it_pays_for_is_refused(plan: MarginalsPla
 @pytest.mark.parametrize(
     ("units", "epsilon", "columns", "grade"),
     [
-        (111, 4.0, 12, Grade.HOPELESS),  # of a trial of a treatment of the airways
+        (111, 4.0, 12, Grade.HOPELESS),  # where nothing tells how many values columns have
         (1000, 0.01, 12, Grade.HOPELESS),
         (1000, 1.0, 9, Grade.LIMITED),
         (4043, 4.0, 17, Grade.FINE),  # planes of a fleet
