@@ -1,6 +1,7 @@
 """The method that a plan names, and the stored figures that it rests on."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,20 @@ from distributed_privrl.experiments.registry import METHODS, parse_config
 DATA = {"sensitive": "clinic/stays-v0", "unit": "patient_id", "units": 1000, "max_length": 40}
 
 
+NEWER = {"utility_tables": "utility_tables_fleet"}
+"""Files that measured some of a file's cells again."""
+
+
+def cells_of(result: str, measured: Measured) -> list[dict[str, Any]]:
+    stored = json.loads((RESULTS / f"{result}.json").read_text())["cells"]
+    return [one for one in stored if all(one.get(name) == value for name, value in measured.row)]
+
+
 @pytest.mark.parametrize("measured", EVIDENCE, ids=str)
-def test_a_figure_is_the_stored_one(measured: Measured) -> None:
-    stored = json.loads((RESULTS / f"{measured.result}.json").read_text())["cells"]
-    (cell,) = (one for one in stored if all(one.get(name) == value for name, value in measured.row))
+def test_a_figure_is_the_stored_one_and_the_newest(measured: Measured) -> None:
+    (cell,) = cells_of(measured.result, measured)
+    if measured.result in NEWER:
+        assert not cells_of(NEWER[measured.result], measured)
     value = cell[measured.figure]
     found = float(value.split()[0]) if isinstance(value, str) else value
     assert float(f"{found:.3g}") == measured.value
