@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from distributed_privrl.core.config import DataConfig, OutputConfig, RunConfig
-from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.core.config import DataConfig
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.accounting import epsilon as epsilon_of
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import Event
@@ -138,45 +137,3 @@ def first_stage(
         delta=0.0,
         events=(event,),
     )
-
-
-def first_measures(config: RunConfig) -> tuple[FirstRelease[WorldT], ...]:
-    """Return the release of the counts that the public report asks for; none, if it does not.
-
-    The world stays as it is: nothing that is learned depends on them. See `measuring`.
-    """
-    asked = config.evaluation.measures
-    if asked is None:
-        return ()
-
-    def ask(world: WorldT, _: UnitCount, context: RunContext) -> Question[WorldT]:
-        from distributed_privrl.stages.measuring import measures_of, measures_question
-
-        measures = measures_of(config, context.store)
-        assert measures is not None
-        return measures_question(measures, config, context).then(lambda _: world)
-
-    return (FirstRelease(name=MEASURES, key=MEASURES_KEY, epsilon=asked.epsilon, ask=ask),)
-
-
-def check_measures(config: RunConfig, store: DatasetStore | None = None) -> None:
-    """Check that the counts that the public report asks for can be made.
-
-    Args:
-        config: of the run.
-        store: of its datasets, whose declared columns are looked at; None: the configuration alone.
-
-    Raises:
-        ConfigError: the run releases no rows, no column is called so, or one has no such value.
-    """
-    if config.evaluation.measures is None:
-        return
-    if not isinstance(config.output, OutputConfig):
-        raise ConfigError(
-            f"{MEASURES_KEY} tell how near released rows are, and {config.method} releases none:"
-            " leave them out"
-        )
-    if store is not None:
-        from distributed_privrl.stages.measuring import measures_of
-
-        measures_of(config, store)

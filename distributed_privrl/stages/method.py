@@ -14,9 +14,10 @@ from distributed_privrl.core.config import NoisyCount, RunConfig
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import Relation, UnitCount
+from distributed_privrl.stages.asked_measures import first_measures
 from distributed_privrl.stages.charging import COUNT
 from distributed_privrl.stages.context import CertifiedDataset, Release, RunContext
-from distributed_privrl.stages.first_releases import FirstRelease, first_measures
+from distributed_privrl.stages.first_releases import FirstRelease
 from distributed_privrl.stages.plan import Plan
 
 WorldT = TypeVar("WorldT")

@@ -9,8 +9,8 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.ledger.records import ROUNDING
 from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.stages.asked_measures import check_measures
 from distributed_privrl.stages.charging import COUNT, declared_units
-from distributed_privrl.stages.first_releases import check_measures
 from distributed_privrl.stages.method import DeclaredMethod, StagePlan
 from distributed_privrl.stages.plan import Plan, left_for_rounds
 

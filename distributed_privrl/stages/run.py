@@ -13,6 +13,7 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError, UselessErro
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.stages.asked_measures import check_measures
 from distributed_privrl.stages.charging import (
     charges_of,
     count_units,
@@ -24,7 +25,6 @@ from distributed_privrl.stages.charging import (
 from distributed_privrl.stages.context import CertifiedDataset, MethodResult, Release, RunContext
 from distributed_privrl.stages.first_releases import (
     FirstRelease,
-    check_measures,
     first_stage,
     release_first,
 )

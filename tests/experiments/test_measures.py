@@ -215,9 +215,9 @@ def test_planted_bugs_are_seen(
 def test_measures_that_are_drawn_and_not_charged_are_refused(
     place: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distributed_privrl.stages import first_releases
+    from distributed_privrl.stages import asked_measures
 
-    right = first_releases.first_measures
+    right = asked_measures.first_measures
 
     def cheap(config: Any) -> Any:
         return tuple(replace(one, epsilon=one.epsilon / 2) for one in right(config))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distributed_privrl.core.config import DataConfig, NoisyCount, PrivacyConfig
+from distributed_privrl.core.config import DataConfig, EvaluationConfig, NoisyCount, PrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import GaussianEvent, PureDpEvent
@@ -107,7 +107,7 @@ def world(folder: Path, *, units: Any = COUNTED, epsilon: float | None = 6.0) ->
         sensitive=DATASET, unit="trajectory", units=units, bounds=None
     )
     privacy = PrivacyConfig(epsilon=epsilon, delta=1e-6)
-    return around, SimpleNamespace(data=data, privacy=privacy)
+    return around, SimpleNamespace(data=data, privacy=privacy, evaluation=EvaluationConfig())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from distributed_privrl.core.config import DataConfig, PrivacyConfig
+from distributed_privrl.core.config import DataConfig, EvaluationConfig, PrivacyConfig
 from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
 from distributed_privrl.core.progress import silent
 from distributed_privrl.privacy.certificate import Certificate, Stage, build_certificate
@@ -190,7 +190,8 @@ class World:
         data = DataConfig.model_construct(
             sensitive=DATASET, unit="trajectory", units=UNITS, bounds=None
         )
-        config = SimpleNamespace(data=data, privacy=PrivacyConfig(epsilon=4.0, delta=1e-6))
+        privacy = PrivacyConfig(epsilon=4.0, delta=1e-6)
+        config = SimpleNamespace(data=data, privacy=privacy, evaluation=EvaluationConfig())
         store: Any = Store()
         around = RunContext(
             run_id="run",
