@@ -1,117 +1,62 @@
-"""Do verdicts of plans come true: what runs on generated tables keep, beside what was foretold.
+"""Do verdicts of plans come true: what runs keep of tables, beside what was foretold.
 
-A cell is a run of the product on a generated table, by one method, for one number of units, at one
-epsilon. Every row is a unit. What the rows keep of columns and of the strongest pairs of columns is
-measured against 20,000 fresh rows. The limits of the verdicts are judged, and for each table the
-limits that the other tables would have chosen. Cells are kept as they end; the same command goes on
-where it stopped.
+A cell is a run of the product on a table, by one method, for one number of units, at one epsilon.
+Some tables are generated, some are people of real ones. What the rows keep of columns and of the
+strongest pairs of columns is measured against fresh rows, or against everybody. The limits of the
+verdicts are judged, and for each table the limits that the other tables would have chosen. Cells
+are kept as they end; the same command goes on where it stopped, and ``--kept`` makes none.
 """
 
 import argparse
 import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
-from numpy.typing import NDArray
-from scipy import stats
+import pandas as pd
 
-from benchmarks import cells, harness
-from benchmarks.table_methods import delta_of
-from distributed_privrl.core.files import write_atomically
+from benchmarks import cells
+from benchmarks.table_methods import METHODS, run_values
+from benchmarks.tables.generated import GENERATED, STEPS, GeneratedTable
+from benchmarks.tables.rows import read_rows
+from benchmarks.tables.source import BenchmarkTable
+from benchmarks.utility_cells import merged
+from benchmarks.utility_tables import sizes_of
+from benchmarks.verdict_errors import figures_of, measures, result_of
+from benchmarks.verdict_tables import FRESH, REAL, TABLES, table_of, truth_of
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import TRANSITION, Transitions
 from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.stages.verdict import Verdict
 
 NAME = "verdicts"
-FRESH = 20_000
-STRONG = 0.5
-"""Spearman's correlation from which a pair is among the strongest."""
-KEPT = 0.5
-"""Share of a strong pair's correlation that must come through for it to survive."""
-USEFUL = 0.5
-"""Share of the strong pairs that must survive for a run to be useful."""
-NEAR = 0.15
-"""Mean distance of columns (Kolmogorov and Smirnov) up to which they survive."""
 RELEASE = 5000
-UNITS = (100, 1_000, 10_000, 100_000, 1_000_000)
-Generator = np.random.Generator
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A generated table.
-
-    Args:
-        observations: numbers of an observation.
-        actions: choices.
-        make: from a number of rows to states (N, O), actions (N,), rewards (N,) and what follows
-            (N, O); all numbers lie between -4 and 4.
-    """
-
-    observations: int
-    actions: int
-    make: Callable[[int, Generator], tuple[NDArray[np.float64], ...]]
-
-
-def _chain(rows: int, rng: Generator) -> tuple[NDArray[np.float64], ...]:
-    """Return numbers that follow each other, as readings of one body do."""
-    first = rng.normal(size=rows)
-    second = 0.9 * first + 0.45 * rng.normal(size=rows)
-    states = np.stack([first, second, rng.normal(size=rows)], axis=1)
-    actions = np.digitize(second, [-0.5, 0.5])
-    rewards = 0.7 * first - 0.5 * (actions - 1) + 0.3 * rng.normal(size=rows)
-    return states, actions, rewards, 0.95 * states + 0.3 * rng.normal(size=states.shape)
-
-
-def _groups(rows: int, rng: Generator) -> tuple[NDArray[np.float64], ...]:
-    """Return people of four groups: numbers have several heaps, an action depends on the group."""
-    group = rng.choice(4, size=rows, p=[0.45, 0.3, 0.2, 0.05])
-    middle = np.array([[-2.0, -1.0], [0.0, 2.0], [2.0, 0.0], [3.0, 3.0]])[group]
-    states = middle + 0.3 * rng.normal(size=(rows, 2))
-    actions = np.where(rng.random(rows) < 0.85, group % 2, rng.integers(0, 2, rows))
-    rewards = np.where(actions == 1, states[:, 1], -1.0) + 0.2 * rng.normal(size=rows)
-    return states, actions, rewards, states + 0.2 * rng.normal(size=states.shape)
-
-
-def _wide(rows: int, rng: Generator) -> tuple[NDArray[np.float64], ...]:
-    """Return eight numbers, long tails among them, of which two causes explain most."""
-    causes = rng.normal(size=(rows, 2))
-    weights = np.array([[1, 0.8, 0.6, 0, 0, 0.5, 0, 0], [0, 0, 0.6, 1, 0.8, 0, 0.7, 0]])
-    states = causes @ weights + 0.4 * rng.normal(size=(rows, 8))
-    states[:, 7] = rng.exponential(size=rows) - 1
-    actions = np.digitize(states[:, 0] + states[:, 3], [-1.0, 0.0, 1.0])
-    rewards = 0.5 * causes[:, 0] + 0.5 * causes[:, 1] + 0.3 * rng.normal(size=rows)
-    return states, actions, rewards, 0.8 * states + 0.4 * rng.normal(size=states.shape)
-
-
-TABLES: Mapping[str, Table] = {
-    "chain": Table(observations=3, actions=3, make=_chain),
-    "groups": Table(observations=2, actions=2, make=_groups),
-    "wide": Table(observations=8, actions=4, make=_wide),
+"""Rows that a run releases."""
+_ROUNDS: Mapping[str, Any] = {
+    "rounds": 150,
+    "block_rounds": 50,
+    "spare": 8,
+    "optimiser": {"learning_rate": 1e-2},
 }
-
-METHODS: Mapping[str, Mapping[str, Any]] = {
-    "marginals": {
-        "model": {"bins": 24, "draws": 20_000, "model_cells": 60_000, "rows_per_unit": 1},
-    },
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "marginals": {"model": {"bins": 24, "draws": 20_000, "model_cells": 60_000}},
+    "marginals_j": {"model": {"bins": 24, "draws": 20_000, "model_cells": 60_000}},
     "privorl_ar": {
-        "model": {"bins": 12, "hidden": [8], "column_frequencies": 2, "reward_levels": []},
-        "training": {
-            "rounds": 150,
-            "optimiser": {"learning_rate": 1e-2},
-            "pretraining": {"steps": 0},
-        },
+        "model": {"bins": 12, "hidden": [8], "column_frequencies": 2},
+        "training": _ROUNDS,
+    },
+    "privorl_ar_j": {
+        "model": {"bins": 12, "hidden": [8], "column_frequencies": 2, "horizon": STEPS},
+        "training": _ROUNDS,
+    },
+    "privorl_n": {
+        "model": {"width": 32, "depth": 2, "time_width": 16},
+        "training": _ROUNDS,
     },
 }
-_BATCH = 1000
-_FIGURE = {"marginals": ("cells", 1.0), "privorl_ar": ("noise_of_a_round", -1.0)}
-"""The figure of a verdict that says fine, and 1 where more of it is better."""
+"""What changes in the settings of `utility_tables`, but for counts of real tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,239 +65,208 @@ class Cell(cells.Cell):
 
     Args:
         table: a name of `TABLES`.
-        method: a name of `METHODS`.
-        units: rows, each a unit.
-        epsilon: of the run.
-        seed: of public randomness, and of the rows.
+        method: a name of `SMALL`.
+        units: people.
+        epsilon: of the run; None: without privacy, to see what the method can at all.
+        seed: of public randomness, and of the rows or people.
     """
 
     table: str
     method: str
     units: int
-    epsilon: float
+    epsilon: float | None
     seed: int
 
+    @property
+    def whole(self) -> bool:
+        """Whether people have trajectories, where the table leaves that open."""
+        return METHODS[self.method].trajectories
 
-def rows_of(table: str, count: int, rng: Generator) -> Transitions:
-    """Return rows of a generated table, each of a unit of its own."""
-    states, actions, rewards, following = TABLES[table].make(count, rng)
-    states, rewards, following = (np.clip(one, -4, 4) for one in (states, rewards, following))
-    return Transitions(
-        observations=states,
-        actions=actions.astype(np.int64),
-        rewards=rewards,
-        next_observations=following,
-        terminated=np.zeros(count, bool),
-        truncated=np.zeros(count, bool),
-        unit_ids=np.arange(count),
-    )
+    @property
+    def drawn(self) -> BenchmarkTable:
+        """What is protected."""
+        return table_of(self.table, self.units, self.seed, whole=self.whole)
 
 
-def values_of(cell: Cell, bounds: Path) -> dict[str, Any]:
-    """Return the configuration of a cell's run.
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Cells that belong together.
 
     Args:
-        cell: the run.
-        bounds: the file of the table's bounds, written here.
+        tables: names of them.
+        methods: likewise.
+        epsilons: by the number of units.
+        seeds: from 0 on.
     """
-    low, high = [-4.0] * TABLES[cell.table].observations, [4.0] * TABLES[cell.table].observations
-    text = f"observation: {{low: {low}, high: {high}}}\nreward: [-4, 4]\n"
-    bounds.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(bounds, text)
-    values: dict[str, Any] = {
-        "method": cell.method,
-        "seed": cell.seed,
-        "data": {
-            "sensitive": f"table/{cell.name}-v0",
-            "unit": TRANSITION,
-            "units": cell.units,
-            "bounds": str(bounds.absolute()),
-        },
-        "privacy": {"epsilon": cell.epsilon, "delta": delta_of(cell.units)},
-        "output": {"dataset": f"synthetic/{cell.name}-v0", "size": RELEASE},
-        "runtime": {"executor": "local", "workers": 1},
-        **METHODS[cell.method],
-    }
-    if "training" in values:
-        batch = min(_BATCH, max(1, cell.units // 4))
-        values["training"] = {**values["training"], "expected_batch_size": batch}
-    return values
+
+    tables: Sequence[str]
+    methods: Sequence[str]
+    epsilons: Mapping[int, Sequence[float | None]]
+    seeds: int = 1
+
+
+_ROWS = ("marginals", "privorl_ar")
+_COUNTS = ("marginals", "marginals_j")
+_OTHERS = ("marginals_j", "privorl_ar_j", "privorl_n")
+_ALL = tuple(GENERATED)
+_FREE = (None,)
+ABSENT = (
+    "the eight numbers with 1,000,000 units",
+    "privorl_j, privorl_j_unet and primorl, which have the limits of the other rounds",
+    "runs with pre-training, which are limited at worst",
+)
+GRIDS: Sequence[Grid] = (
+    Grid(tables=_ALL, methods=_ROWS, epsilons={1000: _FREE, 100_000: (0.003, 0.01, 0.1)}),
+    Grid(tables=("chain", "groups"), methods=_ROWS, epsilons={1_000_000: (0.0003, 0.001, 0.01)}),
+    Grid(
+        tables=("chain", "groups"),
+        methods=_OTHERS,
+        epsilons={1000: (1, 4, None), 10_000: (0.03, 1)},
+    ),
+    Grid(tables=_ALL, methods=_ROWS, epsilons={10_000: (0.03, 0.3, 1)}, seeds=2),
+    Grid(tables=("wide",), methods=_ROWS, epsilons={10_000: (0.5,)}, seeds=2),
+    Grid(tables=_ALL, methods=_ROWS, epsilons={1000: (0.3, 1, 4)}, seeds=2),
+    Grid(tables=_ALL, methods=("privorl_ar",), epsilons={1000: (30,)}),
+    Grid(tables=_ALL, methods=_ROWS, epsilons={100: (4, 10, 50)}, seeds=3),
+    Grid(tables=("respiratory",), methods=_ROWS, epsilons={111: (1, 4, 10, 50)}, seeds=3),
+    Grid(tables=("respiratory",), methods=_ROWS, epsilons={111: _FREE}),
+    Grid(tables=("wages",), methods=_COUNTS, epsilons={545: (0.3, 1, 4, 10, None)}),
+    Grid(
+        tables=("visits",),
+        methods=("marginals",),
+        epsilons={1000: (0.3, 4, None), 6127: (0.05, 0.3)},
+    ),
+    Grid(tables=("visits",), methods=("marginals_j",), epsilons={1000: _FREE, 6127: (0.05, 0.3)}),
+    Grid(
+        tables=("visits",),
+        methods=("privorl_ar",),
+        epsilons={1000: _FREE, 6127: (0.01, 0.1, 1, 4)},
+    ),
+    Grid(tables=("fleet",), methods=("marginals",), epsilons={1000: _FREE, 4043: (0.05, 0.3, 1)}),
+    Grid(tables=("fleet",), methods=("privorl_ar",), epsilons={1000: _FREE, 4043: (1, 10)}),
+)
+"""In the order in which they are run, one seed after the other."""
+
+
+def stored(table: BenchmarkTable, dataset: str, store: DatasetStore) -> str:
+    """Return a table's dataset, which is written where it is missing."""
+    if not store.holds(dataset):
+        table.import_into(store, dataset)
+    return dataset
+
+
+def values_of(cell: Cell, work: Path) -> dict[str, Any]:
+    """Return the configuration of a cell's run; its rows are written where they are missing."""
+    store, table = cells.store_of(work), cell.drawn
+    kind = "steps" if cell.whole else "rows"
+    dataset = stored(table, f"table/{cell.table}-{kind}-{cell.units}-{cell.seed}-v0", store)
+    bounds = work / "bounds" / f"{cell.table}.yaml"
+    table.write_bounds(bounds)
+    sizes = (
+        table.sizes if isinstance(table, GeneratedTable) else sizes_of(store, dataset, table.unit)
+    )
+    values = run_values(
+        cell.method,
+        table,
+        sizes,
+        dataset=dataset,
+        output=f"synthetic/{cell.name}-v0",
+        epsilon=cell.epsilon,
+        seed=cell.seed,
+        bounds=bounds,
+        quick=False,
+    )
+    share = sizes.trajectories / sizes.rows if cell.whole else 1.0
+    values = merged(values, {"output": {"size": max(1, round(RELEASE * share))}})
+    counted = not METHODS[cell.method].rounds
+    return values if counted and cell.table in REAL else merged(values, SMALL[cell.method])
+
+
+def planned(cell: Cell, work: Path) -> Verdict | None:
+    """Return the verdict of a cell's plan; None without privacy."""
+    config = parse_config(values_of(cell, work), source=cell.name)
+    return plan_run(config, cells.store_of(work)).verdict
 
 
 def run_cell(cell: Cell, work: Path) -> dict[str, Any]:
-    """Return a cell: what was kept of it, or what is made now."""
+    """Return a cell: what was kept of it, or what is made now.
+
+    Privacy: the budget is the cell's, its ledger in the work folder; tables are public.
+    """
     return cells.kept(cells.file_of(cell, work), lambda: _made(cell, work))
 
 
 def _made(cell: Cell, work: Path) -> dict[str, Any]:
-    store, rng = cells.store_of(work), np.random.default_rng([cell.seed, cell.units])
-    values = values_of(cell, work / "bounds" / f"{cell.name}.yaml")
-    dataset = values["data"]["sensitive"]
-    if not store.holds(dataset):
-        table = TABLES[cell.table]
-        store.write_transitions(
-            dataset,
-            rows_of(cell.table, cell.units, rng),
-            layout="transitions",
-            observation_space=Box(-4, 4, (table.observations,)),
-            action_space=Discrete(table.actions),
-            metadata={},
-        )
-    verdict = plan_run(parse_config(values, source=cell.name), store).verdict
-    assert verdict is not None
-    finished = cells.run_product(cell, values, work)
-    fresh = rows_of(cell.table, FRESH, np.random.default_rng([cell.seed, 10**9]))
-    found = measures(_columns(fresh), _columns(_read(store, values["output"]["dataset"])))
+    store, verdict, values = cells.store_of(work), planned(cell, work), values_of(cell, work)
+    cells.run_product(cell, values, work)
+    naming = cell.drawn.naming
+    kind = f"{'steps' if cell.whole else 'rows'}-{cell.seed if cell.table in GENERATED else 0}"
+    fresh = stored(
+        truth_of(cell.table, cell.seed, whole=cell.whole),
+        f"fresh/{cell.table}-{kind}-v0",
+        store,
+    )
+    released = values["output"]["dataset"]
+    real, synthetic = (columns_of(read_rows(store, one, naming).frame) for one in (fresh, released))
     return {
         **dataclasses.asdict(cell),
-        "grade": str(verdict.grade),
-        "figure": verdict.figures[_FIGURE[cell.method][0]],
-        **found,
-        "CPU s": finished.cpu_s,
+        "grade": None if verdict is None else str(verdict.grade),
+        **figures_of(verdict),
+        **measures(real, synthetic),
     }
 
 
-def _read(store: DatasetStore, dataset: str) -> Transitions:
-    chunks = list(store.iter_transitions(dataset, unit=TRANSITION))
-    return Transitions.concatenate(chunks)
+def columns_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return up to `FRESH` rows of a table as numbers: categories by their codes, no ends."""
+    rows = frame.drop(columns="terminated").astype(np.float64)
+    return rows.sample(FRESH, random_state=0) if len(rows) > FRESH else rows
 
 
-def _columns(rows: Transitions) -> NDArray[np.float64]:
-    """Return states, actions, rewards and what follows, side by side ``(N, D)``."""
-    parts = (rows.observations, rows.actions, rows.rewards, rows.next_observations)
-    return np.column_stack([np.asarray(part, float).reshape(len(rows), -1) for part in parts])
+def planned_cells(seeds: int) -> list[Cell]:
+    """Return all cells: grid after grid, and one seed after the other."""
+    every = {
+        Cell(table=table, method=method, units=units, epsilon=epsilon, seed=seed): place
+        for place, grid in enumerate(GRIDS)
+        for table in grid.tables
+        for method in grid.methods
+        for units, epsilons in grid.epsilons.items()
+        for epsilon in epsilons
+        for seed in range(min(grid.seeds, seeds))
+    }
+    return sorted(every, key=lambda cell: (cell.seed, every[cell]))
 
 
-def measures(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> dict[str, float]:
-    """Return how far columns are off, and what is kept of the strongest pairs.
-
-    Args:
-        real: fresh rows ``(N, D)``.
-        synthetic: released rows ``(M, D)``.
-
-    Returns:
-        ``KS``: mean distance of the columns; ``pairs kept``: share of the pairs with a correlation
-        of `STRONG` or more of which at least `KEPT` came through, in the same direction.
-    """
-    distances = [
-        stats.ks_2samp(one, other).statistic for one, other in zip(real.T, synthetic.T, strict=True)
+def wanted(options: argparse.Namespace) -> tuple[list[Cell], list[str]]:
+    """Return the cells that a command asks for, and in words what is not there then."""
+    every = planned_cells(options.seeds)
+    chosen = [
+        cell
+        for cell in every
+        if cell.table in options.tables
+        and cell.method in options.methods
+        and cell.units <= options.most
+        and (not options.kept or cells.file_of(cell, options.work).exists())
     ]
-    truth, found = (np.nan_to_num(stats.spearmanr(rows).statistic) for rows in (real, synthetic))
-    pairs = [
-        (i, j)
-        for i, j in itertools.combinations(range(real.shape[1]), 2)
-        if abs(truth[i, j]) >= STRONG
-    ]
-    kept = [found[i, j] / truth[i, j] >= KEPT for i, j in pairs]
-    return {"KS": float(np.mean(distances)), "pairs kept": float(np.mean(kept))}
-
-
-def is_useful(row: Mapping[str, Any]) -> bool:
-    """Say whether half of the strongest pairs survived."""
-    return bool(row["pairs kept"] >= USEFUL)
-
-
-def survives(row: Mapping[str, Any]) -> bool:
-    """Say whether columns survived, or half of the strongest pairs did."""
-    return bool(row["KS"] <= NEAR) or is_useful(row)
-
-
-def best_limit(
-    rows: Sequence[Mapping[str, Any]], good: Callable[[Any], bool], sign: float
-) -> float:
-    """Return the limit of the figure that sets good runs apart with the fewest errors.
-
-    Args:
-        rows: cells of one method.
-        good: whether a run is on the good side.
-        sign: 1 where more of the figure is better, -1 where less is.
-    """
-    figures = sorted({row["figure"] for row in rows})
-    between = [float(np.sqrt(a * b)) for a, b in itertools.pairwise(figures)]
-    limits = [figures[0] / 2, *between, figures[-1] * 2]
-
-    def errors(limit: float) -> int:
-        return sum((sign * row["figure"] >= sign * limit) != good(row) for row in rows)
-
-    return min(limits, key=errors)
-
-
-def result_of(rows: Sequence[Mapping[str, Any]]) -> harness.Result:
-    """Return the table of all cells, and how often verdicts were wrong."""
-    facts: dict[str, Any] = {}
-    ratios: dict[str, float | None] = {}
-    notes = [
-        f"KS: mean distance of the columns from {FRESH:,} fresh rows. Pairs kept: share of the"
-        f" pairs with a correlation of {STRONG:g} or more of which half came through. A run is"
-        f" useful if half of these pairs are kept; its columns survive if KS is at most {NEAR:g}.",
-        "Figure: cells of a joint count that stand out (marginals), noise of a round in clip norms"
-        " (privorl_ar).",
-    ]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == method]
-        sign = _FIGURE[method][1]
-        fine = [row for row in own if row["grade"] == "fine"]
-        refused = [row for row in own if row["grade"] == "hopeless"]
-        useless = sum(not is_useful(row) for row in fine)
-        wasted = sum(survives(row) for row in refused)
-        notes.append(
-            f"{method}: {useless} of {len(fine)} called fine were not useful; of {len(refused)}"
-            f" refused, columns of {wasted} would have survived."
-        )
-        ratios[f"{method}: fine and not useful"] = useless / len(fine) if fine else None
-        ratios[f"{method}: refused and surviving"] = wasted / len(refused) if refused else None
-        for name, good in (("fine", is_useful), ("hopeless", survives)):
-            wrong, limits = 0, {}
-            for table in dict.fromkeys(row["table"] for row in own):
-                rest = [row for row in own if row["table"] != table]
-                if not rest:
-                    continue
-                limits[table] = best_limit(rest, good, sign)
-                wrong += sum(
-                    (sign * row["figure"] >= sign * limits[table]) != good(row)
-                    for row in own
-                    if row["table"] == table
-                )
-            if limits:
-                found = ", ".join(f"{limit:.3g} without {one}" for one, limit in limits.items())
-                notes.append(
-                    f"{method}, limit of {name} by the other tables: {found}; wrong for {wrong} of"
-                    f" {len(own)} cells of the table left out."
-                )
-                ratios[f"{method}: wrong, limit of {name} from other tables"] = wrong / len(own)
-    return harness.Result(cells=list(rows), ratios=ratios, notes=notes, facts=facts)
-
-
-def wanted(options: argparse.Namespace) -> list[Cell]:
-    """Return the cells that a command asks for, small ones first."""
-    every = itertools.product(
-        sorted(options.units), options.epsilons, options.tables, options.methods
-    )
-    return [
-        Cell(table=table, method=method, units=units, epsilon=epsilon, seed=seed)
-        for units, epsilon, table, method in every
-        for seed in range(options.seeds)
-    ]
+    left = len(every) - len(chosen)
+    return chosen, [*([f"{left} of {len(every)} planned cells"] if left else []), *ABSENT]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the cells that are missing and print the table."""
+    methods = tuple(SMALL)
     parser = cells.seeded_parser(NAME)
-    parser.set_defaults(seeds=1, parallel=1)
+    parser.set_defaults(parallel=1)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=tuple(TABLES))
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=tuple(METHODS))
-    parser.add_argument("--units", nargs="+", type=int, default=UNITS[:-1])
-    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.3, 1.0, 4.0])
+    parser.add_argument("--methods", nargs="+", default=list(methods), choices=methods)
+    parser.add_argument("--most", type=int, default=10**6, help="units")
+    parser.add_argument("--kept", action="store_true", help="print finished cells, make none")
     options = parser.parse_args(arguments)
-    work = options.work
-    cells_wanted = wanted(options)
-    if options.scale == "quick":
-        cells_wanted = cells_wanted[:2]
+    chosen, absent = wanted(options)
     cells.run_table(
         NAME,
-        cells_wanted,
-        functools.partial(run_cell, work=work),
-        result_of,
+        chosen[:2] if options.scale == "quick" else chosen,
+        functools.partial(run_cell, work=options.work),
+        functools.partial(result_of, absent=absent),
         options=options,
         about={"seeds": options.seeds},
     )

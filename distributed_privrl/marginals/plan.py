@@ -1,6 +1,8 @@
 """What a run of marginals releases and costs, from public facts alone."""
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import Field
@@ -30,8 +32,10 @@ _SCORE_SPAN = 3
 
 _STANDS_OUT = 3.0
 FEWEST_BINS = 10.0
-"""Bins of a column that can stand out, below which no column survives."""
-FEWEST_CELLS = 60.0
+"""Bins of a column that can stand out, below which no column of many values survives."""
+BINS_A_VALUE = 2.0
+"""Bins that can stand out, for each value of a column that has few, below which it is lost."""
+FEWEST_CELLS = 80.0
 """Cells of a joint count that can stand out, below which most pairs of columns are lost."""
 
 
@@ -154,6 +158,7 @@ def marginals_plan(
     units: UnitCount,
     columns: int,
     histograms: int,
+    sizes: Sequence[int] = (),
     epsilon: float | None,
     delta: float,
     assumed: bool = False,
@@ -168,6 +173,7 @@ def marginals_plan(
         units: how many there are.
         columns: of the table.
         histograms: of single columns, that a row has one entry in each of.
+        sizes: cells or categories of each column, as far as is known.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
         assumed: the dataset may have other columns, as far as is known.
@@ -223,12 +229,27 @@ def marginals_plan(
         releases=drawn,
         counts=counts,
         details={**about, **noise},
-        verdict=verdict_of(units.value, **noise),
+        verdict=verdict_of(units.value, sizes, **noise),
         noise=f"Gaussian integers, {total} joint counts {of_what}",
     )
 
 
-def verdict_of(units: int, *, column_noise_units: float, joint_noise_units: float) -> Verdict:
+def bins_needed(sizes: Sequence[int]) -> float:
+    """Return how many bins of a column must be able to stand out, so that half of them survive.
+
+    Args:
+        sizes: cells or categories of each column; () where nobody knows: they have many.
+
+    Example:
+        >>> bins_needed([2, 2, 101]), bins_needed([2, 101, 101])
+        (4.0, 10.0)
+    """
+    return min(BINS_A_VALUE * statistics.median_low(sizes), FEWEST_BINS) if sizes else FEWEST_BINS
+
+
+def verdict_of(
+    units: int, sizes: Sequence[int], *, column_noise_units: float, joint_noise_units: float
+) -> Verdict:
     """Return what is left of a table under its noise.
 
     A cell stands out where it weighs three deviations of its noise, so that units / (3 deviations)
@@ -236,6 +257,7 @@ def verdict_of(units: int, *, column_noise_units: float, joint_noise_units: floa
 
     Args:
         units: number of them.
+        sizes: see `bins_needed`.
         column_noise_units: deviation of a column's cell, in units.
         joint_noise_units: deviation of a joint count's cell, in units.
     """
@@ -249,11 +271,12 @@ def verdict_of(units: int, *, column_noise_units: float, joint_noise_units: floa
         "raise privacy.epsilon, leave out columns, ask for fewer joint counts (tables), or take a"
         " method that makes less of the data"
     )
-    named = {"bins": bins, "cells": cells}
-    if bins < FEWEST_BINS:
+    needed = bins_needed(sizes)
+    named = {"bins": bins, "bins_needed": needed, "cells": cells}
+    if bins < needed:
         return Verdict(
             grade=Grade.HOPELESS,
-            reason=f"nothing survives: {figures}",
+            reason=f"nothing survives: {figures}, where half of the columns need {needed:g} bins",
             advice=advice,
             figures=named,
         )

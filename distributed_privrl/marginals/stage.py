@@ -155,6 +155,7 @@ def stage_plan(
         units=units,
         columns=ASSUMED_COLUMNS if columns is None else len(columns),
         histograms=ASSUMED_COLUMNS if columns is None else columns.histograms,
+        sizes=() if columns is None else columns.sizes,
         assumed=table.assumed,
         epsilon=epsilon,
         delta=delta,

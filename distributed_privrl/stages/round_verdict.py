@@ -13,7 +13,7 @@ from distributed_privrl.stages.verdict import Grade, Verdict, worse
 
 SIGNAL = 0.3
 """Length of the mean clipped vector in the first round of our tables, in clip norms: at most 1."""
-LITTLE_NOISE = 0.5
+LITTLE_NOISE = 0.4
 """Noise of a round, in clip norms, up to which rounds learned what strong pairs of columns do."""
 MUCH_NOISE = 5.0
 """Noise of a round above which rounds learned nothing."""

@@ -122,7 +122,7 @@ def test_a_step_that_chooses_more_than_it_pays_for_is_refused(plan: MarginalsPla
 @pytest.mark.parametrize(
     ("units", "epsilon", "columns", "grade"),
     [
-        (111, 4.0, 12, Grade.HOPELESS),  # of a trial of a treatment of the airways
+        (111, 4.0, 12, Grade.HOPELESS),  # where nothing tells how many values columns have
         (1000, 0.01, 12, Grade.HOPELESS),
         (1000, 1.0, 9, Grade.LIMITED),
         (4043, 4.0, 17, Grade.FINE),  # planes of a fleet
@@ -147,6 +147,22 @@ def test_a_plan_says_what_its_noise_leaves(
 
 
 def test_a_verdict_counts_what_stands_out_by_three_deviations() -> None:
-    assert verdict_of(300, column_noise_units=9.9, joint_noise_units=1.6).grade is Grade.FINE
-    assert verdict_of(300, column_noise_units=9.9, joint_noise_units=1.7).grade is Grade.LIMITED
-    assert verdict_of(300, column_noise_units=10.1, joint_noise_units=1.6).grade is Grade.HOPELESS
+    for column, joint, grade in (
+        (9.9, 1.2, Grade.FINE),
+        (9.9, 1.3, Grade.LIMITED),
+        (10.1, 1.2, Grade.HOPELESS),
+    ):
+        found = verdict_of(300, (), column_noise_units=column, joint_noise_units=joint)
+        assert found.grade is grade
+
+
+def test_columns_of_few_values_need_fewer_bins() -> None:
+    flags, numbers = (2, 2, 2, 101), (2, 101, 101)
+    for noise, sizes, grade in (
+        (24.0, flags, Grade.LIMITED),
+        (26.0, flags, Grade.HOPELESS),
+        (24.0, numbers, Grade.HOPELESS),
+    ):
+        found = verdict_of(300, sizes, column_noise_units=noise, joint_noise_units=20)
+        assert found.grade is grade
+    assert found.reason.endswith("where half of the columns need 10 bins")
