@@ -1,5 +1,8 @@
 """Tables from simulators: patients of ICU-Sepsis, runs through mazes, HalfCheetah's replay."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.cells import CONFIGURATIONS
 from benchmarks.tables.relations import mean_length, share, terminated_share
 from benchmarks.tables.rows import Naming
@@ -9,7 +12,11 @@ from benchmarks.utility_tasks import TASKS
 from distributed_privrl.core.config import read_yaml
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
+from distributed_privrl.environments.mazes import Maze
 from distributed_privrl.environments.sepsis import DEATH, SURVIVAL
+
+Flags = NDArray[np.bool_]
+"""``(rows,)``."""
 
 EPISODE_STEPS = 64
 """Of a run through a maze: 1,000,000 steps are 15,625 people, each with so many rows."""
@@ -80,12 +87,33 @@ def _maze(name: str, unit: str = TRAJECTORY) -> RecordedTable:
         reward_levels=(0, 1),
         cells={"x": _cuts(width), "y": _cuts(height), "terminated": ()},
         relations={
-            "at the goal": share(lambda rows: rows.frame["reward"].to_numpy() > 0.5),
+            "at the goal": share(_rewarded),
+            "rewards false": lambda rows: _false_rewards(rows, maze),
+            "rewards missed": lambda rows: _missed_rewards(rows, maze),
             "terminated": terminated_share,
             "in walls": lambda rows: share_in_walls(rows.frame[["x", "y"]].to_numpy(), maze),
         },
         judge="agents",
     )
+
+
+def _rewarded(rows: Rows) -> Flags:
+    return rows.frame["reward"].to_numpy() > 0.5
+
+
+def _arrived(rows: Rows, maze: Maze) -> Flags:
+    """Say which rows lead to the goal, where alone the maze rewards."""
+    return maze.rewards(rows.frame[["next_x", "next_y"]].to_numpy(), dense=False) > 0
+
+
+def _false_rewards(rows: Rows, maze: Maze) -> float:
+    rewarded = _rewarded(rows)
+    return float((~_arrived(rows, maze))[rewarded].mean()) if rewarded.any() else float("nan")
+
+
+def _missed_rewards(rows: Rows, maze: Maze) -> float:
+    arrived = _arrived(rows, maze)
+    return float((~_rewarded(rows))[arrived].mean()) if arrived.any() else float("nan")
 
 
 def _cuts(size: int) -> list[float]:
