@@ -158,11 +158,27 @@ class TrajectoryOutputConfig(OutputConfig):
     )
 
 
-class PolicyOutputConfig(StrictModel):
-    """What a run that learns a policy releases."""
+class FilesOutputConfig(StrictModel):
+    """Files that a run releases in its own folder."""
 
     COUNTED: ClassVar[str | None] = None
-    """A policy is one file."""
+    """Their number is fixed."""
+    about: ClassVar[str] = "a policy learned from"
+    """What they are of the sensitive dataset, for titles."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files that are released, the one that the run is for first."""
+        return ()
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Ids of the datasets that are written beside them."""
+        return ()
+
+
+class PolicyOutputConfig(FilesOutputConfig):
+    """What a run that learns a policy releases."""
 
     policy: Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.safetensors$")] = Field(
         default="policy.safetensors", description="file of the policy in the run's folder"
@@ -172,11 +188,6 @@ class PolicyOutputConfig(StrictModel):
     def files(self) -> tuple[str, ...]:
         """Names of all files that are released, the policy first."""
         return (self.policy,)
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """Ids of the datasets that are written beside the policy."""
-        return ()
 
 
 class EventConfig(StrictModel):
@@ -287,9 +298,14 @@ class RunConfig(StrictModel):
     privacy: PrivacyConfig
     model: StrictModel
     training: StrictModel
-    output: OutputConfig | PolicyOutputConfig
+    output: OutputConfig | FilesOutputConfig
     evaluation: EvaluationConfig = EvaluationConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Ids of datasets that were released before, and that the run learns from without noise."""
+        return ()
 
 
 _SHOWN_BLANKS = 8

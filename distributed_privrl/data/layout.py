@@ -362,7 +362,8 @@ def _one_hot(
     values: NDArray[np.int64], space: Space, block: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
     """Write the one-hot form of ``values`` into ``block``; say which lie in the space."""
-    table, valid = values.reshape(len(values), -1), np.ones(len(values), dtype=bool)
+    table = values[:, None] if values.ndim == 1 else values
+    valid = np.ones(len(values), dtype=bool)
     for number, component, columns in _blocks(space):
         chosen, start = table[:, number], int(component.start)
         inside = (chosen >= start) & (chosen < start + int(component.n))

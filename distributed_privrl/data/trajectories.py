@@ -6,8 +6,9 @@ recording stopped).
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -220,6 +221,28 @@ class Trajectories:
             truncated=self.truncated[steps],
             offsets=offsets_of(lengths),
             unit_ids=self.unit_ids[chosen],
+        )
+
+    def by_unit(self) -> Iterator[Self]:
+        """Yield the trajectories of each unit, in rising order of the ids."""
+        order = np.argsort(self.unit_ids, kind="stable")
+        sorted_ids = self.unit_ids[order]
+        whole = self if np.array_equal(order, np.arange(len(self))) else self.select(order)
+        starts = np.flatnonzero(np.append(True, sorted_ids[1:] != sorted_ids[:-1]))
+        for first, stop in pairwise([*starts.tolist(), len(self)] if len(self) else []):
+            yield whole._between(first, stop)
+
+    def _between(self, first: int, stop: int) -> Self:
+        """Return the trajectories from ``first`` to before ``stop``, whose arrays are views."""
+        low, high = int(self.offsets[first]), int(self.offsets[stop])
+        return type(self)(
+            observations=self.observations[low + first : high + stop],
+            actions=self.actions[low:high],
+            rewards=self.rewards[low:high],
+            terminated=self.terminated[low:high],
+            truncated=self.truncated[low:high],
+            offsets=self.offsets[first : stop + 1] - low,
+            unit_ids=self.unit_ids[first:stop],
         )
 
     def cut(self, lengths: NDArray[np.int64]) -> Self:

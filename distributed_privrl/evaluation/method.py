@@ -30,8 +30,8 @@ class Inspection:
     Args:
         study: simulations in a public problem that the report shows (configuration, folder of the
             policy); None: there are none.
-        policy_report: sections on a policy (configuration, its file as what it is to the world,
-            and so what ``study`` found); None for methods that release datasets.
+        file_report: sections on a policy or figures (configuration, the first file as what it is to
+            the world, and so what ``study`` found); None for methods that release datasets.
         attack: opens a finished run's model to a membership attack (the declared method, the world
             that its stages began with, context); draws and charges nothing. None: there is none.
         whole_units: every row of a unit takes part in a round, not drawn ones.
@@ -40,7 +40,7 @@ class Inspection:
     """
 
     study: Callable[[Any, Path, Progress], list[dict[str, Any]]] | None = None
-    policy_report: (
+    file_report: (
         Callable[[Any, Sourced[Path], Sourced[Sequence[Any]]], Sequence[Section]] | None
     ) = None
     attack: Callable[[Any, Any, RunContext], LossAttack] | None = None

@@ -31,6 +31,9 @@ from distributed_privrl.evaluation.returns import (
     evaluate_policy,
 )
 
+_TOLD = 20
+"""Times that progress of a training is told."""
+
 OnEvaluation = Callable[[int, ActingPolicy], None]
 
 Options = Mapping[str, Mapping[str, Any]]
@@ -235,7 +238,13 @@ def settings_of(
 
 
 def train(
-    trainer: Trainer, transitions: Transitions, spaces: Spaces, *, seed: int, steps: int
+    trainer: Trainer,
+    transitions: Transitions,
+    spaces: Spaces,
+    *,
+    seed: int,
+    steps: int,
+    told: Callable[[int], None] = lambda _: None,
 ) -> ActingPolicy:
     """Train an agent that is not evaluated on the way; the one that `train_and_evaluate` trains.
 
@@ -245,14 +254,15 @@ def train(
         spaces: of observations and actions.
         seed: public seed.
         steps: gradient steps.
+        told: called with the steps taken, some twenty times.
     """
     return trainer.train(
         transitions,
         spaces,
         seed=Streams(seed).integer("training"),
         steps=steps,
-        evaluate_every=steps,
-        on_evaluation=lambda *_: None,
+        evaluate_every=max(1, steps // _TOLD),
+        on_evaluation=lambda step, _: told(step),
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.proper import proper_trajectories
 from distributed_privrl.data.splitting import held_out
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, Transitions
@@ -52,21 +52,16 @@ def training_half(store: DatasetStore, dataset: str) -> Transitions:
 
 def _half(store: DatasetStore, dataset: str, *, judges: bool) -> Trajectories:
     """Return the proper episodes of one half: numbers finite, categories inside their spaces."""
-    info = store.info(dataset)
-    layout = RowLayout(info.observation_space, info.action_space)
-    unit = info.unit_column or TRAJECTORY
+    unit = store.info(dataset).unit_column or TRAJECTORY
 
     def keep(units: NDArray[np.uint64]) -> NDArray[np.bool_]:
         chosen = held_out(units, share=0.5, seed=_SEED)
         return chosen if judges else ~chosen
 
-    found = []
-    for chunk in store.iter_trajectories(dataset, unit=unit, keep=keep):
-        proper = layout.to_rows(chunk.transitions(TRAJECTORY))[1]
-        bad = np.bincount(
-            np.repeat(np.arange(len(chunk)), chunk.lengths), ~proper, minlength=len(chunk)
-        )
-        found.append(chunk.select(np.flatnonzero((bad == 0) & (chunk.lengths > 0))))
+    found = [
+        proper_trajectories(store, dataset, chunk)
+        for chunk in store.iter_trajectories(dataset, unit=unit, keep=keep)
+    ]
     if not any(len(chunk) for chunk in found):
         raise ConfigError(f"{dataset}: one half of the units has no proper episode: give more")
     return Trajectories.concatenate(found)

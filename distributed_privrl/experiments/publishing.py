@@ -1,4 +1,4 @@
-"""What a run releases, on disk: a synthetic dataset in the store, or a policy in its folder."""
+"""What a run releases, on disk: a synthetic dataset in the store, or files in its folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,8 @@ from distributed_privrl.experiments.clearance import dataset_outputs
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.privacy.certificate import Certificate, Output, hash_output
 from distributed_privrl.stages.context import (
-    LearnedPolicy,
     MethodResult,
+    ReleasedFiles,
     SyntheticTrajectories,
     SyntheticTransitions,
 )
@@ -58,8 +58,8 @@ def publisher_of(config: RunConfig, store: DatasetStore, directory: RunDirectory
     if isinstance(output, OutputConfig):
         return datasets[0]
     if config.privacy.epsilon is None:
-        return PolicyPublisher(folder=directory.private, files=output.files, directory=directory)
-    return PolicyPublisher(folder=directory.path, files=output.files, beside=tuple(datasets))
+        return FilesPublisher(folder=directory.private, files=output.files, directory=directory)
+    return FilesPublisher(folder=directory.path, files=output.files, beside=tuple(datasets))
 
 
 def dataset_publisher(
@@ -146,15 +146,15 @@ class DatasetPublisher:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyPublisher:
-    """A policy, and what belongs to it, in the run's folder with ``certificate.json`` beside them.
+class FilesPublisher:
+    """Files, such as a policy, in the run's folder with ``certificate.json`` beside them.
 
-    Privacy: a policy that was learned without privacy is as private as the rows: it goes to
+    Privacy: what was learned without privacy is as private as the rows: it goes to
     ``private/``, for its owner alone, and no certificate lists it.
 
     Args:
         folder: where they lie.
-        files: their names, the policy's first.
+        files: their names, the one that the run is for first.
         directory: the run's folder, if the files go to its ``private/``.
         beside: of datasets that are released beside it, under certificates of their own.
     """
@@ -166,11 +166,11 @@ class PolicyPublisher:
 
     @property
     def name(self) -> str:
-        """Path of the policy's file."""
+        """Path of the first file."""
         return str(self.folder / self.files[0])
 
     def check_free(self) -> None:
-        """Check the datasets beside the policy; the run's folder is its own.
+        """Check the datasets beside the files; the run's folder is its own.
 
         Raises:
             ConfigError: one of them exists and is another run's.
@@ -179,14 +179,16 @@ class PolicyPublisher:
             publisher.check_free()
 
     def write(self, result: MethodResult) -> None:
-        """Write the policy and what belongs to it.
+        """Write the files.
 
         Raises:
             StorageError: the disk is full or the folder cannot be written.
         """
         release = result.release
-        if not isinstance(release, LearnedPolicy):
-            raise TypeError(f"{self.name} is to hold a policy, not {type(release).__name__}")
+        if not isinstance(release, ReleasedFiles):
+            raise TypeError(
+                f"{self.name} is to hold a file of its own, not {type(release).__name__}"
+            )
         writers = {self.files[0]: release.save, **release.beside}
         if set(writers) != set(self.files):
             raise TypeError(f"files {self.files} are announced, {tuple(writers)} are released")
@@ -204,4 +206,4 @@ class PolicyPublisher:
         return tuple(Output(id=name, sha256=hash_output(self.folder / name)) for name in self.files)
 
     def attach(self, certificate: Certificate) -> None:
-        """The certificate lies beside the policy: nothing to do."""
+        """The certificate lies beside the files: nothing to do."""

@@ -67,7 +67,7 @@ def asked_trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> lis
         return []
     if not isinstance(config.output, OutputConfig):
         raise ConfigError(
-            f"evaluation.trainers judge a synthetic dataset, {config.method} learns a policy: leave"
+            f"evaluation.trainers judge a synthetic dataset, {config.method} releases none: leave"
             " them out"
         )
     if config.data.environment is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from distributed_privrl.core.config import OutputConfig, PolicyOutputConfig, RunConfig
+from distributed_privrl.core.config import FilesOutputConfig, OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.labels import column_labels
@@ -57,26 +57,26 @@ def write_reports(
         output = config.output
         _write_dataset_reports(config, output, store, directory, certificate, trials, ledger)
     else:
-        _write_policy_reports(config, config.output, directory, certificate, trials)
+        _write_file_reports(config, config.output, directory, certificate, trials)
 
 
-def _write_policy_reports(
+def _write_file_reports(
     config: RunConfig,
-    output: PolicyOutputConfig,
+    output: FilesOutputConfig,
     directory: RunDirectory,
     certificate: Certificate,
     trials: Trials,
 ) -> None:
-    """Write the report that the method makes of its policy; nothing reads a real row."""
-    make = method_named(config.method).inspection.policy_report
+    """Write the report that the method makes of its files; nothing reads a real row."""
+    make = method_named(config.method).inspection.file_report
     folder = directory.path if config.privacy.epsilon is not None else directory.private
-    path = folder / output.policy
+    path = folder / output.files[0]
     releasable = certificate.status == "valid"
-    policy = (
+    file = (
         Sourced.released(released_file(certificate, path)) if releasable else Sourced.private(path)
     )
-    sections = make(config, policy, policy.then(lambda _: trials)) if make is not None else []
-    title = f"{config.method}: a policy learned from {config.data.sensitive}"
+    sections = make(config, file, file.then(lambda _: trials)) if make is not None else []
+    title = f"{config.method}: {output.about} {config.data.sensitive}"
     write_report(
         directory.report,
         directory.path / "report.json",

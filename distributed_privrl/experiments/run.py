@@ -22,6 +22,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
 from distributed_privrl.experiments.agents import Trials
+from distributed_privrl.experiments.clearance import cleared
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.kinship import with_declarations
 from distributed_privrl.experiments.publishing import (
@@ -123,6 +124,8 @@ def run(
         publisher = publisher_of(config, store, directory)
         publisher.check_free()
         check_inputs(config, store, ledger)
+        for dataset in config.releases:
+            cleared(store, dataset, reader=config.method, ledger=ledger)
         _check_known(config, directory, ledger)
         context = RunContext(
             run_id=directory.run_id,
@@ -211,11 +214,12 @@ def check_datasets(config: RunConfig, store: DatasetStore, *, may_exist: bool = 
             or nothing follows the rows of one side alone, the output id exists, or a dataset is
             named twice.
     """
-    named = (config.data.sensitive, *config.data.public)
+    named = (config.data.sensitive, *config.data.public, *config.releases)
     released = config.output.datasets
     if len({*named, *released}) < len(named) + len(released):
         raise ConfigError(
-            "data.sensitive, data.public and output.dataset must all be different datasets, got"
+            "data.sensitive, data.public, model.release and output.dataset must all be different"
+            " datasets, got"
             f" {', '.join((*named, *released))}"
         )
     infos = [store.info(dataset) for dataset in named]

@@ -18,9 +18,8 @@ from distributed_privrl.core.errors import (
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress
-from distributed_privrl.data.layout import RowLayout
+from distributed_privrl.data.proper import proper_transitions
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.environments import register
 from distributed_privrl.evaluation.off_policy.judge import decided
 from distributed_privrl.evaluation.returns import LearningCurve, Returns
@@ -173,18 +172,6 @@ def _check_content(store: DatasetStore, dataset: str, content: str) -> None:
         raise VerificationError(
             f"{dataset} was replaced while agents were trained on it: evaluate it anew"
         )
-
-
-def proper_transitions(store: DatasetStore, dataset: str) -> Transitions:
-    """Return a dataset's rows whose numbers are finite and whose categories are in their spaces."""
-    info = store.info(dataset)
-    layout = RowLayout(info.observation_space, info.action_space)
-    return Transitions.concatenate(
-        [
-            chunk.select(layout.to_rows(chunk)[1])
-            for chunk in store.iter_transitions(dataset, unit="transition")
-        ]
-    )
 
 
 def content_of(store: DatasetStore, dataset: str) -> str:

@@ -99,11 +99,11 @@ class SyntheticTrajectories:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedPolicy:
-    """A policy.
+class ReleasedFiles:
+    """A policy, or figures, as files.
 
     Args:
-        save: writes it to a safetensors file, atomically.
+        save: writes the first file that the output names, atomically.
         beside: what else is released with it: writers of files in the same folder, by name.
     """
 
@@ -111,7 +111,7 @@ class LearnedPolicy:
     beside: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
-Release = SyntheticTransitions | SyntheticTrajectories | LearnedPolicy
+Release = SyntheticTransitions | SyntheticTrajectories | ReleasedFiles
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ def test_validate_passes_nothing_that_run_refuses(workplace, options, code, mess
     [
         ((), 0, "valid configuration of primorl"),
         (("-o", "data.environment=No-v1"), 2, "'No-v1' cannot be made"),
-        (("-o", "evaluation.trainers=[iql]"), 2, "primorl learns a policy: leave them out"),
+        (("-o", "evaluation.trainers=[iql]"), 2, "primorl releases none: leave them out"),
     ],
 )
 def test_validate_checks_what_a_policy_s_configuration_names(workplace, options, code, message):

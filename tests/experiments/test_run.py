@@ -643,7 +643,9 @@ def test_nothing_of_a_private_round_is_logged(world: Mazes) -> None:
 def test_every_method_has_a_plan() -> None:
     generators = ["privorl_n", "privorl_ar", "privorl_j", "privorl_j_unet", "privorl_ar_j"]
     generators += ["marginals", "marginals_j"]
-    assert list(METHODS) == sorted([*generators, "primorl", "mopo", "apvi", "vapvi", "expert"])
+    assert list(METHODS) == sorted(
+        [*generators, "primorl", "mopo", "apvi", "vapvi", "expert", "policy_value"]
+    )
     for make in METHODS.values():
         assert make().summary
 

@@ -17,7 +17,7 @@ from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.stages import run
-from distributed_privrl.stages.context import LearnedPolicy, MethodResult
+from distributed_privrl.stages.context import MethodResult, ReleasedFiles
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.release_plan import ReleasePlan
@@ -93,7 +93,7 @@ class TwoStages(DeclaredMethod[Diary]):
 
     def finish(self, world: Diary, context: Any, certified: Sequence[Stage]) -> Released:
         self.watch("finish", world)
-        return Released(release=LearnedPolicy(save=lambda path: None))
+        return Released(release=ReleasedFiles(save=lambda path: None))
 
 
 def world(folder: Path, *, units: Any = COUNTED, epsilon: float | None = 6.0) -> Any:

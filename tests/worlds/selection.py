@@ -29,7 +29,7 @@ from distributed_privrl.privacy.noise import NoiseSource, SecureNoise
 from distributed_privrl.privacy.schedules import Schedule
 from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
 from distributed_privrl.rounds.releases import Program
-from distributed_privrl.stages.context import LearnedPolicy, MethodResult, RunContext
+from distributed_privrl.stages.context import MethodResult, ReleasedFiles, RunContext
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.stages.run import run_method
@@ -170,7 +170,7 @@ class Selection(DeclaredMethod[int]):
         return release_in_steps(spec, self.config, context, plan)
 
     def finish(self, world: int, context: RunContext, certified: Sequence[Stage]) -> Released:
-        return Released(release=LearnedPolicy(save=lambda path: path.write_text(str(world))))
+        return Released(release=ReleasedFiles(save=lambda path: path.write_text(str(world))))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Observations are put into cells. Who acted and what an action is worth are table
 actions, so that they can be fitted anew on each of hundreds of resamples.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -248,23 +249,15 @@ class FittedQ:
             weights: (N,) of the rows.
             prior: the further row of each pair, drawn; None: the mean of the cell's rows.
         """
-        rows, episodes = self.rows, self.rows.episodes
-        counts = rows.pair_counts(weights)
-        totals = counts + (1.0 if prior is None else prior.weights)
-        values = np.zeros(counts.size)
+        episodes = self.rows.episodes
         action_values, state_values = (np.zeros(len(weights)) for _ in range(2))
         tail_values = np.zeros(len(episodes.lengths))
-        for to_go in range(1, episodes.horizon + 1):
-            later = rows.continues * (self.policy.following @ values)
-            step = episodes.horizon - to_go
-            stopped = rows.stopping_at[step + 1]
+        for to_go, (values, later) in enumerate(self._backed_up(episodes.horizon, weights, prior)):
+            step = episodes.horizon - to_go - 1
+            stopped = self.rows.stopping_at[step + 1]
             tail_values[stopped] = later[episodes.last[stopped]]
-            targets = episodes.rewards + later
-            sums = rows.pair_counts(weights * targets)
-            further = _of_cells(sums, counts) if prior is None else _copied(targets, prior)
-            values = ((sums + further) / totals).ravel()
-            chosen = rows.by_step[step]
-            action_values[chosen] = values[rows.pairs[chosen]]
+            chosen = self.rows.by_step[step]
+            action_values[chosen] = values[self.rows.pairs[chosen]]
             state_values[chosen] = self._now_by_step[step] @ values
         return FittedValues(
             start=state_values[episodes.offsets[:-1]],
@@ -272,6 +265,28 @@ class FittedQ:
             state_values=state_values,
             tail_values=tail_values,
         )
+
+    def tables(self, horizon: int) -> Floats:
+        """Return the value of each pair with 0 to ``horizon`` steps to go (horizon + 1, C, A)."""
+        shape = (self.rows.cell_count, self.rows.action_count)
+        backed_up = self._backed_up(horizon, np.ones(len(self.rows.pairs)), None)
+        return np.stack([np.zeros(shape), *(values.reshape(shape) for values, _ in backed_up)])
+
+    def _backed_up(
+        self, horizon: int, weights: Floats, prior: Prior | None
+    ) -> Iterator[tuple[Floats, Floats]]:
+        """Yield the pairs' values (C A,) and what follows rows (N,), with 1, 2, ... steps to go."""
+        rows = self.rows
+        counts = rows.pair_counts(weights)
+        totals = counts + (1.0 if prior is None else prior.weights)
+        values = np.zeros(counts.size)
+        for _ in range(horizon):
+            later = rows.continues * (self.policy.following @ values)
+            targets = rows.episodes.rewards + later
+            sums = rows.pair_counts(weights * targets)
+            further = _of_cells(sums, counts) if prior is None else _copied(targets, prior)
+            values = ((sums + further) / totals).ravel()
+            yield values, later
 
 
 def _of_cells(sums: Floats, counts: Floats) -> Floats:

@@ -14,7 +14,7 @@ def expert() -> Method:
         summary="private policy from many experts, each of whose policies is hidden",
         inspection=Inspection(
             study=study,
-            policy_report=policy_sections,
+            file_report=policy_sections,
             own_clipping=lambda config: config.training.local == "federated",
         ),
     )

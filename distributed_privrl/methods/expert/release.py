@@ -15,7 +15,7 @@ from distributed_privrl.privacy.metrics import Answer, settled_answer
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import (
     CertifiedDataset,
-    LearnedPolicy,
+    ReleasedFiles,
     RunContext,
     SyntheticTrajectories,
 )
@@ -34,13 +34,13 @@ def filter_answer(context: RunContext, stable: Trajectories | None) -> Answer[Tr
 
 def learned_policy(
     config: ExpertConfig, context: RunContext, facts: AgentFacts, trained: Path
-) -> LearnedPolicy:
+) -> ReleasedFiles:
     """Return the policy of the parameters' average, or of the last ones where none is kept."""
     stage: Literal["policy", "rounds"] = "policy" if trained.name == STABLE_TRAINING else "rounds"
     tensors, _ = load_checkpoint(trained, run_id=context.run_id, stage=stage)
     kept = "ema" if config.training.optimiser.ema_decay else "parameters"
     policy = facts.policy(tensors[kept])
-    return LearnedPolicy(
+    return ReleasedFiles(
         save=policy.save, beside={config.output.torchscript: partial(export_torchscript, policy)}
     )
 

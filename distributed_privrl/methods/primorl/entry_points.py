@@ -24,6 +24,6 @@ def _models(config: type[RunConfig], summary: str) -> Method:
         declare=PrimorlMethod,
         summary=summary,
         inspection=Inspection(
-            study=study, policy_report=policy_sections, own_clipping=lambda _: True
+            study=study, file_report=policy_sections, own_clipping=lambda _: True
         ),
     )

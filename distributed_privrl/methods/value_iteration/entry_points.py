@@ -12,7 +12,7 @@ def apvi() -> Method:
         config=ApviConfig,
         declare=TabularMethod,
         summary="private policy for finitely many states, from noisy counts (DP-APVI)",
-        inspection=Inspection(study=study, policy_report=policy_sections),
+        inspection=Inspection(study=study, file_report=policy_sections),
     )
 
 
@@ -22,5 +22,5 @@ def vapvi() -> Method:
         config=VapviConfig,
         declare=LinearMethod,
         summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
-        inspection=Inspection(study=study, policy_report=policy_sections),
+        inspection=Inspection(study=study, file_report=policy_sections),
     )

@@ -45,7 +45,7 @@ from distributed_privrl.methods.value_iteration.tabular import TabularProgram, T
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.stages.context import LearnedPolicy, RunContext
+from distributed_privrl.stages.context import ReleasedFiles, RunContext
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.training import StepsSpec, release_in_steps
 
@@ -165,7 +165,7 @@ class StatisticsMethod(DeclaredMethod[World]):
         tensors, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
         program = world.programs()
         program.restore(tensors, state.round_index)
-        return Released(release=LearnedPolicy(save=program.policy().save))
+        return Released(release=ReleasedFiles(save=program.policy().save))
 
 
 class TabularMethod(StatisticsMethod):

@@ -190,7 +190,7 @@ def test_independent_transitions_are_refused(world: Swings) -> None:
 
 
 def test_agents_that_judge_datasets_are_refused(world: Swings) -> None:
-    with pytest.raises(ConfigError, match="primorl learns a policy: leave them out"):
+    with pytest.raises(ConfigError, match="primorl releases none: leave them out"):
         world.run(evaluation={"trainers": ["iql"]})
     assert world.ledger.entries() == []
     assert not (world.folder / "run").exists()

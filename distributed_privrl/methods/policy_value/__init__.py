@@ -1,0 +1,1 @@
+"""What an agent that was trained on a release would earn in reality, as a figure that may leave."""

@@ -1,0 +1,276 @@
+"""`policy_value` as a declared run: an agent from released rows, four noisy sums of real ones.
+
+Reference: Jiang, Li, "Doubly robust off-policy value evaluation for reinforcement learning" (2016).
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from distributed_privrl.agents.policy import Policy
+from distributed_privrl.core.errors import BudgetError, ConfigError
+from distributed_privrl.core.executor import WorkerGroup
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.proper import proper_transitions
+from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.spaces import Space
+from distributed_privrl.evaluation.off_policy.judge import check_judgeable, decided
+from distributed_privrl.evaluation.off_policy.released import ReleasedModels
+from distributed_privrl.evaluation.trainer import (
+    TRAINERS,
+    PlainTrainer,
+    Spaces,
+    find_trainer,
+    train,
+)
+from distributed_privrl.methods.policy_value.config import PolicyValueConfig
+from distributed_privrl.methods.policy_value.plan import (
+    ValuePlan,
+    check_config,
+    deviation_of,
+    value_plan,
+)
+from distributed_privrl.methods.policy_value.sums import (
+    NUMBERS,
+    SumSpec,
+    SumWorker,
+    value_of,
+)
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.mechanisms import DiscreteLaplaceRelease
+from distributed_privrl.privacy.noise import NoiseSource
+from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.rounds.releases import Program
+from distributed_privrl.stages.context import ReleasedFiles, RunContext
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.stages.training import StepsSpec, release_in_steps
+
+AGENT, CHECKPOINT = "agent.safetensors", "sums.safetensors"
+STAGE, TRAINING = "value", "training the agent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows: public facts.
+
+    Args:
+        observation_space: of both datasets.
+        action_space: of both.
+        plan: that is drawn by; None until it is made.
+    """
+
+    observation_space: Space
+    action_space: Space
+    plan: ValuePlan | None = None
+
+
+class SumProgram(Program):
+    """Releases the sums of all units, once.
+
+    Privacy: see `SumWorker` and `release_of_sums`; what is kept is noisy.
+
+    Args:
+        release: draws the noise; None without privacy.
+    """
+
+    def __init__(self, release: DiscreteLaplaceRelease | None) -> None:
+        self._release = release
+        self._sums = np.zeros(NUMBERS, np.int64)
+
+    def step(
+        self,
+        index: int,
+        workers: WorkerGroup,
+        noise: NoiseSource | None,
+        reserved: int | None = None,
+    ) -> None:
+        """Gather the sums and add the noise; see `Program.step`."""
+        total: NDArray[np.int64] = np.stack(workers.call("sums")).sum(axis=0)
+        if self._release is not None and noise is not None:
+            total = self._release.release(total, noise, tag=index)
+        self._sums = total
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the sums (4,)."""
+        return {"sums": torch.from_numpy(self._sums.copy())}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], steps_done: int) -> None:
+        """Take up what `tensors` returned."""
+        self._sums = tensors["sums"].numpy().copy()
+
+
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """Builds the program in the server's process.
+
+    Args:
+        release: of the plan.
+    """
+
+    release: DiscreteLaplaceRelease | None
+
+    def __call__(self) -> SumProgram:
+        """Return a fresh program."""
+        return SumProgram(self.release)
+
+
+@dataclass(frozen=True)
+class PolicyValueMethod(DeclaredMethod[World]):
+    """What an agent that was trained on a release would earn where others acted.
+
+    Args:
+        config: of the run.
+
+    Privacy: unit ``data.unit``, relation ``privacy.relation``; a unit moves four integer sums by
+    `UNIT_L1` at most in L1, twice under ``replace_one``; event: one ``discrete_laplace``. The agent
+    and all that is fitted are post-processing of ``model.release``.
+    """
+
+    config: PolicyValueConfig
+
+    def check_config(self) -> None:
+        """Refuse what the configuration alone tells."""
+        check_config(self.config)
+        _trainer(self.config)
+
+    def check(self, context: RunContext) -> World:
+        """Return the spaces; see `DeclaredMethod.check`."""
+        info = context.store.info(self.config.data.sensitive)
+        check_judgeable(info.action_space)
+        _trainer(self.config).algorithm.check_actions(info.action_space)
+        if info.kind == "transitions":
+            raise ConfigError(
+                f"{info.id} holds independent transitions, and what a policy earns is told by whole"
+                " episodes: import it with its trajectories' column"
+            )
+        return World(observation_space=info.observation_space, action_space=info.action_space)
+
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the one release."""
+        return (StagePlan(name="value", plan=value_plan(self.config, units, spent=self.spent)),)
+
+    def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
+        """Return the world with the plan."""
+        plan = stages[0].plan
+        assert isinstance(plan, ValuePlan)
+        return replace(world, plan=plan)
+
+    def before(self, world: World, context: RunContext) -> None:
+        """Train the agent on released rows, unless it was before."""
+        path, training = context.folder / AGENT, self.config.training
+        if path.exists():
+            return
+        rows = proper_transitions(context.store, self.config.model.release)
+
+        def tell(steps: int) -> None:
+            context.progress(TRAINING, steps, training.steps)
+
+        tell(0)
+        spaces = Spaces(observation=world.observation_space, action=world.action_space)
+        trainer, seed = _trainer(self.config), self.config.seed
+        policy = train(trainer, rows, spaces, seed=seed, steps=training.steps, told=tell)
+        assert isinstance(policy, Policy)
+        policy.save(path)
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Fit the models on released rows, and release the sums."""
+        assert world.plan is not None
+        data, model = self.config.data, self.config.model
+        policy, models = self._judged(world, context)
+        refs = shard_refs(
+            context.store,
+            data.sensitive,
+            count=self.config.runtime.workers,
+            unit=data.unit,
+            max_rows_per_unit=data.max_length,
+        )
+        steps = StepsSpec(
+            worker_cls=SumWorker,
+            workers=[
+                SumSpec(
+                    ref=ref,
+                    max_trajectories_per_unit=model.max_trajectories_per_unit,
+                    returns=model.returns,
+                    action_space=world.action_space,
+                    policy=policy,
+                    models=models,
+                )
+                for ref in refs
+            ],
+            program=Programs(world.plan.release),
+            checkpoint=context.folder / CHECKPOINT,
+            stage=STAGE,
+        )
+        if release_in_steps(steps, self.config, context, world.plan) < world.plan.rounds:
+            raise BudgetError(
+                "the run died between drawing its noise and keeping the result, and one release is"
+                " all that it paid for: start a new run"
+            )
+        return world
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Return the figures, and the policy that they are of."""
+        plan = world.plan
+        assert plan is not None
+        tensors, _ = load_checkpoint(
+            context.folder / CHECKPOINT, run_id=context.run_id, stage="rounds"
+        )
+        sums: NDArray[np.float64] = tensors["sums"].numpy().astype(np.float64)
+        deviation = 0.0 if plan.release is None else deviation_of(plan.release)
+        model, units = self.config.model, plan.units.value
+        found = value_of(sums, units=units, returns=model.returns, deviation=deviation)
+        _, models = self._judged(world, context)
+        figures = {
+            "value of the policy": found.policy,
+            "standard error of the value": found.policy_error,
+            "return of who acted": found.acted,
+            "gain over who acted": found.policy - found.acted,
+            "standard error of the gain": found.gain_error,
+            "noise of a mean": found.noise_error,
+            "agreement": models.agreement,
+            "units": units,
+            "returns": list(model.returns),
+            "horizon": model.horizon,
+            "trainer": self.config.training.trainer,
+            "release": model.release,
+        }
+
+        def save(path: Path) -> None:
+            write_atomically(path, json.dumps(figures, indent=1) + "\n")
+
+        def copy(path: Path) -> None:
+            shutil.copyfile(context.folder / AGENT, path)
+
+        return Released(release=ReleasedFiles(save=save, beside={self.config.output.policy: copy}))
+
+    def _judged(self, world: World, context: RunContext) -> tuple[Policy, ReleasedModels]:
+        """Return the agent's policy, and what released rows say of it; post-processing."""
+        policy = Policy.load(context.folder / AGENT)
+        models = ReleasedModels.fit(
+            proper_transitions(context.store, self.config.model.release),
+            decided(policy, world.action_space),
+            observation_space=world.observation_space,
+            action_space=world.action_space,
+            horizon=self.config.model.horizon,
+            streams=Streams(self.config.seed).child("models"),
+        )
+        return policy, models
+
+
+def _trainer(config: PolicyValueConfig) -> PlainTrainer:
+    """Return the plain loop that trains the agent.
+
+    Raises:
+        ConfigError: nobody is called that, or an option is wrong.
+    """
+    trainer = find_trainer(config.training.trainer, config.training.options, more=TRAINERS)
+    assert isinstance(trainer, PlainTrainer)
+    return trainer
