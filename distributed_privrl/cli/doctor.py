@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -61,16 +61,29 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         "doctor",
         epilog=examples(
-            "privrl doctor", "privrl doctor --ledger postgresql://privrl@db.internal/ledger"
+            "privrl doctor",
+            "privrl doctor --ledger postgresql://privrl@db.internal/ledger",
+            "privrl doctor --measure",
         ),
     )(doctor)
 
 
-def doctor(ledger: LedgerUrl = None) -> None:
+def doctor(
+    ledger: LedgerUrl = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="measure how fast it is, for the minutes of `privrl plan`"),
+    ] = False,
+) -> None:
     """Check whether this machine can run everything.
 
     Looks at Python, packages, processor, threads, memory, disk, datasets, ledger and Ray's token.
+    With --measure it runs small runs on invented rows for a minute or two, and keeps what they took
+    in your data folder: `privrl plan` makes minutes and memory of it.
     """
+    if measure:
+        _measure()
+        return
     findings = list(examine(ledger=ledger))
     show_table(
         ("level", "what", "finding"),
@@ -83,6 +96,29 @@ def doctor(ledger: LedgerUrl = None) -> None:
     if problems:
         typer.echo(f"error: {problems} problem(s): do what the lines above say", err=True)
         raise typer.Exit(1)
+
+
+def _measure() -> None:
+    """Measure this machine, keep what was found, and say it."""
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.experiments.speed_probe import measure
+    from distributed_privrl.experiments.speeds import store_speeds
+
+    with shown_progress() as progress:
+        found = measure(f"this machine ({os.cpu_count()} CPUs)", progress=progress)
+    path = store_speeds(found)
+    show_table(
+        ("work", "seconds of a core"),
+        [
+            ("a run's start and reports", f"{found.start:.1f}"),
+            ("a joint count of marginals", f"{found.joint_count:.2f}"),
+            ("a private round", f"{found.round:.3f}"),
+            ("1,000 rows of 100,000 weights, clipped", f"{1e8 * found.private_row:.3f}"),
+            ("the same, plain", f"{1e8 * found.learned_row:.3f}"),
+            ("the same, drawn", f"{1e8 * found.drawn_row:.3f}"),
+        ],
+    )
+    typer.echo(f"kept in {path}")
 
 
 def examine(*, ledger: str | None) -> Iterator[Finding]:

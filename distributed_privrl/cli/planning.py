@@ -132,6 +132,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     """
     from distributed_privrl.core.config import NoisyBounds
     from distributed_privrl.experiments.registry import method_named
+    from distributed_privrl.experiments.speeds import stored_speeds, time_of
     from distributed_privrl.privacy.ledger.budgets import budget_line
     from distributed_privrl.privacy.units import Relation
 
@@ -151,6 +152,8 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         "files": _files(config),
         "counted": config.output.COUNTED,
     }
+    if plan.effort is not None:
+        facts["time"] = time_of(config, plan.effort, stored_speeds()).facts()
     if plan.verdict is not None:
         facts["verdict"] = plan.verdict.facts()
     facts |= _advice_facts(config)
@@ -224,6 +227,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         if "size" in output
         else ", ".join(filter(None, (*facts["files"], output.get("dataset")))),
     }
+    if "time" in facts:
+        lines["time"] = _time(facts["time"])
     if not facts["private"]:
         return lines | {"guarantee": "none"}
     if "bounds" in facts:
@@ -247,6 +252,15 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         f" {facts['accountant']}",
         "budget": facts["budget_command"],
     }
+
+
+def _time(facts: dict[str, Any]) -> str:
+    """Return minutes and memory in a line."""
+    low, high = facts["minutes_between"]
+    said = f"some {low:g} to {high:g} minutes, {facts['gigabytes']:g} GB of memory"
+    if facts["measured"]:
+        return f"{said}, by what was measured on {facts['machine']}"
+    return f"{said} on {facts['machine']}; `privrl doctor --measure` measures this machine"
 
 
 def _advised(facts: dict[str, Any]) -> str:

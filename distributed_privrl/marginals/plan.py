@@ -22,6 +22,7 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.stages.verdict import Grade, Verdict
 
@@ -204,6 +205,7 @@ def marginals_plan(
             spare=0,
             counts=counts,
             details=about,
+            effort=Effort(joint_counts=total),
         )
     check_delta_for_units(delta, units)
     relation = Relation(privacy.relation)
@@ -229,6 +231,7 @@ def marginals_plan(
         releases=drawn,
         counts=counts,
         details={**about, **noise},
+        effort=Effort(joint_counts=total),
         verdict=verdict_of(units.value, sizes, **noise),
         noise=f"Gaussian integers, {total} joint counts {of_what}",
     )

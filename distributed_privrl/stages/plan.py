@@ -11,6 +11,7 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import Event
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.verdict import Verdict
 
 
@@ -28,6 +29,7 @@ class Plan(ABC):
         assumptions: what the guarantee assumes beside the noise source's own assumptions.
         details: what ``privrl plan`` shows of the method; public facts.
         verdict: what is left of the data under the noise; None: nobody has worked it out.
+        effort: how much work it is, of the stages before it, too; None: nobody has worked it out.
     """
 
     units: UnitCount
@@ -38,6 +40,7 @@ class Plan(ABC):
     assumptions: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
+    effort: Effort | None = None
 
     @property
     @abstractmethod

@@ -148,6 +148,11 @@ class AutoregressiveMethod(PrivorlMethod):
 
     smaller = SMALLER_FACTORS
 
+    @property
+    def uses(self) -> tuple[float, float]:
+        """Once by a row, and by each drawn one."""
+        return 1.0, float(self.config.output.size)
+
     def weights_of(self, encoder: TransitionEncoder) -> int:
         """Return about how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
         model = self.config.model

@@ -146,7 +146,11 @@ class MarginalRows(abc.ABC):
         """Return what the plan of the rounds shows of the stage before them."""
         facts: dict[str, Any] = {**self.drawn, **plan.details}
         if plan.budget is None:
-            return {"details": {"marginals": facts}, "after": ", after marginals"}
+            return {
+                "details": {"marginals": facts},
+                "after": ", after marginals",
+                "effort": plan.effort,
+            }
         verdict = plan.verdict
         limited = verdict is not None and verdict.grade is not Grade.FINE
         facts |= {"epsilon": plan.budget.epsilon, "delta": plan.budget.delta}
@@ -155,6 +159,7 @@ class MarginalRows(abc.ABC):
             "details": {"marginals": facts},
             "after": f", after marginals for {cost}",
             "verdict": verdict if limited else None,
+            "effort": plan.effort,
         }
 
     def release(

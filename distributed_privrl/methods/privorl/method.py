@@ -39,6 +39,7 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.encoders import check_bounds_named, foreseen_columns, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
@@ -206,7 +207,27 @@ class PrivorlMethod(DeclaredMethod[World]):
         )
         taught = bool(self.config.training.pretraining.steps)
         plan = with_verdict(plan, weights, taught=taught, smaller=self.smaller, **shown)
+        if weights is not None:
+            before = Effort() if plan.effort is None else plan.effort
+            plan = replace(plan, effort=before + self._effort(plan, weights))
         return StagePlan(name="fine-tune", plan=plan)
+
+    @property
+    @abc.abstractmethod
+    def uses(self) -> tuple[float, float]:
+        """How often each weight is used: by a drawn row of a unit, and by the whole release."""
+
+    def _effort(self, plan: RoundPlan, weights: int) -> Effort:
+        """Return the work of pre-training, rounds and drawing."""
+        training, (of_row, of_release) = self.config.training, self.uses
+        rows = training.expected_batch_size * training.noise_multiplicity * of_row
+        pretraining = training.pretraining
+        return Effort(
+            rounds=plan.rounds,
+            private_rows=plan.rounds * rows * weights,
+            learned_rows=pretraining.steps * pretraining.batch_size * of_row * weights,
+            drawn_rows=of_release * weights,
+        )
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Release marginals and draw rows from them; or pre-train, and fine-tune in rounds."""

@@ -109,6 +109,19 @@ class TrajectoriesMethod(PrivorlMethod):
         steps = isinstance(self.config.model, StepModelConfig)
         return SMALLER_FACTORS if steps else SMALLER_NETWORK
 
+    @property
+    def uses(self) -> tuple[float, float]:
+        """By each step of a fragment; by each drawn step, of fragments at each noise level."""
+        config = self.config
+        model, sampling = config.model, config.training.sampling
+        steps = sampling.max_length or config.data.max_length or model.horizon
+        levels = 1
+        if not isinstance(model, StepModelConfig):
+            levels = (sampling.steps if isinstance(sampling, StitchingConfig) else None) or (
+                model.diffusion_steps
+            )
+        return float(model.horizon), float(config.output.size * steps * levels)
+
     def weights_of(self, encoder: TransitionEncoder) -> int:
         """Return about how many numbers rounds learn; networks of whole fragments are built."""
         model = self.config.model

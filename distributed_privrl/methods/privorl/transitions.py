@@ -56,6 +56,11 @@ class TransitionsMethod(PrivorlMethod):
     config: PrivorlNConfig
     smaller = SMALLER_NETWORK
 
+    @property
+    def uses(self) -> tuple[float, float]:
+        """Once by a row; by each drawn one at each noise level."""
+        return 1.0, float(self.config.output.size * self.config.training.sampling.steps)
+
     def weights_of(self, encoder: TransitionEncoder) -> int:
         """Return how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
         return row_weights(self.config.model, encoder.width)

@@ -1,0 +1,143 @@
+"""Measures how fast a machine is, by the product's own run on invented rows."""
+
+import resource
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.rehearsal import rehearse
+from distributed_privrl.experiments.speeds import Speeds
+
+SMALL, LARGE = (32,), (512,)
+"""Hidden layers of the two networks that are measured."""
+ROUNDS, BATCH, STEPS, SIZE, UNITS = 60, 512, 200, 40_000, 20_000
+_BOUNDS = """observation: {low: [0, 0, 0, 0, 0, 0], high: [1, 1, 1, 1, 1, 1]}
+action: {low: [-1, -1], high: [1, 1]}
+reward: [0, 1]
+"""
+
+
+def measure(machine: str, *, progress: Progress = silent) -> Speeds:
+    """Return the speeds of this machine, from small runs on invented rows; a minute or two.
+
+    Args:
+        machine: what it is called.
+        progress: told where the work is.
+    """
+    small, large = (_measured(hidden, progress) for hidden in (SMALL, LARGE))
+    rows = {
+        "private": ROUNDS * BATCH,
+        "learned": STEPS * BATCH,
+        "drawn": SIZE,
+    }
+    private, learned, drawn = (
+        max((large.seconds[name] - small.seconds[name]) / (count * large.more(small)), 1e-12)
+        for name, count in rows.items()
+    )
+    rounds = small.seconds["private"] - rows["private"] * small.weights * private
+    known = sum(small.seconds.values())
+    return Speeds(
+        start=max(small.all_seconds - known, 0.5),
+        joint_count=small.seconds["marginals"] / max(small.joint_counts, 1),
+        round=max(rounds / ROUNDS, 1e-4),
+        private_row=private,
+        learned_row=learned,
+        drawn_row=drawn,
+        memory=1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        machine=machine,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """What a small run took.
+
+    Args:
+        seconds: of its stages, by name.
+        all_seconds: of the whole of it.
+        weights: of its network.
+        joint_counts: that it estimated.
+    """
+
+    seconds: dict[str, float]
+    all_seconds: float
+    weights: int
+    joint_counts: float
+
+    def more(self, other: "_Measured") -> int:
+        """Return how many weights more than the other it has."""
+        return self.weights - other.weights
+
+
+_STAGES = {
+    "marginals": "marginals",
+    "public pre-training": "learned",
+    "private rounds": "private",
+    "sampling": "drawn",
+}
+"""What a run calls its stages, and what they are here."""
+
+
+def _measured(hidden: tuple[int, ...], progress: Progress) -> _Measured:
+    """Run a small hybrid: marginals, pre-training, rounds and drawing in one."""
+    with tempfile.TemporaryDirectory(prefix="privrl-measure-") as folder:
+        work = Path(folder)
+        (work / "bounds.yaml").write_text(_BOUNDS)
+        config = _config(work / "bounds.yaml", hidden)
+        plan = plan_run(config, DatasetStore(work / "none"))
+        spent: dict[str, float] = {}
+        last = time.perf_counter()
+
+        def told(stage: str, done: float, total: float, note: str = "") -> None:
+            nonlocal last
+            now = time.perf_counter()
+            if (name := _STAGES.get(stage)) is not None and done:
+                spent[name] = spent.get(name, 0.0) + now - last
+            last = now
+            progress(f"measuring, {stage}", int(done), int(total), note)
+
+        start = time.perf_counter()
+        rehearse(
+            config, LocalExecutor(), work=work, store=DatasetStore(work / "none"), progress=told
+        )
+        assert plan.effort is not None
+        return _Measured(
+            seconds={name: spent.get(name, 0.0) for name in _STAGES.values()},
+            all_seconds=time.perf_counter() - start,
+            weights=int(plan.details["weights"]),
+            joint_counts=plan.effort.joint_counts,
+        )
+
+
+def _config(bounds: Path, hidden: tuple[int, ...]) -> RunConfig:
+    """Return the run that is measured."""
+    values = {
+        "method": "privorl_ar",
+        "data": {
+            "sensitive": "measured/rows-v0",
+            "unit": "transition",
+            "units": UNITS,
+            "bounds": str(bounds),
+        },
+        "privacy": {"epsilon": 4.0, "delta": 1e-6},
+        "model": {"bins": 32, "hidden": list(hidden)},
+        "training": {
+            "rounds": ROUNDS,
+            "expected_batch_size": BATCH,
+            "pretraining": {
+                "from": "marginals",
+                "steps": STEPS,
+                "batch_size": BATCH,
+                "marginals": {"selection": {"tables": 6}},
+            },
+        },
+        "output": {"dataset": "measured/synthetic-v0", "size": SIZE},
+        "runtime": {"executor": "local", "workers": 1},
+    }
+    return parse_config(values, source="a measurement")

@@ -1,0 +1,35 @@
+"""How much work a stage is, from public facts alone; `experiments.speeds` makes minutes of it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """Work by its kind.
+
+    Networks are as good as dense: a row costs as much as there are weights, times how often each is
+    used. That is right within a factor of two or three.
+
+    Args:
+        joint_counts: joint counts that are chosen, measured and estimated.
+        rounds: private rounds.
+        private_rows: rows of clipped gradients times weights, workers together.
+        learned_rows: rows of plain training times weights.
+        drawn_rows: rows that are drawn times weights.
+    """
+
+    joint_counts: float = 0.0
+    rounds: float = 0.0
+    private_rows: float = 0.0
+    learned_rows: float = 0.0
+    drawn_rows: float = 0.0
+
+    def __add__(self, other: "Effort") -> "Effort":
+        """Return the work of both."""
+        return Effort(
+            joint_counts=self.joint_counts + other.joint_counts,
+            rounds=self.rounds + other.rounds,
+            private_rows=self.private_rows + other.private_rows,
+            learned_rows=self.learned_rows + other.learned_rows,
+            drawn_rows=self.drawn_rows + other.drawn_rows,
+        )
