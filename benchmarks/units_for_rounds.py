@@ -124,7 +124,8 @@ def _correlation_error(real: pd.DataFrame, made: pd.DataFrame) -> float:
 
 def _area(real: pd.DataFrame, made: pd.DataFrame, seed: int) -> float:
     """Return the area of a classifier of real and released rows."""
-    halves = [np.array_split(frame.sample(frac=1, random_state=seed), 2) for frame in (real, made)]
+    shuffled = [frame.sample(frac=1, random_state=seed) for frame in (real, made)]
+    halves = [(one.iloc[: len(one) // 2], one.iloc[len(one) // 2 :]) for one in shuffled]
     (one, other), (first, second) = halves
     return area((one, first), (other, second), seed=seed)
 
