@@ -4,7 +4,7 @@ import importlib.util
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,6 +119,11 @@ class SourceTable(BenchmarkTable):
     whole: Sequence[str] = ()
     flags: Sequence[str] = ()
     one_hot: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def with_lasting(self, *columns: str) -> "SourceTable":
+        """Return the table under a name of its own, some of whose columns are declared lasting."""
+        kinds = {name: {"type": "number", "lasting": True} for name in columns}
+        return replace(self, name=f"{self.name}_lasting", schema={**self.schema, "kinds": kinds})
 
     @property
     def unit(self) -> str:

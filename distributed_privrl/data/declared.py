@@ -5,12 +5,14 @@ All of it is public: it is stored beside the spaces, and releases inherit it.
 
 import datetime
 from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from distributed_privrl.core.config import StrictModel
-from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, offsets_of
 
 Columns = tuple[str, ...]
 NEVER = "never"
@@ -83,7 +85,15 @@ class ColumnsSchema(StrictModel):
         return list(dict.fromkeys(names))
 
 
-class NumberKind(StrictModel):
+class ColumnKind(StrictModel):
+    """What every kind may say."""
+
+    lasting: bool = Field(
+        default=False, description="of an observation: it stays for a whole trajectory"
+    )
+
+
+class NumberKind(ColumnKind):
     """A number."""
 
     type: Literal["number"] = "number"
@@ -95,7 +105,7 @@ class NumberKind(StrictModel):
     )
 
 
-class CategoryKind(StrictModel):
+class CategoryKind(ColumnKind):
     """One of some values: texts, numbers or truth values, as the table has them."""
 
     type: Literal["category"]
@@ -118,7 +128,7 @@ class CategoryKind(StrictModel):
         return (*self.values, None) if self.missing == "own" else self.values
 
 
-class FlagKind(StrictModel):
+class FlagKind(ColumnKind):
     """Yes or no, as 1 or 0, or as two values of the table: the one for no first."""
 
     type: Literal["flag"]
@@ -131,7 +141,7 @@ class FlagKind(StrictModel):
         return (*self.values, None) if self.missing == "own" else self.values
 
 
-class DateKind(StrictModel):
+class DateKind(ColumnKind):
     """A date or a time, as the whole units that passed since the origin; UTC, if it has a zone."""
 
     type: Literal["date"]
@@ -178,6 +188,13 @@ class DeclaredTable(StrictModel):
         for name, kind in kinds.items():
             if columns is not None and (problem := _misfit(name, kind, columns)):
                 raise ValueError(f"{name} {problem}")
+        if columns is not None:
+            observed = column_names(columns.observation)
+            if observed and all(one in kinds and kinds[one].lasting for one in observed):
+                raise ValueError(
+                    "all columns of the observation are lasting: nothing would ever change; declare"
+                    " as lasting what a person keeps, such as a year of birth"
+                )
         return kinds
 
     def kind(self, column: str) -> AnyKind:
@@ -196,6 +213,25 @@ class DeclaredTable(StrictModel):
             for name in ("observation", "action")
         )
 
+    def lasting(self, *, held: bool) -> tuple[int, ...]:
+        """Return the places of the observation that stay for a whole trajectory.
+
+        Args:
+            held: they are numbers of a Box, which takes several for a category; else columns.
+        """
+        return tuple(chain(*self.lasting_by_name(held=held).values()))
+
+    def lasting_by_name(self, *, held: bool) -> dict[str, range]:
+        """Return the same by the name of each column."""
+        part = self.part("observation")
+        widths = [width(kind) if held else 1 for _, kind in part]
+        starts = offsets_of(np.array(widths)).tolist()
+        return {
+            name: range(start, stop)
+            for (name, kind), (start, stop) in zip(part, pairwise(starts), strict=True)
+            if kind.lasting
+        }
+
     def widths(self, name: str) -> list[int]:
         """Return how many numbers of a Box each column of an observation or action takes."""
         return [width(kind) for _, kind in self.part(name)]
@@ -203,6 +239,10 @@ class DeclaredTable(StrictModel):
 
 def _misfit(name: str, kind: AnyKind, columns: ColumnsSchema) -> str | None:
     """Return what is wrong with the kind of a column; None: nothing."""
+    if kind.lasting and name not in column_names(columns.observation):
+        return "is lasting, which a column of the observation may be: declare it there"
+    if kind.lasting and not columns.has_successors:
+        return "is lasting, and nothing follows a row: leave it out"
     if name in (*column_names(columns.observation), *column_names(columns.action)):
         return None
     if name == columns.reward:

@@ -1,12 +1,13 @@
 """A table or file of arrays as a stored dataset, by a schema that names its columns."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from distributed_privrl.core.config import validate
@@ -20,6 +21,8 @@ from distributed_privrl.data.sources import Source, open_file, open_table
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
 from distributed_privrl.data.tabular import Table, assemble_trajectories
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, Transitions, offsets_of
+
+RowsT = TypeVar("RowsT", Transitions, Trajectories)
 
 
 def import_file(
@@ -129,19 +132,53 @@ def _import(
         )
         for frame in source.frames
     )
+    stays = declared.lasting_by_name(held=isinstance(spaces["observation_space"], Box))
     if schema.has_trajectories:
         rows = _Rows.of(tables, declared, source.name)
         trajectories = _trajectories(rows, declared, findings, source.name)
-        store.write_trajectories(dataset, trajectories, layout=schema.layout, **options)
+        store.write_trajectories(
+            dataset,
+            (_noted(one, one.transitions(TRAJECTORY), stays, findings) for one in trajectories),
+            layout=schema.layout,
+            **options,
+        )
     else:
+        steps = _transitions(tables, columns.unit is not None, source.name)
         store.write_transitions(
             dataset,
-            _transitions(tables, columns.unit is not None, source.name),
+            (_noted(one, one, stays, findings) for one in steps),
             layout="transitions",
             has_successors=columns.has_successors,
             **options,
         )
     return Sensitive(findings.lines())
+
+
+def _noted(
+    whole: RowsT,
+    rows: Transitions,
+    stays: Mapping[str, Sequence[int]],
+    findings: Findings,
+) -> RowsT:
+    """Note in which rows a column changes that is declared to be lasting, and return what was read.
+
+    Args:
+        whole: what was read.
+        rows: the same as rows.
+        stays: places of lasting columns, by their name.
+        findings: is told.
+    """
+    for name, places in stays.items():
+        before, after = (
+            part[:, list(places)] for part in (rows.observations, rows.next_observations)
+        )
+        findings.add(
+            f"{name}: changes, and is declared to be lasting",
+            "released trajectories keep their first value",
+            (before != after).any(axis=1),
+            rows.unit_ids,
+        )
+    return whole
 
 
 def _transitions(tables: Iterator[Table], with_units: bool, source: str) -> Iterator[Transitions]:

@@ -104,6 +104,15 @@ class DatasetInfo:
     metadata: Sensitive[Mapping[str, Any]]
 
     @property
+    def lasting(self) -> tuple[int, ...]:
+        """Places of the observation's numbers, or categories, that stay for a whole trajectory."""
+        if self.declared is None or not self.has_successors:
+            return ()
+        space = self.observation_space
+        held = isinstance(space, gymnasium.spaces.Box)
+        return self.declared.lasting(held=held) if space.shape else ()
+
+    @property
     def has_table(self) -> bool:
         """Whether the rows lie in a Parquet table, and the Minari file repeats them."""
         return self.kind == "transitions" or self.layout == "packed"

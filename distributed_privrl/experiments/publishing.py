@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import dataset_outputs
@@ -124,17 +125,19 @@ class DatasetPublisher:
             "declared": info.declared,
             "metadata": {RUN_KEY: self.directory.run_id},
         }
+        stays = info.lasting  # a declared fact, of rows of any method: post-processing
         if isinstance(release, SyntheticTransitions):
             self.store.write_transitions(
                 self.name,
-                release.chunks(),
+                (kept_in_rows(chunk, stays) for chunk in release.chunks()),
                 layout=self.layout,
                 has_successors=info.has_successors,
                 **about,
             )
             return
         about["metadata"] |= release.facts()
-        self.store.write_trajectories(self.name, release.chunks(), **about)
+        chunks = (kept_in_trajectories(chunk, stays) for chunk in release.chunks())
+        self.store.write_trajectories(self.name, chunks, **about)
 
     def outputs(self) -> tuple[Output, ...]:
         """Return the hash of each data file, and of the metadata but for their certificate."""

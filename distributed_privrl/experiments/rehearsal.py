@@ -29,6 +29,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_public
 from distributed_privrl.data.declared import DeclaredTable, LabelledKind
+from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.named_rows import CATEGORY
 from distributed_privrl.data.spaces import same_form
@@ -234,12 +235,18 @@ def _invent(
         "unit_column": None if unit in (TRANSITION, TRAJECTORY) else unit,
         "declared": None if about is None else about.declared,
     }
+    stays = () if about is None else about.lasting
     if whole:
-        store.write_trajectories(dataset, made.trajectories(random), layout="packed", **settings)
+        store.write_trajectories(
+            dataset,
+            (kept_in_trajectories(one, stays) for one in made.trajectories(random)),
+            layout="packed",
+            **settings,
+        )
         return
     store.write_transitions(
         dataset,
-        made.transitions(random),
+        (kept_in_rows(one, stays) for one in made.transitions(random)),
         layout="transitions",
         has_successors=bool(columns.of("next_observation")),
         **settings,

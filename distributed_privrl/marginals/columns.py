@@ -193,8 +193,7 @@ class TableColumns:
         ended = numbers[ends[0]] if ends else np.zeros(len(numbers[reward]))
         reached = observations
         if self.of("next_observation"):
-            reached = self._part("next_observation", self.observation_space, numbers)
-            reached = reached + self._begun_from(observations)
+            reached = self._reached(observations, numbers)
         else:
             ended = np.ones(len(ended))
         return Transitions(
@@ -207,13 +206,24 @@ class TableColumns:
             unit_ids=np.arange(len(numbers[reward]), dtype=np.uint64),
         )
 
-    def _begun_from(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Return observations where what follows is drawn as a change of them, else zeros."""
-        changing = np.zeros(observations.shape[1:], dtype=bool)
-        for one in self.columns:
-            if one.difference:
-                changing[one.place] = True
-        return np.where(changing, observations, np.zeros((), observations.dtype))
+    def _reached(
+        self, observations: NDArray[Any], numbers: Sequence[NDArray[np.float64]]
+    ) -> NDArray[Any]:
+        """Return next observations; what no column tells of is as it was."""
+        drawn = self.of("next_observation")
+        if observations.ndim == 1:
+            return self._part("next_observation", self.observation_space, numbers)
+        reached = observations.copy()
+        for place in drawn:
+            column = self.columns[place]
+            if isinstance(self.observation_space, Box):
+                held = column.held(numbers[place])
+                where = slice(column.place, column.place + held.shape[1])
+                begun = observations[:, where] if column.difference else 0.0
+                reached[:, where] = begun + held
+            else:
+                reached[:, column.place] = numbers[place].astype(np.int64) + column.start
+        return reached
 
     def _part(
         self, part: Part, space: Space, numbers: Sequence[NDArray[np.float64]]
@@ -315,6 +325,7 @@ def step_columns(
     *,
     next_observation: NextObservation,
     ends: int = 2,
+    lasting: Sequence[int] = (),
 ) -> TableColumns:
     """Return the columns of a transition: (s, a, r, s', end).
 
@@ -325,6 +336,8 @@ def step_columns(
         next_observation: numbers after a step as they are, or as changes; categories are as they
             are.
         ends: of `ENDS` that are told apart; 1: nothing ends.
+        lasting: places of the observation's numbers that stay: nothing is counted of them after a
+            step.
 
     Raises:
         ConfigError: a number has an empty range.
@@ -341,6 +354,7 @@ def step_columns(
     after = [
         _after(column, place, difference=next_observation == "difference")
         for place, column in enumerate(before)
+        if column.place not in lasting
     ]
     end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
     return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)

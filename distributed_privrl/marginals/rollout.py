@@ -180,8 +180,11 @@ class Rollout:
     ) -> None:
         """Write the bins of what is known before a step, and where the numbers lie in them."""
         columns = self.model.columns
-        after = columns.of("next_observation")
-        for place, reached in zip(columns.of("observation"), after, strict=True):
+        after = {columns[z].place: z for z in columns.of("next_observation")}
+        for place in columns.of("observation"):
+            reached = after.get(columns[place].place)
+            if reached is None:  # it stays, and so does where it lies in its bin
+                continue
             cells = columns.recoded(place, before[place])
             bins[:, place] = self.model.shapes[place].bins[cells]
             scores[:, place] = 0.0 if columns[reached].difference else scores[:, reached]

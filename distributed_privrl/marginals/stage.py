@@ -1,10 +1,10 @@
 """The stage of marginals: workers that count, a server that chooses and releases, a model."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from distributed_privrl.core.config import DataConfig, RunConfig
 from distributed_privrl.core.errors import UnsafeError
@@ -35,8 +35,21 @@ CHECKPOINT = "marginals.safetensors"
 STAGE = "marginals"
 ASSUMED_COLUMNS = 12
 """Of the table, where public facts do not tell: a plan is made for so many, and says so."""
-Table = Callable[[Space, Space, Bounds], TableColumns]
-"""Returns the columns of a table, by the spaces of the dataset and its bounds."""
+
+
+class Table(Protocol):
+    """Returns the columns of a table."""
+
+    def __call__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        bounds: Bounds,
+        *,
+        lasting: Sequence[int] = (),
+    ) -> TableColumns:
+        """Return the columns by the spaces of the dataset, its bounds and what stays."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +80,8 @@ def table_of(
         ConfigError: a column has no bounds, or an empty range.
     """
     info = store.info(data.sensitive)
-    columns = table(info.observation_space, info.action_space, bounds_of(data, store, found))
+    bounds, lasting = bounds_of(data, store, found), info.lasting
+    columns = table(info.observation_space, info.action_space, bounds, lasting=lasting)
     return columns if info.has_successors else columns.without_successors()
 
 
@@ -80,7 +94,9 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
     known = foreseen_columns(data, store)
     if known is None:
         return ForeseenTable(columns=None, assumed=True)
-    columns = table(known.observation_space, known.action_space, known.bounds)
+    columns = table(
+        known.observation_space, known.action_space, known.bounds, lasting=known.lasting
+    )
     columns = columns if known.has_successors else columns.without_successors()
     return ForeseenTable(columns=columns, assumed=not known.declared)
 
@@ -105,13 +121,20 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
     """
     groups = 2 if table.stationary else time_groups(longest)
 
-    def columns(observation_space: Space, action_space: Space, bounds: Bounds) -> TableColumns:
+    def columns(
+        observation_space: Space,
+        action_space: Space,
+        bounds: Bounds,
+        *,
+        lasting: Sequence[int] = (),
+    ) -> TableColumns:
         steps = step_columns(
             observation_space,
             action_space,
             bounds,
             next_observation=table.coding(data),
             ends=len(ENDS),
+            lasting=lasting,
         )
         return trajectory_columns(steps, groups=groups, previous=table.previous_action)
 

@@ -31,9 +31,14 @@ def workload(columns: TableColumns) -> dict[Clique, int]:
     }
     states, actions = columns.of("observation"), columns.of("action")
     rewards, ends = columns.of("reward"), columns.of("end")
-    after = columns.of("next_observation")  # of each state, or none at all
+    after = {columns[z].place: z for z in columns.of("next_observation")}
     triples = [
-        *((s, a, z) for s, z in zip(states, after, strict=bool(after)) for a in actions),
+        *(
+            (s, a, after[columns[s].place])
+            for s in states
+            if columns[s].place in after
+            for a in actions
+        ),
         *((s, a, r) for s in states for a in actions for r in (*rewards, *ends)),
         *((s, z, r) for s, z in itertools.combinations(states, 2) for r in (*rewards, *ends)),
         *((s, z, a) for s, z in itertools.combinations(states, 2) for a in actions),

@@ -81,6 +81,7 @@ class ForeseenColumns:
         declared: whether the spaces were declared; else a part that a bounds file leaves out is
             taken for one category.
         has_successors: whether something follows a row; True where the dataset is not here.
+        lasting: places of the observation's numbers that stay, as declared.
     """
 
     observation_space: Space
@@ -88,6 +89,7 @@ class ForeseenColumns:
     bounds: Bounds
     declared: bool
     has_successors: bool
+    lasting: tuple[int, ...] = ()
 
 
 def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenColumns | None:
@@ -125,13 +127,14 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
     else:
         names = bounded_columns(RowLayout(*spaces))
         bounds = Bounds(low=np.zeros(len(names)), high=np.ones(len(names)), columns=names)
-    here = store.holds(data.sensitive)
+    here = store.info(data.sensitive) if store.holds(data.sensitive) else None
     return ForeseenColumns(
         observation_space=spaces[0],
         action_space=spaces[1],
         bounds=bounds,
         declared=declared,
-        has_successors=not here or store.info(data.sensitive).has_successors,
+        has_successors=here is None or here.has_successors,
+        lasting=() if here is None else here.lasting,
     )
 
 
