@@ -89,6 +89,13 @@ METHODS: Mapping[str, MethodSettings] = {
         weights=True,
         values={"model": {"cells": 600_000, "model_cells": 2_000_000}},
     ),
+    "marginals_changes": MethodSettings(  # what follows as a change, also without a simulator
+        method="marginals",
+        rounds=False,
+        levels=False,
+        weights=True,
+        values={"model": {"next_observation": "difference"}},
+    ),
     "marginals_j": MethodSettings(
         method="marginals_j", rounds=False, levels=False, trajectories=True, weights=True
     ),

@@ -278,8 +278,8 @@ def _kinds(draft: Draft) -> list[str]:
     declared = bool(lines)
     if numbers:
         lines.append(f"  # {_name(numbers[0])}: {{type: number, missing: indicator}}  # keeps gaps")
-    if draft.observation:
-        lines.append(f"  # {_name(draft.observation[0])}: add lasting: true  # a person keeps it")
+    if draft.trajectory is not None:
+        lines.append("  # add lasting: true to what a person keeps, such as sex or year of birth")
     return ["kinds:", *lines] if declared else ["# kinds:", *lines]
 
 

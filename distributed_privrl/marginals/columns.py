@@ -219,11 +219,20 @@ class TableColumns:
             if isinstance(self.observation_space, Box):
                 held = column.held(numbers[place])
                 where = slice(column.place, column.place + held.shape[1])
-                begun = observations[:, where] if column.difference else 0.0
-                reached[:, where] = begun + held
+                if column.difference:
+                    held = self._within(column, observations[:, where] + held)
+                reached[:, where] = held
             else:
                 reached[:, column.place] = numbers[place].astype(np.int64) + column.start
         return reached
+
+    def _within(self, column: Column, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what changes have led to, cut to the bounds of the observation's number."""
+        before = next(
+            one for one in self.columns if one.part == "observation" and one.place == column.place
+        )
+        assert before.cells is not None
+        return np.clip(numbers, before.cells.low, before.cells.high)
 
     def _part(
         self, part: Part, space: Space, numbers: Sequence[NDArray[np.float64]]
