@@ -144,9 +144,10 @@ def value_of(sums: Floats, *, units: int, returns: tuple[float, float], deviatio
     centre, half = clip_range(returns)
     value, earned, square, square_of_difference = sums / (units * STEPS)
     noise = deviation / (units * STEPS)
-    # Squares were 2 x^2 - 1 in half the steps.
-    variance = max(square + 0.5 - value**2, 0.0)
-    variance_of_half = max(square_of_difference + 0.5 - ((value - earned) / 2) ** 2, 0.0)
+    # Squares were 2 x^2 - 1 in half the steps. Their noise may make a variance too small: a
+    # deviation of it is added.
+    variance = max(square + 0.5 - value**2, 0.0) + noise
+    variance_of_half = max(square_of_difference + 0.5 - ((value - earned) / 2) ** 2, 0.0) + noise
     return Value(
         policy=float(centre + half * value),
         acted=float(centre + half * earned),
