@@ -5,7 +5,7 @@ are weighted until they agree with what was released since.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.drawing import TableModel, couplings
 from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
-from distributed_privrl.marginals.shapes import ColumnShape, column_shape
+from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
 from distributed_privrl.marginals.tables import Clique, Margin, counts_of, raked
 from distributed_privrl.marginals.workload import fitting, workload
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
@@ -30,6 +30,9 @@ _SEEN = 2.0
 _TRUST = 3.0
 """Deviations of a released count's noise that a public one is taken to be off."""
 _FEWEST_BINS = 6
+_STAYS = 0.5
+"""Of the difference of two people: what changes by less is told by its changes."""
+_DRAWN = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,8 @@ class Belief:
 
     def __init__(self, spec: TableFacts, *, joint_deviation: float) -> None:
         self._spec, self._joint_deviation = spec, joint_deviation
+        self.columns = spec.columns
+        """Of the table; of two codings of a number, one is unused once they were released."""
         self._streams = Streams(spec.seed).child("marginals")
         self.tables: list[ReleasedTable] = []
         """Joint counts that were released, in order."""
@@ -113,7 +118,7 @@ class Belief:
     @cached_property
     def candidates(self) -> dict[Clique, int]:
         """Joint counts that are small enough, with their weights; needs `shapes`."""
-        allowed = workload(self._spec.columns)
+        allowed = workload(self.columns)
         return fitting(self.sizes, allowed, most_cells=self._spec.most_cells)
 
     def worth_counting(self, clique: Clique) -> bool:
@@ -167,6 +172,31 @@ class Belief:
             noisy = own[place].astype(np.float64)
             shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most))
         self.shapes = tuple(shapes)
+        self.columns = replace(columns, unused=frozenset(map(self._worse, columns.codings)))
+
+    def _worse(self, codings: tuple[int, int]) -> int:
+        """Return the coding of a number after a step that nothing is to be drawn from.
+
+        If a step forgot the number, its changes would be as large as differences of two people's
+        numbers. Where they are less than half of that, a change says more than the number itself:
+        a pair of columns as fine as that would drown in noise.
+
+        Args:
+            codings: places of the number as it is, and as a change.
+        """
+        as_it_is, change = codings
+        random = self._streams.numpy(f"codings/{change}")
+        moves = np.abs(self._numbers(change, random)).mean()
+        apart = np.abs(self._numbers(as_it_is, random) - self._numbers(as_it_is, random)).mean()
+        return as_it_is if moves < _STAYS * apart else change
+
+    def _numbers(self, place: int, random: np.random.Generator) -> NDArray[np.float64]:
+        """Return numbers drawn from a released column."""
+        shape = self.shapes[place]
+        shares = shape.bin_masses / shape.bin_masses.sum()
+        bins = random.choice(len(shares), _DRAWN, p=shares)
+        column = self._spec.columns[place]
+        return drawn_numbers(column, shape, bins, random.uniform(size=_DRAWN))
 
     def estimate(self) -> None:
         """Estimate the field of all that was released, and draw the rows that stand for it."""
@@ -211,10 +241,10 @@ class Belief:
         assert self._field is not None
         cliques = [*self._cleaned, *self._of_public]
         return TableModel(
-            columns=self._spec.columns,
+            columns=self.columns,
             shapes=self.shapes,
             field=self._field,
-            couplings=couplings(self._spec.columns, self._field, cliques, self._rows),
+            couplings=couplings(self.columns, self._field, cliques, self._rows),
             lengths=lengths,
         )
 

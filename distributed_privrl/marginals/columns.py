@@ -16,7 +16,8 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cells import NumberCells
 
 Part = Literal["observation", "action", "reward", "next_observation", "end", "previous", "time"]
-NextObservation = Literal["absolute", "difference"]
+NextObservation = Literal["absolute", "difference", "counted"]
+"""Numbers after a step as they are, as changes, or both, of which released counts leave one."""
 ENDS = ("goes on", "terminates", "is cut")
 """What the categories of an end mean."""
 LATER = 8
@@ -105,12 +106,14 @@ class TableColumns:
         action_space: of the dataset.
         lengths: groups of lengths of trajectories that are counted, each trajectory once, beside
             the columns; 0: none are.
+        unused: places of columns that are counted and that nothing is drawn from.
     """
 
     columns: tuple[Column, ...]
     observation_space: Space
     action_space: Space
     lengths: int = 0
+    unused: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -140,8 +143,26 @@ class TableColumns:
         return own + len(self.valued) + (self.lengths > 0)
 
     def of(self, *parts: Part) -> tuple[int, ...]:
-        """Return the places of the columns of some parts, in order."""
-        return tuple(i for i, one in enumerate(self.columns) if one.part in parts)
+        """Return the places of the columns of some parts, in order; unused ones are left out."""
+        return tuple(
+            i for i, one in enumerate(self.columns) if one.part in parts and i not in self.unused
+        )
+
+    @property
+    def codings(self) -> tuple[tuple[int, int], ...]:
+        """Places of each number after a step that is there as it is, and as a change."""
+        after = [i for i, one in enumerate(self.columns) if one.part == "next_observation"]
+        change = {self.columns[i].place: i for i in after if self.columns[i].difference}
+        return tuple(
+            (i, change[self.columns[i].place])
+            for i in after
+            if not self.columns[i].difference and self.columns[i].place in change
+        )
+
+    @property
+    def drawn(self) -> int:
+        """Columns of a row that is drawn: of two codings of a number, one."""
+        return len(self) - len(self.codings)
 
     def without_successors(self) -> "TableColumns":
         """Return the columns of rows that nothing follows: (s, a, r).
@@ -342,8 +363,8 @@ def step_columns(
         observation_space: of the dataset.
         action_space: of the dataset.
         bounds: public, or paid for, of every numeric column.
-        next_observation: numbers after a step as they are, or as changes; categories are as they
-            are.
+        next_observation: numbers after a step as they are, as changes, or both; categories are as
+            they are.
         ends: of `ENDS` that are told apart; 1: nothing ends.
         lasting: places of the observation's numbers that stay: nothing is counted of them after a
             step.
@@ -360,11 +381,17 @@ def step_columns(
     before = _part_columns("observation", observation_space, cells)
     actions = _part_columns("action", action_space, cells)
     reward = Column(name="reward", part="reward", cells=cells["reward"])
+    moving = [(place, one) for place, one in enumerate(before) if one.place not in lasting]
     after = [
         _after(column, place, difference=next_observation == "difference")
-        for place, column in enumerate(before)
-        if column.place not in lasting
+        for place, column in moving
     ]
+    if next_observation == "counted":
+        after += [
+            replace(_after(column, place, difference=True), name=f"change_{column.name}")
+            for place, column in moving
+            if column.cells is not None
+        ]
     end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
     return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)
 

@@ -19,7 +19,8 @@ class TableConfig(StrictModel):
     next_observation: Literal["auto", "absolute", "difference"] = Field(
         default="auto",
         description="numbers after a step as they are, or as changes (auto: changes where"
-        " data.environment names a simulator)",
+        " data.environment names a simulator; else both are counted, and changes are taken where"
+        " the counts say that a number hardly moves)",
     )
     rows_per_unit: Annotated[int, Field(ge=1, le=UNIT_WEIGHT)] | None = Field(
         default=None,
@@ -52,7 +53,7 @@ class TableConfig(StrictModel):
     def coding(self, data: DataConfig) -> NextObservation:
         """Return how numbers after a step are counted."""
         if self.next_observation == "auto":
-            return "absolute" if data.environment is None else "difference"
+            return "counted" if data.environment is None else "difference"
         return self.next_observation
 
     def row_cap(self, data: DataConfig) -> int:

@@ -176,7 +176,7 @@ def stage_plan(
         selection,
         unit=config.data.unit,
         units=units,
-        columns=ASSUMED_COLUMNS if columns is None else len(columns),
+        columns=ASSUMED_COLUMNS if columns is None else columns.drawn,
         histograms=ASSUMED_COLUMNS if columns is None else columns.histograms,
         sizes=() if columns is None else columns.sizes,
         assumed=table.assumed,

@@ -28,6 +28,7 @@ def workload(columns: TableColumns) -> dict[Clique, int]:
     pairs: dict[Clique, int] = {
         pair: pair_weight(columns[pair[0]], columns[pair[1]])
         for pair in itertools.combinations(range(len(columns)), 2)
+        if not columns.unused & set(pair)
     }
     states, actions = columns.of("observation"), columns.of("action")
     rewards, ends = columns.of("reward"), columns.of("end")
