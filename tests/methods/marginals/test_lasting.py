@@ -99,7 +99,7 @@ def test_nothing_is_counted_of_what_stays(world: World, tmp_path: Path) -> None:
         declared = MarginalsMethod(config(tmp_path, method))
         columns = declared.columns(world.context(), None)
         after = [columns[place].place for place in columns.of("next_observation")]
-        assert after == [4], "sex takes three numbers of the box, born one"
+        assert set(after) == {4}, "sex takes three numbers of the box, born one"
         assert len(columns.of("observation")) == 3
 
 

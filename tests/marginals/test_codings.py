@@ -1,0 +1,100 @@
+"""How a number after a step is told: as it is, or as a change, as released counts say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.belief import Belief, TableFacts
+from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.marginals.workload import workload
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+
+ROWS, NOISE = 2000, 0.5 * UNIT_WEIGHT
+
+
+def columns() -> TableColumns:
+    low, high = np.array([18.0, 0.0, 0.0]), np.array([90.0, 100.0, 1.0])
+    names = ("observation_0", "observation_1", "reward")
+    step = np.array([1.0, 0.0, 0.0])
+    bounds = Bounds(low=low, high=high, columns=names, step=step)
+    return step_columns(Box(0, 100, (2,)), Discrete(2), bounds, next_observation="counted")
+
+
+def rows() -> Transitions:
+    """Return people who grow older by a year, and whose mood forgets itself."""
+    source = np.random.default_rng(0)
+    age, mood = source.integers(20, 85, ROWS), source.uniform(10, 90, ROWS)
+    after = np.stack([age + 1.0, source.uniform(10, 90, ROWS)], axis=1)
+    return Transitions(
+        observations=np.stack([age, mood], axis=1),
+        actions=source.integers(0, 2, ROWS),
+        rewards=source.uniform(0, 1, ROWS),
+        next_observations=after,
+        terminated=np.zeros(ROWS, bool),
+        truncated=np.zeros(ROWS, bool),
+        unit_ids=np.arange(ROWS),
+    )
+
+
+def noisy_counts(table: TableColumns, seed: int, noise: float) -> np.ndarray:
+    coded = table.coded(Steps(rows()))
+    source = np.random.default_rng(seed)
+    parts = []
+    for place, column in enumerate(table.columns):
+        if not column.counted:
+            continue
+        counts = [np.bincount(coded.cells[:, place], minlength=column.size)]
+        if place in table.valued:
+            values = coded.values[:, table.valued.index(place)]
+            counts.append(np.bincount(values, minlength=column.counted - column.size))
+        parts += counts
+    exact = UNIT_WEIGHT * np.concatenate(parts)
+    return np.rint(exact + noise * source.standard_normal(len(exact))).astype(np.int64)
+
+
+def believed(seed: int, noise: float = NOISE) -> TableColumns:
+    table = columns()
+    belief = Belief(TableFacts(columns=table, seed=seed), joint_deviation=noise)
+    belief.shape(noisy_counts(table, seed, noise), noise)
+    return belief.columns
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_stays_is_told_as_a_change_and_what_forgets_is_not(seed: int) -> None:
+    found = believed(seed)
+    told = [found[place].name for place in found.of("next_observation")]
+    assert told == ["next_observation_1", "change_observation_0"]
+    assert found.drawn == len(found) - 2
+    used = {place for clique in workload(found) for place in clique}
+    assert not used & found.unused
+
+
+def test_noise_alone_is_no_change() -> None:
+    found = believed(3, noise=3000.0 * UNIT_WEIGHT)
+    told = [found[place].name for place in found.of("next_observation")]
+    assert told == ["next_observation_0", "next_observation_1"]
+
+
+def test_what_is_drawn_is_one_of_both() -> None:
+    table = columns()
+    numbers = [np.full(3, 30.0), np.full(3, 50.0), np.zeros(3), np.full(3, 0.5)]
+    numbers += [np.full(3, 77.0), np.full(3, 20.0), np.full(3, 1.0), np.full(3, -9.0), np.zeros(3)]
+    names = [column.name for column in table.columns]
+    assert names[4:8] == [
+        "next_observation_0",
+        "next_observation_1",
+        "change_observation_0",
+        "change_observation_1",
+    ]
+    drawn = replace(table, unused=frozenset({4, 7})).transitions(numbers)
+    assert drawn.next_observations[0].tolist() == [31.0, 20.0]
+    other = replace(table, unused=frozenset({5, 6})).transitions(numbers)
+    assert other.next_observations[0].tolist() == [77.0, 41.0]
+    numbers[6] = np.full(3, 80.0)
+    assert (
+        replace(table, unused=frozenset({4, 7})).transitions(numbers).next_observations[0, 0] == 90
+    )
