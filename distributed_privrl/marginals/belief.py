@@ -30,10 +30,8 @@ _SEEN = 2.0
 _TRUST = 3.0
 """Deviations of a released count's noise that a public one is taken to be off."""
 _FEWEST_BINS = 6
-_STAYS = 0.45
-"""Of the difference of two people: what changes by less is told by its changes."""
-_APART = 0.99
-"""Share of pairs of people that differ by less than what their numbers are cut to."""
+_SMALL, _STAYS = 0.25, 0.6
+"""Share of differences of two people that are small; of the others, that of changes that are."""
 _DRAWN = 20_000
 
 
@@ -180,20 +178,20 @@ class Belief:
         """Return the coding of a number after a step that nothing is to be drawn from.
 
         If a step forgot the number, its changes would be as large as differences of two people's
-        numbers. Where they are far less than that, a change says more than the number itself: a
-        pair of columns as fine as that would drown in noise. Tails, where noise counts much, are
-        cut at what hardly any two people differ by.
+        numbers, of which a quarter count as small. Where most of the others are small as well, a
+        change says more than the number itself: a pair of columns as fine as that would drown in
+        noise. Shares of small ones hardly feel the noise of large cells far out.
 
         Args:
             codings: places of the number as it is, and as a change.
         """
         as_it_is, change = codings
         random = self._streams.numpy(f"codings/{change}")
-        moves = np.abs(self._numbers(change, random))
         apart = np.abs(self._numbers(as_it_is, random) - self._numbers(as_it_is, random))
-        most = np.quantile(apart, _APART)
-        stays = np.minimum(moves, most).mean() < _STAYS * np.minimum(apart, most).mean()
-        return as_it_is if stays else change
+        small = np.quantile(apart, _SMALL)
+        by_chance = (apart <= small).mean()
+        found = (np.abs(self._numbers(change, random)) <= small).mean()
+        return as_it_is if found > by_chance + _STAYS * (1 - by_chance) else change
 
     def _numbers(self, place: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Return numbers drawn from a released column."""
