@@ -135,6 +135,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     from distributed_privrl.experiments.speeds import stored_speeds, time_of
     from distributed_privrl.privacy.ledger.budgets import budget_line
     from distributed_privrl.privacy.units import Relation
+    from distributed_privrl.stages.asked_measures import noise_of_measures
 
     privacy = config.privacy
     facts: dict[str, Any] = {
@@ -152,6 +153,8 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         "files": _files(config),
         "counted": config.output.COUNTED,
     }
+    if (noise := noise_of_measures(config)) is not None:
+        facts["measures"] = {"noise_units": noise, "noise_share": noise / plan.units.value}
     if plan.effort is not None:
         facts["time"] = time_of(config, plan.effort, stored_speeds()).facts()
     if plan.verdict is not None:
@@ -236,6 +239,11 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         lines["bounds"] = (
             f"epsilon {facts['bounds']['epsilon']:g} before the rounds, for quantiles {low:g} and"
             f" {high:g} of {', '.join(facts['bounds']['parts'])}"
+        )
+    if "measures" in facts:
+        noise, share = facts["measures"]["noise_units"], facts["measures"]["noise_share"]
+        lines["measures"] = (
+            f"noise of {noise:.3g} units a count, {share:.2%} of all: what is rarer is not seen"
         )
     charged = [
         f", {cost:g} for the {name} included" for name, cost in facts["charged_before"].items()

@@ -5,7 +5,7 @@ from typing import TypeVar
 from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.privacy.units import Relation, UnitCount
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.first_releases import (
     MEASURES,
@@ -34,6 +34,18 @@ def first_measures(config: RunConfig) -> tuple[FirstRelease[WorldT], ...]:
         return measures_question(measures, config, context).then(lambda _: world)
 
     return (FirstRelease(name=MEASURES, key=MEASURES_KEY, epsilon=asked.epsilon, ask=ask),)
+
+
+def noise_of_measures(config: RunConfig) -> float | None:
+    """Return the scale of the noise of each count of the public report, in units; None: no counts.
+
+    Privacy: from the configuration alone; see `measuring.Measures.release`.
+    """
+    asked = config.evaluation.measures
+    if asked is None:
+        return None
+    moved = Relation(config.privacy.relation).contributions
+    return (len(asked.pairs) + len(asked.events)) * moved / asked.epsilon
 
 
 def check_measures(config: RunConfig, store: DatasetStore | None = None) -> None:

@@ -17,6 +17,7 @@ from distributed_privrl.methods.marginals.method import MarginalsMethod
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.stages import measuring
+from distributed_privrl.stages.asked_measures import noise_of_measures
 from distributed_privrl.stages.measuring import Measures, measures_of, unit_weighted_counts
 from tests.worlds.intake import DATASET, Intake, admission_store, admissions, write
 
@@ -99,6 +100,16 @@ def test_no_unit_moves_the_counts_by_more_than_is_charged(place: Intake, worst: 
         assert moved == len(found.histograms) * UNIT_WEIGHT, "not the worst case"
     rows = np.array([part.sum() for part in found.parts(counts["with"])])
     assert (rows == rows[0]).all(), "a row is in one cell of each histogram"
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove", "replace_with_null"])
+def test_a_plan_says_the_noise_that_is_drawn(place: Intake, relation: str) -> None:
+    config = place.config(evaluation__measures=ASKED, privacy__relation=relation)
+    found = measures_of(config, place.store)
+    assert found is not None
+    drawn = found.release(Relation(relation)).scale / UNIT_WEIGHT
+    assert noise_of_measures(config) == pytest.approx(drawn)
+    assert noise_of_measures(place.config()) is None
 
 
 def test_the_report_tells_distances_and_events_and_is_paid_for(place: Intake) -> None:
