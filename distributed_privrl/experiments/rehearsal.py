@@ -127,7 +127,7 @@ def rehearse(
     """
     store, output = store or DatasetStore(), config.output
     if not isinstance(output, OutputConfig):
-        raise ConfigError(f"{config.method} releases a policy: a rehearsal compares rows")
+        raise ConfigError(f"{config.method} releases no rows, which a rehearsal compares")
     asked = config.data.units if isinstance(config.data.units, int) else units
     if asked is None:
         raise ConfigError(
