@@ -110,7 +110,7 @@ def _measured(hidden: tuple[int, ...], progress: Progress) -> _Measured:
         return _Measured(
             seconds={name: spent.get(name, 0.0) for name in _STAGES.values()},
             all_seconds=time.perf_counter() - start,
-            weights=int(plan.details["weights"]),
+            weights=round(plan.effort.private_rows / (ROUNDS * BATCH)),
             joint_counts=plan.effort.joint_counts,
         )
 

@@ -145,9 +145,10 @@ def plan_declared(method: DeclaredMethod[WorldT], store: DatasetStore | None = N
             is no stage.
     """
     check_declared(method)
-    here = DatasetStore() if store is None else store
-    if here.holds(method.config.data.sensitive):
-        check_measures(method.config, here)
+    if method.config.evaluation.measures is not None:
+        here = DatasetStore() if store is None else store
+        if here.holds(method.config.data.sensitive):
+            check_measures(method.config, here)
     return _foreseen(method, store, declared_units(method.config.data))
 
 

@@ -29,7 +29,7 @@ def test_marginals_and_that_both_ways_count_and_draw_alike(
     assert all(watch.seconds[name] > 0 for name in (marginals.COUNTING, marginals.ESTIMATION))
     parts = Parts(watch, rows=20_000)
     ours, theirs = parts.pairs(), parts.histograms()
-    assert len(ours) == len(theirs) == 66
+    assert len(ours) == len(theirs) == 120, "16 columns: four numbers after a step, told twice"
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(mine, other)
     both = parts.filled(), parts.by_mbi()
