@@ -33,7 +33,7 @@ def test_marginals_and_that_both_ways_count_and_draw_alike(
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(mine, other)
     both = parts.filled(), parts.by_mbi()
-    assert both[0].shape == both[1].shape == (20_000, 12)
+    assert both[0].shape == both[1].shape == (20_000, 16)
     for column in range(12):
         size = max(int(rows[:, column].max()) for rows in both) + 1
         shares = [np.bincount(rows[:, column], minlength=size) / 20_000 for rows in both]
