@@ -172,26 +172,37 @@ class Belief:
             noisy = own[place].astype(np.float64)
             shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most))
         self.shapes = tuple(shapes)
-        self.columns = replace(columns, unused=frozenset(map(self._worse, columns.codings)))
+        unused = (self._worse(pair, own[pair[1]], deviation) for pair in columns.codings)
+        self.columns = replace(columns, unused=frozenset(unused))
 
-    def _worse(self, codings: tuple[int, int]) -> int:
+    def _worse(self, codings: tuple[int, int], counts: NDArray[np.int64], deviation: float) -> int:
         """Return the coding of a number after a step that nothing is to be drawn from.
 
         If a step forgot the number, its changes would be as large as differences of two people's
         numbers, of which a quarter count as small. Where most of the others are small as well, a
         change says more than the number itself: a pair of columns as fine as that would drown in
-        noise. Shares of small ones hardly feel the noise of large cells far out.
+        noise. The share of small changes is that of the released counts as they are, whose noise
+        has mean zero, and it must be so large beyond two deviations of that noise.
 
         Args:
             codings: places of the number as it is, and as a change.
+            counts: that were released of the changes.
+            deviation: of their noise.
         """
         as_it_is, change = codings
         random = self._streams.numpy(f"codings/{change}")
         apart = np.abs(self._numbers(as_it_is, random) - self._numbers(as_it_is, random))
         small = np.quantile(apart, _SMALL)
         by_chance = (apart <= small).mean()
-        found = (np.abs(self._numbers(change, random)) <= small).mean()
-        return as_it_is if found > by_chance + _STAYS * (1 - by_chance) else change
+        cells = self._spec.columns[change].cells
+        assert cells is not None
+        changes = np.linspace(-small, small, _DRAWN)
+        if cells.step:
+            changes = cells.step * np.round(changes / cells.step)
+        near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
+        found = counts[near].sum() - _SEEN * deviation * np.sqrt(len(near))
+        needed = by_chance + _STAYS * (1 - by_chance)
+        return as_it_is if found > needed * self.total else change
 
     def _numbers(self, place: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Return numbers drawn from a released column."""

@@ -98,3 +98,12 @@ def test_what_is_drawn_is_one_of_both() -> None:
     assert (
         replace(table, unused=frozenset({4, 7})).transitions(numbers).next_observations[0, 0] == 90
     )
+
+
+def test_a_cut_tail_does_not_make_a_change_small() -> None:
+    """Cleaning leaves out what noise hides far out; the share of small changes is not told by it."""
+    told = []
+    for seed in range(5):
+        found = believed(seed, noise=60.0 * UNIT_WEIGHT)
+        told += [found[place].name for place in found.of("next_observation")]
+    assert "change_observation_1" not in told
