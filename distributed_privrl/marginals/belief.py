@@ -182,7 +182,7 @@ class Belief:
         numbers, of which a quarter count as small. Where most of the others are small as well, a
         change says more than the number itself: a pair of columns as fine as that would drown in
         noise. The share of small changes is that of the released counts as they are, whose noise
-        has mean zero, and it must be so large beyond two deviations of that noise.
+        has mean zero, and it must be so large beyond a deviation of that noise.
 
         Args:
             codings: places of the number as it is, and as a change.
@@ -200,7 +200,7 @@ class Belief:
         if cells.step:
             changes = cells.step * np.round(changes / cells.step)
         near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
-        found = counts[near].sum() - _SEEN * deviation * np.sqrt(len(near))
+        found = counts[near].sum() - deviation * np.sqrt(len(near))
         needed = by_chance + _STAYS * (1 - by_chance)
         return as_it_is if found > needed * self.total else change
 
