@@ -32,6 +32,8 @@ _TRUST = 3.0
 _FEWEST_BINS = 6
 _SMALL, _STAYS = 0.25, 0.6
 """Share of differences of two people that are small; of the others, that of changes that are."""
+_CLEAR = 0.25
+"""Deviation of the noise of a share of changes, up to which it tells anything."""
 _DRAWN = 20_000
 
 
@@ -182,7 +184,8 @@ class Belief:
         numbers, of which a quarter count as small. Where most of the others are small as well, a
         change says more than the number itself: a pair of columns as fine as that would drown in
         noise. The share of small changes is that of the released counts as they are, whose noise
-        has mean zero, and it must be so large beyond a deviation of that noise.
+        has mean zero, and it must be so large beyond a deviation of that noise, which must be far
+        less than all rows.
 
         Args:
             codings: places of the number as it is, and as a change.
@@ -200,9 +203,10 @@ class Belief:
         if cells.step:
             changes = cells.step * np.round(changes / cells.step)
         near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
-        found = counts[near].sum() - deviation * np.sqrt(len(near))
+        noise = deviation * np.sqrt(len(near)) / self.total
+        found = counts[near].sum() / self.total - noise
         needed = by_chance + _STAYS * (1 - by_chance)
-        return as_it_is if found > needed * self.total else change
+        return as_it_is if noise < _CLEAR and found > needed else change
 
     def _numbers(self, place: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Return numbers drawn from a released column."""

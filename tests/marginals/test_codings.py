@@ -101,7 +101,7 @@ def test_what_is_drawn_is_one_of_both() -> None:
 
 
 def test_a_cut_tail_does_not_make_a_change_small() -> None:
-    """Cleaning leaves out what noise hides far out; the share of small changes is not told by it."""
+    """Cleaning leaves out what noise hides far out; what is small is told by counts as they are."""
     told = []
     for seed in range(5):
         found = believed(seed, noise=60.0 * UNIT_WEIGHT)
