@@ -83,11 +83,15 @@ def test_answers_do_not_lie_in_the_object_store(ray_executor: Executor) -> None:
 
     group = ray_executor.start(Probe, [0], service=True)
     (actor,) = group._actors  # type: ignore[attr-defined]
-    for megabytes, stored in ((8, False), (80, True)):
-        answer = actor.zeros.remote(count=megabytes * 2**17)
-        assert len(ray.get(answer)) == megabytes * 2**17
-        places = ray.experimental.get_object_locations([answer])[answer]
-        assert bool(places["node_ids"]) is stored
+    small, large = (actor.zeros.remote(count=megabytes * 2**17) for megabytes in (8, 80))
+    assert [len(values) for values in ray.get([small, large])] == [8 * 2**17, 80 * 2**17]
+    for _ in range(300):  # the owner hears of an object's place a moment after its value
+        places = ray.experimental.get_object_locations([small, large])
+        if places[large]["node_ids"]:
+            break
+        time.sleep(0.1)
+    assert places[large]["node_ids"]
+    assert not places[small]["node_ids"]
     group.close()
 
 
