@@ -19,6 +19,8 @@ _LARGEST_MULTIPLIER = 2.0**29
 _SMALLEST_MULTIPLIER = 2.0**-6
 _SETTLING_STEPS = 20
 _LEAST_SLOPE = 0.5
+_COARSE_EPSILON = 0.02
+"""Below it the coarse grid's own rounding is as large as what is searched for."""
 
 
 def rounded_up(
@@ -72,7 +74,8 @@ def least_multiplier(
         ratio = _cost(events, budget, accountant, certified) / budget.epsilon
         return math.log(min(max(ratio, 1e-9), 1e9))
 
-    coarse = cache(excess)
+    fine = budget.epsilon < _COARSE_EPSILON
+    coarse = cache(lambda value: excess(value, certified=fine))
     low, high = _bracket(coarse)
     if low == high:
         return math.exp(low)

@@ -247,6 +247,13 @@ def test_a_schedule_of_choices_and_measurements_has_the_least_noise(accountant, 
     assert certified_at(factor) <= 4.0 < certified_at(factor * (1 - 1.1e-3))
 
 
+@pytest.mark.parametrize("value", [3e-4, 2e-3])
+def test_a_schedule_is_calibrated_below_what_the_coarse_grid_resolves(value):
+    factor = calibrate_schedule(adaptive_schedule, budget(value, 1e-7))
+    cost = certified(*adaptive_schedule(factor), delta=1e-7)
+    assert 0.98 * value < cost <= value
+
+
 def test_privacy_loss_distributions_save_a_schedule_noise():
     factors = [calibrate_schedule(adaptive_schedule, budget(4.0, 1e-5), a) for a in ("pld", "rdp")]
     assert 0.93 * factors[1] < factors[0] < 0.97 * factors[1]
