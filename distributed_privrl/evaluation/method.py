@@ -34,6 +34,8 @@ class Inspection:
             the world, and so what ``study`` found); None for methods that release datasets.
         attack: opens a finished run's model to a membership attack (the declared method, the world
             that its stages began with, context); draws and charges nothing. None: there is none.
+        headline: name of the figure in the report of files that says what they are worth, for
+            sweeps; None: there is none.
         whole_units: every row of a unit takes part in a round, not drawn ones.
         own_clipping: whether rounds clip by a rule of the method (configuration), such as one for
             changes by local training, not each unit's gradient; None: they clip gradients.
@@ -44,6 +46,7 @@ class Inspection:
         Callable[[Any, Sourced[Path], Sourced[Sequence[Any]]], Sequence[Section]] | None
     ) = None
     attack: Callable[[Any, Any, RunContext], LossAttack] | None = None
+    headline: str | None = None
     whole_units: bool = False
     own_clipping: Callable[[Any], bool] | None = None
 

@@ -79,16 +79,31 @@ class RunDirectory:
             )
         if holds_something(path) and not directory.only_begun:
             raise ConfigError(f"{path} is not empty and holds no run: choose another --out")
-        with storage_errors(f"make {path}"):
-            directory.checkpoint.mkdir(parents=True, exist_ok=True)
+        directory.begin(noise_source)
+        directory.keep_config(config)
+        return directory
+
+    def begin(self, noise_source: str) -> None:
+        """Make the folder, and give the run its name; without a configuration it has not begun.
+
+        Args:
+            noise_source: name of the source that the run draws from, for all its life.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        with storage_errors(f"make {self.path}"):
+            self.checkpoint.mkdir(parents=True, exist_ok=True)
         run = {
             "format": FORMAT,
             "run_id": f"run-{uuid.uuid4().hex[:16]}",
             "noise_source": noise_source,
         }
-        write_atomically(directory.facts_path, json.dumps(run))
-        write_atomically(directory.config_path, _as_yaml(config))
-        return directory
+        write_atomically(self.facts_path, json.dumps(run))
+
+    def keep_config(self, config: RunConfig) -> None:
+        """Write the resolved configuration, with which a run has begun."""
+        write_atomically(self.config_path, _as_yaml(config))
 
     def resumed(self, config: RunConfig) -> RunConfig:
         """Return the configuration that a run which lies here goes on with.

@@ -15,6 +15,7 @@ from distributed_privrl.core.errors import ConfigError
 if TYPE_CHECKING:
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.evaluation.method import Method
+    from distributed_privrl.privacy.events import Event
     from distributed_privrl.stages.plan import Plan
     from distributed_privrl.stages.planning import PlanOfUnits
 
@@ -133,6 +134,23 @@ def plan_run(config: RunConfig, store: DatasetStore | None = None) -> Plan:
 
     check_gpus(config)
     return plan_declared(method_named(config.method).declare(config), store)
+
+
+def planned_events(config: RunConfig, store: DatasetStore | None = None) -> tuple[Event, ...]:
+    """Return all events that a run may be charged for; see `planning.planned_events`.
+
+    Args:
+        config: of the run.
+        store: as in `plan_run`.
+
+    Raises:
+        ConfigError: as `plan_run`, or they are not known before the run.
+        UnsafeError: as `plan_run`.
+    """
+    from distributed_privrl.stages import planning
+
+    check_gpus(config)
+    return planning.planned_events(method_named(config.method).declare(config), store)
 
 
 def plans_by_units(config: RunConfig, store: DatasetStore | None = None) -> tuple[PlanOfUnits, ...]:

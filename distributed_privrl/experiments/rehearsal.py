@@ -5,7 +5,6 @@ the sensitive dataset is read; what it declares (spaces, names, bounds) is.
 """
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from distributed_privrl.core.config import (
     OutputConfig,
     RunConfig,
 )
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
@@ -32,7 +31,6 @@ from distributed_privrl.data.declared import DeclaredTable, LabelledKind
 from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.named_rows import CATEGORY
-from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
 from distributed_privrl.evaluation.survival import (
@@ -42,6 +40,7 @@ from distributed_privrl.evaluation.survival import (
     prediction_kept,
     rare_kept,
 )
+from distributed_privrl.experiments.copies import copy_dataset, copy_units
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.run import run
@@ -143,7 +142,7 @@ def rehearse(
     about = store.info(config.data.sensitive) if store.holds(config.data.sensitive) else None
     own = DatasetStore(work / "datasets")
     for public in config.data.public:
-        shutil.copytree(store.root / public, own.root / public)
+        copy_dataset(store, public, own)
     mine = _rehearsed(config)
     dataset = mine.data.sensitive
     whole = _whole(config, about if rows is None else store.info(rows))
@@ -158,7 +157,15 @@ def rehearse(
     if rows is None:
         _invent(config, columns, own, dataset, about, units=asked, whole=whole)
     else:
-        _copy(config.data, store, rows, own, dataset, known, units=asked)
+        copy_units(
+            store,
+            rows,
+            own,
+            dataset,
+            data=config.data,
+            spaces=(known.observation_space, known.action_space),
+            units=asked,
+        )
     ledger_url = f"sqlite:///{(work / 'ledger.sqlite').absolute()}"
     set_budget(mine, own, ledger_url)
     result = run(
@@ -270,63 +277,6 @@ def _rows_of_a_unit(config: RunConfig) -> int:
         getattr(config.model, "rows_per_unit", None),
     )
     return next((int(one) for one in declared if one is not None), _ROWS)
-
-
-def _copy(
-    data: DataConfig,
-    store: DatasetStore,
-    rows: str,
-    own: DatasetStore,
-    dataset: str,
-    known: ForeseenColumns,
-    *,
-    units: int,
-) -> None:
-    """Write the first units of a public dataset under the rehearsal's id."""
-    info = store.info(rows)
-    if not info.declared_public:
-        raise UnsafeError(
-            f"--rows {rows} was not declared public: a rehearsal compares what stands in without"
-            " noise; import public rows with public: true, or leave --rows out"
-        )
-    for name in ("observation_space", "action_space"):
-        one, other = getattr(info, name), getattr(known, name)
-        if not same_form(one, other):
-            raise ConfigError(f"--rows {rows} has {name} {one}, the run's is {other}")
-    store.check_unit(rows, data.unit)
-    chosen: dict[int, None] = {}
-    for chunk in store.iter_transitions(rows, unit=data.unit):
-        for one in np.unique(chunk.unit_ids).tolist():
-            if len(chosen) < units:
-                chosen[one] = None
-    if len(chosen) < units:
-        raise ConfigError(
-            f"--rows {rows} has {len(chosen)} units, the configuration says {units}: give more"
-            f" rows, or rehearse fewer with -o data.units={len(chosen)}"
-        )
-    kept = np.array(list(chosen), np.uint64)
-    settings: dict[str, Any] = {
-        "observation_space": known.observation_space,
-        "action_space": known.action_space,
-        "environment": data.environment,
-        "unit_column": info.unit_column if data.unit == info.unit_column else None,
-        "declared": info.declared,
-    }
-
-    def keep(ids: Any) -> Any:
-        return np.isin(ids, kept)
-
-    if info.kind == "trajectories" and data.unit != TRANSITION:
-        chunks = store.iter_trajectories(rows, unit=data.unit, keep=keep)
-        own.write_trajectories(dataset, chunks, layout="packed", **settings)
-        return
-    own.write_transitions(
-        dataset,
-        store.iter_transitions(rows, unit=data.unit, keep=keep),
-        layout="transitions",
-        has_successors=info.has_successors,
-        **settings,
-    )
 
 
 def _names(columns: TableColumns, declared: DeclaredTable | None) -> list[str]:

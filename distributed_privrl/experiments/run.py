@@ -80,6 +80,7 @@ def run(
     more_trainers: Mapping[str, Trainer] | None = None,
     insecure_key: int | None = None,
     anyway: bool = False,
+    reports: bool = True,
 ) -> RunResult:
     """Turn a sensitive dataset into a private one, or into a policy, with a certificate.
 
@@ -95,6 +96,7 @@ def run(
         more_trainers: trainers for ``evaluation.trainers`` beside the plain loops, by name.
         insecure_key: seeds private randomness in tests; the certificate is then invalid.
         anyway: run what would be useless, too (`stages.verdict`).
+        reports: write them; ``privrl report`` does it later where they are left out.
 
     Raises:
         UselessError: public facts tell that nothing would be left but noise; nothing has been
@@ -152,9 +154,10 @@ def run(
             progress=progress,
             more_trainers=more_trainers,
         )
-        progress("writing reports", 0, 1)  # TrajScore trains a model of its own
-        write_reports(config, store, directory, certificate, trials, ledger=ledger)
-        progress("writing reports", 1, 1)
+        if reports:
+            progress("writing reports", 0, 1)  # TrajScore trains a model of its own
+            write_reports(config, store, directory, certificate, trials, ledger=ledger)
+            progress("writing reports", 1, 1)
         directory.clear()  # of workers that died while the run went on
     except (ConfigError, BudgetError, UnsafeError, UselessError) as error:
         charged, certified = _charged(directory, ledger), directory.certificate.exists()
@@ -352,14 +355,14 @@ def _certified(
         noise_source=context.noise_facts if result.stages else None,
         ledger_entries=result.ledger_entries,
         outputs=(),
-        versions=_versions(config.method),
+        versions=versions_of(config.method),
     )
     check_charged(certificate, context.ledger, publisher.name)
     certificate = with_outputs(certificate, publisher.outputs())
     return certificate if sign_key is None else sign_certificate(certificate, sign_key)
 
 
-def _versions(method: str) -> dict[str, str]:
+def versions_of(method: str) -> dict[str, str]:
     """Return the versions that a certificate states, of the method's package, too."""
     versions = {name: importlib.metadata.version(name) for name in VERSIONED}
     offered = package_of(method)

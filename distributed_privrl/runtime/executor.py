@@ -246,6 +246,7 @@ class RayExecutor:
             **ACTOR_OPTIONS,
             "num_cpus": 0 if service else self._cpus,
             "num_gpus": 0 if service else self._gpus,
+            "enable_task_events": not getattr(worker_cls, "untraced", False),
         }
         actor_cls = self._ray.remote(**options)(worker_cls)
         names = [f"{worker_cls.__name__}-{uuid.uuid4().hex}" for _ in shards]

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.privacy.events import Event
 from distributed_privrl.privacy.ledger.records import ROUNDING
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.asked_measures import check_measures
@@ -150,6 +151,31 @@ def plan_declared(method: DeclaredMethod[WorldT], store: DatasetStore | None = N
         if here.holds(method.config.data.sensitive):
             check_measures(method.config, here)
     return _foreseen(method, store, declared_units(method.config.data))
+
+
+def planned_events(
+    method: DeclaredMethod[WorldT], store: DatasetStore | None = None
+) -> tuple[Event, ...]:
+    """Return all events that a run may be charged for, spare rounds among them; opens no data.
+
+    Args:
+        method: that declares the run.
+        store: as in `plan_declared`.
+
+    Raises:
+        ConfigError: as `plan_declared`; or the run is not private, or finds something with noise
+            before its stages, whose events are known only then.
+        UnsafeError: as `plan_declared`.
+    """
+    check_declared(method)
+    if method.charged_before:
+        raise ConfigError(
+            f"{' and '.join(_keys(method))}: found with noise, so what a run costs is not known"
+            " before it: give public values, or leave them out"
+        )
+    units = declared_units(method.config.data)
+    stages = _checked(method, method.foreseen_stages(store, units))
+    return tuple(event for one in stages for event in one.plan.events(one.plan.max_rounds))
 
 
 def plans_by_units(

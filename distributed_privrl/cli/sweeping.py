@@ -1,0 +1,222 @@
+"""``sweep``: many runs of one configuration, and the choice among them."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distributed_privrl.cli.failures import InterruptedRunError
+from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
+from distributed_privrl.cli.text import show_table, show_values
+
+if TYPE_CHECKING:
+    from distributed_privrl.experiments.sweeps.config import Sweep
+    from distributed_privrl.experiments.sweeps.costs import SweepCost
+
+_SHOWN = 20
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        "sweep",
+        epilog=examples(
+            "privrl sweep tune_configs/sweeps/smoke.yaml --dry-run",
+            "privrl sweep tune_configs/sweeps/smoke.yaml --out runs/sweep",
+            "privrl sweep tune_configs/sweeps/smoke.yaml --out runs/sweep --resume",
+        ),
+    )(sweep)
+
+
+def sweep(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SWEEP.yaml", help="a run's configuration with `search` and `selection`"
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="the sweep's folder; not with --dry-run")
+    ] = None,
+    overrides: Overrides = None,
+    ledger: LedgerUrl = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on in --out; what has ended is not run again")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show what it costs, and start nothing")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="with --dry-run: write JSON")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="run what plans call hopeless, too")
+    ] = False,
+) -> None:
+    """Run a configuration with many values of its keys, side by side on Ray Tune.
+
+    `selection.pays` says who pays for the choice. public: a dataset declared public stands in, and
+    the sensitive one is not opened. compose: every trial is charged and released. private: a
+    hidden number of trials is run, the best one alone is released, and one charge is made before
+    the start. The best configuration is written to chosen.yaml, ready for `privrl run`.
+    """
+    from distributed_privrl.core.errors import ConfigError
+    from distributed_privrl.experiments.sweeps.config import PrivateSelection, load_sweep
+
+    asked = load_sweep(file, overrides or [])
+    if dry_run:
+        _show_cost(asked, as_json=as_json)
+        return
+    if out is None:
+        raise ConfigError("--out is missing: name a folder for the sweep, or give --dry-run")
+    try:
+        if isinstance(asked.selection, PrivateSelection):
+            _select(asked, out, ledger, resume=resume)
+        else:
+            _sweep(asked, out, ledger, resume=resume, anyway=anyway)
+    except KeyboardInterrupt:
+        if isinstance(asked.selection, PrivateSelection):
+            raise InterruptedRunError(
+                "interrupted: what was charged is spent, and the selection does not go on; start"
+                " a new one in another --out"
+            ) from None
+        line = f"privrl sweep {file} --out {out} --resume"
+        raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
+
+
+def _show_cost(asked: "Sweep", *, as_json: bool) -> None:
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.sweeps.costs import cost_of
+    from distributed_privrl.privacy.accounting import coarse_figures
+
+    with coarse_figures():
+        cost = cost_of(asked, DatasetStore())
+    if as_json:
+        typer.echo(json.dumps(cost.facts(), indent=2))
+        return
+    _show_trials(cost)
+    show_values(_readable(cost))
+
+
+def _show_trials(cost: "SweepCost") -> None:
+    if not cost.trials:
+        return
+    rows = [
+        (
+            *map(str, one.values.values()),
+            "-" if one.epsilon is None else f"{one.epsilon:g}",
+            "-" if one.minutes is None else f"{one.minutes:.2g}",
+            one.verdict or "-",
+        )
+        for one in cost.trials[:_SHOWN]
+    ]
+    show_table((*cost.trials[0].values, "epsilon of it", "minutes", "verdict"), rows)
+    if (more := len(cost.trials) - _SHOWN) > 0:
+        typer.echo(f"and {more} more: --json lists them")
+    typer.echo("")
+
+
+def _readable(cost: "SweepCost") -> dict[str, str]:
+    paid = {
+        "public": "nothing: public rows stand in, and the sensitive dataset is not opened",
+        "compose": f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}: every trial is charged and"
+        " may be released",
+        "private": f"epsilon {cost.epsilon:.4g}, delta {cost.delta:.3g}, charged once, before the"
+        " start",
+    }
+    lines = {
+        "trials": f"{cost.expected:g}" + (" on average" if cost.pays == "private" else ""),
+        "pays": f"{cost.pays}: {paid[cost.pays]}",
+    }
+    if cost.minutes is not None:
+        lines["time"] = f"some {cost.minutes:.2g} CPU minutes of trials, agents left out"
+    lines["disk"] = f"some {cost.gigabytes:.2g} GB"
+    for number, note in enumerate(cost.notes):
+        lines["note" if number == 0 else f"note {number + 1}"] = note
+    if cost.budget:
+        lines["budget"] = cost.budget
+    return lines
+
+
+def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anyway: bool) -> None:
+    from distributed_privrl.cli.execution import termination_as_interrupt
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.sweeps.config import PrivateSelection, PublicSelection
+    from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, jobs_of
+    from distributed_privrl.experiments.sweeps.outcome import CHOSEN, write_outcome
+    from distributed_privrl.experiments.sweeps.report import write_sweep_report
+    from distributed_privrl.runtime.tuning import run_jobs
+
+    directory, selection = SweepDirectory(out), asked.selection
+    assert not isinstance(selection, PrivateSelection)
+    public = isinstance(selection, PublicSelection)
+    directory.make(asked, resume=resume)
+    if not public:
+        directory.make_private()
+    jobs = jobs_of(asked, directory, store=DatasetStore(), ledger=ledger, anyway=anyway)
+    with termination_as_interrupt():
+        results = run_jobs(
+            jobs,
+            storage=directory.scheduler(public=public),
+            public=public,
+            concurrent=selection.concurrent,
+            retries=selection.retries,
+            trackers=selection.trackers if isinstance(selection, PublicSelection) else (),
+        )
+    best = write_outcome(asked, results, out)
+    report = write_sweep_report(asked, results, directory)
+    shown = {"trials": f"{len(results)} of {len(jobs)} have ended", "report": str(report)}
+    if best is not None:
+        said = ", ".join(f"{path}={value}" for path, value in best.values.items())
+        shown |= {"best": f"{best.mean:.4g} with {said}", "configuration": str(out / CHOSEN)}
+        if public:
+            shown["next"] = f"privrl run {out / CHOSEN} --out DIR"
+    show_values(shown)
+    for one in results:
+        if one.failed:
+            typer.echo(f"warning: {one.name} failed: {one.failed}", err=True)
+
+
+def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool) -> None:
+    from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.core.errors import UnsafeError
+    from distributed_privrl.experiments.sweeps.config import PrivateSelection
+    from distributed_privrl.experiments.sweeps.selection import select
+
+    selection = asked.selection
+    assert isinstance(selection, PrivateSelection)
+    if resume:
+        raise UnsafeError(
+            "a private selection does not resume: what its trials did is kept nowhere, and its"
+            " charge stays; start a new one in another --out"
+        )
+    runtime = asked.base.runtime.model_copy(update={"workers": selection.actors})
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(termination_as_interrupt())
+        executor = stack.enter_context(contextlib.closing(start_executor(runtime)))
+        progress = stack.enter_context(shown_progress())
+        found = select(asked, executor, out=out, ledger_url=ledger, progress=progress)
+    if found.config is None or found.certificate is None:
+        show_values(
+            {"released": "nothing: no trial had a score", "charged": f"{found.epsilon:.4f}"}
+        )
+        return
+    values = found.config.model_dump(mode="json")
+    searched = {path: str(_at(values, path)) for path in asked.search}
+    show_values(
+        {
+            **searched,
+            "score": f"{found.score:.4g}",
+            "released": found.released,
+            "epsilon": f"{found.epsilon:.4f} (delta {found.certificate.delta:g})",
+            "certificate": str(out / "certificate.json"),
+            "report": str(out / "report.html"),
+        }
+    )
+
+
+def _at(values: object, path: str) -> object:
+    for name in path.split("."):
+        values = values[name] if isinstance(values, dict) else None
+    return values

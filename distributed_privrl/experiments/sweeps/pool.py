@@ -1,0 +1,231 @@
+"""The processes of a private selection: each runs hidden trials and keeps the best one alone.
+
+Nothing of a trial is written to a disk, logged or told to anybody: its folder lies in memory, and
+is destroyed as soon as a better one is there.
+"""
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.agents import Trials
+from distributed_privrl.experiments.demo import set_budget
+from distributed_privrl.experiments.publishing import publisher_of
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.run import RunResult, run
+from distributed_privrl.experiments.sweeps.config import ScoreConfig
+from distributed_privrl.experiments.sweeps.scores import score_of
+from distributed_privrl.privacy.certificate import Certificate
+from distributed_privrl.privacy.events import EVENTS, Event
+
+MEMORY = Path("/dev/shm")
+_PREFIX = "privrl-selection-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSpec:
+    """What a process of the pool is built from.
+
+    Args:
+        values: of the run, without what is searched.
+        root: of the datasets.
+        score: what tells the best trial.
+        events: that a trial may be charged for at most, as JSON values.
+        memory: a folder in memory.
+    """
+
+    values: Mapping[str, Any]
+    root: str
+    score: ScoreConfig
+    events: Sequence[Mapping[str, Any]]
+    memory: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """All that leaves of a selection.
+
+    Args:
+        config: of the trial, as JSON values.
+        score: of it.
+        files: that it released, by their path under the dataset's or the run's folder.
+        trials: what agents trained on it earned.
+    """
+
+    config: Mapping[str, Any]
+    score: float
+    files: Mapping[str, bytes]
+    trials: Trials
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    score: float
+    config: RunConfig
+    folder: Path
+    result: RunResult
+    store: DatasetStore
+
+
+class SelectionWorker:
+    """Runs trials one after the other, and keeps the best.
+
+    Args:
+        spec: what it is built from.
+
+    Privacy: a trial is a run of the product with a ledger of its own, which is destroyed with it:
+        the selection was charged for all of them before. A trial that fails, or that was charged
+        for more than the selection reckons with, has no score and is not drawn again.
+    """
+
+    untraced: ClassVar[bool] = True
+    """An executor keeps no events of its calls."""
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self._spec = spec
+        self._best: _Kept | None = None
+        name = f"{_PREFIX}{os.getpid()}-"
+        self._memory = Path(tempfile.mkdtemp(prefix=name, dir=spec.memory))
+
+    def run(self, trials: Sequence[Mapping[str, Any]]) -> float | None:
+        """Run trials, given by their values of the axes, and return the best one's score."""
+        for number, overrides in enumerate(trials):
+            folder = self._memory / str(number)
+            with _silence():
+                try:
+                    kept = self._tried(overrides, folder)
+                except Exception:  # a failed trial scores minus infinity, whatever it failed of
+                    kept = None
+            before = self._best
+            if kept is not None and (before is None or kept.score > before.score):
+                self._best, kept = kept, before
+                if before is not None:
+                    shutil.rmtree(before.folder, ignore_errors=True)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+        return None if self._best is None else self._best.score
+
+    def hand_over(self, wanted: bool) -> Winner | None:
+        """Return the best trial if it is wanted, and destroy all that is left."""
+        try:
+            best = self._best
+            return _winner(best) if wanted and best is not None else None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Destroy all that is left."""
+        self._best = None
+        shutil.rmtree(self._memory, ignore_errors=True)
+
+    def _tried(self, overrides: Mapping[str, Any], folder: Path) -> _Kept | None:
+        spec = self._spec
+        from distributed_privrl.experiments.sweeps.config import overrides_of
+
+        config = parse_config(spec.values, source="a trial", overrides=overrides_of(overrides))
+        store = _own_store(config, DatasetStore(Path(spec.root)), folder / "datasets")
+        ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
+        set_budget(config, store, ledger)
+        result = run(
+            config,
+            LocalExecutor(),
+            out=folder / "run",
+            ledger_url=ledger,
+            store=store,
+            reports=spec.score.by == "policy",
+            anyway=True,
+        )
+        check_covered(result.certificate, EVENTS.validate_python(list(spec.events)))
+        score = score_of(spec.score, config, result, store)
+        if score is None:
+            return None
+        return _Kept(score=score, config=config, folder=folder, result=result, store=store)
+
+
+def check_covered(certificate: Certificate, events: Sequence[Event]) -> None:
+    """Check that a trial was charged for no more than a selection reckons with.
+
+    Args:
+        certificate: of the trial.
+        events: that the selection was charged for, of one trial.
+
+    Raises:
+        UnsafeError: it was.
+    """
+    allowed, stated = _counts(events), Counter[str]()
+    for stage in certificate.stages:
+        stated += _counts(stage.events)
+    if certificate.status != "valid" or any(stated[one] > allowed[one] for one in stated):
+        raise UnsafeError("a trial was charged for more than the selection reckons with")
+
+
+def _counts(events: Sequence[Event]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for event in events:
+        count = getattr(event, "count", 1)
+        single = event.model_copy(update={"count": 1}) if hasattr(event, "count") else event
+        found[single.model_dump_json()] += count
+    return found
+
+
+def _own_store(config: RunConfig, store: DatasetStore, root: Path) -> DatasetStore:
+    """Return a store in memory in which the run's datasets are linked, not copied."""
+    for dataset in (config.data.sensitive, *config.data.public):
+        link = root / dataset
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to((store.root / dataset).absolute(), target_is_directory=True)
+    return DatasetStore(root)
+
+
+def _winner(best: _Kept) -> Winner:
+    publisher = publisher_of(best.config, best.store, best.result.directory)
+    root = best.result.directory.path
+    if best.config.output.COUNTED is not None:
+        root = best.store.root
+    return Winner(
+        config={
+            **best.config.model_dump(mode="json", exclude_unset=True),
+            "method": best.config.method,
+        },
+        score=best.score,
+        files={one.id: (root / one.id).read_bytes() for one in publisher.outputs()},
+        trials=best.result.trials,
+    )
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Let nothing of a trial be printed, logged or warned of."""
+    before = logging.root.manager.disable
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def clear_left(memory: Path) -> None:
+    """Destroy what processes left in memory that were killed."""
+    for folder in memory.glob(f"{_PREFIX}*"):
+        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if number.isdigit() and not Path(f"/proc/{number}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
