@@ -4,10 +4,8 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 from distributed_privrl.agents.algorithm import Algorithm
 from distributed_privrl.agents.bc import BC
@@ -17,9 +15,10 @@ from distributed_privrl.agents.discrete_cql import DiscreteCQL
 from distributed_privrl.agents.edac import EDAC
 from distributed_privrl.agents.iql import IQL
 from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.settings import check_known, with_options
 from distributed_privrl.agents.td3bc import TD3BC
 from distributed_privrl.agents.training import train_agent
-from distributed_privrl.core.checks import check_positive, did_you_mean
+from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space
@@ -153,36 +152,8 @@ def configured(algorithm: Algorithm[Any, Any], options: Mapping[str, Any]) -> Al
         ConfigError: an option is unknown (the message lists the names), of another type or out of
             range.
     """
-    config = algorithm.config
-    settings = {item.name for item in fields(config)}
-    if unknown := sorted(set(options) - settings):
-        raise ConfigError(
-            f"trainer {algorithm.name!r} has no option {', '.join(unknown)}: choose from"
-            f" {', '.join(sorted(settings))}"
-        )
-    kinds = get_type_hints(type(config))
-    values = {
-        key: _of_kind(f"{algorithm.name}.{key}", value, kinds[key])
-        for key, value in options.items()
-    }
-    return replace(algorithm, config=replace(config, **values))
-
-
-def _of_kind(name: str, value: Any, kind: Any) -> Any:
-    """Return an option's value, a list as a tuple, if it is of the type that the option has."""
-    found = tuple(value) if isinstance(value, list) else value
-    try:
-        return TypeAdapter(kind).validate_python(found, strict=True)
-    except ValidationError as error:
-        raise ConfigError(f"{name}={value!r} must be {_in_words(kind)}") from error
-
-
-def _in_words(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(map(str, get_args(kind)))
-    if get_origin(kind) is tuple:
-        return "a list of whole numbers, e.g. [256, 256]"
-    return {int: "a whole number", bool: "true or false"}.get(kind, "a number")
+    config = with_options(algorithm.name, algorithm.config, options)
+    return replace(algorithm, config=config)
 
 
 _ALGORITHMS: tuple[Algorithm[Any, Any], ...] = (
@@ -219,11 +190,7 @@ def find_trainer(
         ConfigError: nobody is called that (the message lists the names), or an option is wrong.
     """
     known = {**TRAINERS, **(more or {})}
-    if name not in known:
-        raise ConfigError(
-            f"unknown trainer {name!r}: {did_you_mean(name, known)}choose from"
-            f" {', '.join(sorted(known))}"
-        )
+    check_known(name, known)
     return known[name].with_settings(settings) if settings else known[name]
 
 

@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -158,14 +159,45 @@ output: {dataset: clinic/private-v0, size: 10}
 """
 
 
-@pytest.mark.parametrize("verb", ["plan", "config validate"])
+VALUE = """
+method: policy_value
+data: {sensitive: ward/stays-v0, unit: patient, units: 20000}
+privacy: {epsilon: 2}
+model: {release: made/stays-v0, returns: [0, 1], horizon: 20}
+training: {trainer: bc}
+"""
+TUNED = Path(__file__).parents[2] / "tune_configs"
+SLOW = {"ray", "torch", "jax", "mbi", "numba", "pandas", "matplotlib"}
+PLANNING = pytest.mark.parametrize("verb", ["plan", "config validate"])
+
+
+def check_light(words, code):
+    """Run a command in a process of its own; check what it exits with, and what it imported."""
+    script = (
+        "import sys\n"
+        "from distributed_privrl.cli import main\n"
+        f"sys.argv = ['privrl', *{words!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        f"    assert end.code == {code}, end.code\n"
+        f"loaded = {SLOW!r} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@PLANNING
 @pytest.mark.parametrize(
     ("text", "code"),
     [
         (ROUNDS, 0),
         (COUNTS, 0),
+        (VALUE, 0),
         (ROUNDS.replace("units: 20000", "units: 50"), 2),
         (COUNTS.replace("1.0e-6", "1.0e-2"), 4),
+        (VALUE.replace("trainer: bc", "trainer: sarsa"), 2),
+        (VALUE.replace("trainer: bc", "trainer: bc, options: {beta: 1}"), 2),
     ],
 )
 def test_plans_and_their_refusals_load_no_torch(tmp_path, verb, text, code):
@@ -173,18 +205,27 @@ def test_plans_and_their_refusals_load_no_torch(tmp_path, verb, text, code):
     bounds = tmp_path / "bounds.yaml"
     bounds.write_text("observation: {low: [0, 0], high: [1, 1]}\nreward: [0, 1]\n")
     config.write_text(text.replace("BOUNDS", str(bounds)))
-    script = (
-        "import sys\n"
-        "from distributed_privrl.cli import main\n"
-        f"sys.argv = ['privrl', *{[*verb.split(), str(config)]!r}]\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as end:\n"
-        f"    assert end.code == {code}\n"
-        "loaded = {'ray', 'torch', 'jax', 'mbi', 'numba', 'pandas'} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    check_light([*verb.split(), str(config)], code)
+
+
+@PLANNING
+@pytest.mark.parametrize(
+    ("name", "override", "code"),
+    [
+        ("apvi_icu_sepsis", None, 0),
+        ("vapvi_linear_mdp", None, 0),
+        ("primorl_pendulum", None, 0),
+        ("mopo_pendulum", None, 0),
+        ("expert_hiv", None, 0),
+        ("primorl_pendulum", "training.local.weight_decay=1e6", 2),
+        ("mopo_pendulum", "training.policy.action_repeat=2", 2),
+        ("expert_hiv", "model.options={beta: 1}", 2),
+        ("expert_hiv", "model.options={alpha: -1}", 2),
+    ],
+)
+def test_plans_of_policies_and_their_refusals_load_no_torch(verb, name, override, code):
+    options = [] if override is None else ["-o", override]
+    check_light([*verb.split(), str(TUNED / f"{name}.yaml"), *options], code)
 
 
 def test_start_is_quick():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.agents.iql import IQL, IQLConfig
 from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.settings import DEFAULTS
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import (
@@ -196,6 +197,10 @@ def test_options_change_a_plain_loop_and_unknown_ones_are_named() -> None:
 def test_an_option_of_another_type_is_named(name: str, key: str, value: Any, kind: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"{name}.{key}={value!r} must be {kind}")):
         find_trainer(name, {key: value})
+
+
+def test_settings_that_plans_check_are_those_of_the_agents() -> None:
+    assert {name: one.config for name, one in ALGORITHMS.items()} == DEFAULTS
 
 
 def test_every_default_is_of_the_type_that_its_option_has() -> None:

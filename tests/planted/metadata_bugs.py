@@ -11,8 +11,7 @@ from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.experiments import run as program
-from distributed_privrl.methods.expert import entry_points as expert_method
-from distributed_privrl.methods.expert import method as expert_run
+from distributed_privrl.methods.expert import report as expert_report
 from distributed_privrl.privacy.metrics import PublicValue
 from tests.gates.metadata import Case
 
@@ -25,38 +24,38 @@ def _said(case: Case) -> Any:
 
 def best_expert_in_the_report(patch: pytest.MonkeyPatch, case: Case) -> None:
     """The report shows which return counts as 1: that of the best sensitive expert."""
-    right = expert_method.policy_sections
+    right = expert_report.policy_sections
 
     def sections(*arguments: Any) -> list[Section]:
         first, *others = right(*arguments)
         best = Metric(name="best", value=PublicValue(_said(case)["evaluation_returns"]["best"]))
         return [replace(first, metrics=[*first.metrics, best]), *others]
 
-    patch.setattr(expert_method, "policy_sections", sections)
+    patch.setattr(expert_report, "policy_sections", sections)
 
 
 def best_expert_in_an_explanation(patch: pytest.MonkeyPatch, case: Case) -> None:
     """The same to four digits, in the words beside a figure that was released."""
-    right = expert_method.policy_sections
+    right = expert_report.policy_sections
 
     def sections(*arguments: Any) -> list[Section]:
         first, *others = right(*arguments)
         best = _said(case)["evaluation_returns"]["best"]
         return [replace(first, explanation=f"1 is the best policy ({best:.4g})."), *others]
 
-    patch.setattr(expert_method, "policy_sections", sections)
+    patch.setattr(expert_report, "policy_sections", sections)
 
 
 def returns_in_the_checkpoint(patch: pytest.MonkeyPatch, case: Case) -> None:
     """The checkpoint keeps the returns that the metadata have, for a later report."""
-    right = expert_run.write_facts
+    right = expert_report.write_facts
 
     def facts(folder: Any, stable: Any) -> None:
         right(folder, stable)
         known = json.dumps(_said(case)["reference_returns"])
         (folder / "references.json").write_text(known)
 
-    patch.setattr(expert_run, "write_facts", facts)
+    patch.setattr(expert_report, "write_facts", facts)
 
 
 def description_of_the_release(patch: pytest.MonkeyPatch, case: Case) -> None:

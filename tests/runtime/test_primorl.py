@@ -12,7 +12,7 @@ from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.primorl.ensemble import load_ensemble
-from distributed_privrl.methods.primorl.method import TRAINED
+from distributed_privrl.methods.primorl.training import TRAINED
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.worlds.swings import Swings, swing_store
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from distributed_privrl.agents.experts import (
     ExpertFacts,
-    ExpertPolicies,
     expert_files,
     policy_units,
 )
@@ -20,8 +19,12 @@ from distributed_privrl.data.spaces import environment_spaces, part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.methods.expert.prefix_stage import FilterPlan, plan_filter
-from distributed_privrl.methods.expert.update import algorithm_of, levels_of, local_settings
+from distributed_privrl.methods.expert.prefix_plan import FilterPlan, plan_filter
+from distributed_privrl.methods.expert.settings import (
+    agent_settings,
+    levels_of,
+    local_settings,
+)
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.units import (
     PrivacyBudget,
@@ -127,7 +130,7 @@ def check_config(config: ExpertConfig) -> None:
         ConfigError: settings do not fit together.
     """
     data = config.data
-    algorithm_of(config.model)
+    agent_settings(config.model)
     local_settings(config.training.federated)
     if data.unit in (TRANSITION, TRAJECTORY):
         raise ConfigError(
@@ -210,6 +213,8 @@ def _check_policies(config: ExpertConfig, store: DatasetStore, units: int) -> No
         ConfigError: there are fewer or more than units, two of one unit, or they have another
             number of actions than the dataset.
     """
+    from distributed_privrl.agents.expert_policies import ExpertPolicies
+
     info, levels = store.info(config.data.sensitive), levels_of(config.data, store)
     named = policy_units(store, info.id)
     if len(named) != units:

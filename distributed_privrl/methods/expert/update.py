@@ -2,34 +2,37 @@
 
 import functools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import PLAIN
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.evaluation.trainer import ALGORITHMS, configured
+from distributed_privrl.evaluation.trainer import ALGORITHMS
 from distributed_privrl.methods.expert.config import (
     AgentModelConfig,
     ExpertDataConfig,
     LocalExpertConfig,
 )
+from distributed_privrl.methods.expert.settings import (
+    agent_settings,
+    levels_of,
+    local_settings,
+)
 from distributed_privrl.stages.encoders import bounds_of, public_encoder
 from distributed_privrl.updates.ensemble_clipping import EnsembleClip, EnsembleLayout
-from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate
+from distributed_privrl.updates.federated import FederatedUpdate
 from distributed_privrl.updates.functional_training import FunctionalTrainer
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import LocalUpdate
@@ -42,26 +45,7 @@ def algorithm_of(model: AgentModelConfig) -> Algorithm[Any, Any]:
     Raises:
         ConfigError: a setting is unknown, of another type or out of range.
     """
-    if "hidden" in model.options:
-        raise ConfigError("model.options has hidden: give model.hidden instead")
-    return configured(ALGORITHMS[model.agent], {**model.options, "hidden": list(model.hidden)})
-
-
-def levels_of(data: ExpertDataConfig, store: DatasetStore) -> ActionLevels | None:
-    """Return the levels that stand for a dataset's Box actions; None: it is used as it is.
-
-    Raises:
-        ConfigError: they are not of its actions, or a Box's actions have none.
-    """
-    actions = store.info(data.sensitive).action_space
-    if data.action_levels is not None:
-        return ActionLevels.of(data.action_levels, actions)
-    if isinstance(actions, Box):
-        raise ConfigError(
-            f"{data.sensitive} has actions {actions}: declare data.action_levels, a list for each"
-            " of their columns"
-        )
-    return None
+    return replace(ALGORITHMS[model.agent], config=agent_settings(model))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,17 +235,3 @@ class AgentUpdate:
             module=networks, row_loss=loss, config=local_settings(self.federated), clip=clip
         )
         return FederatedUpdate(trainer=trainer, clip=clip)
-
-
-def local_settings(local: LocalExpertConfig) -> FederatedConfig:
-    """Return the settings of one expert's training.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-    return FederatedConfig(
-        epochs=local.epochs,
-        batch_size=local.batch_size,
-        learning_rate=local.learning_rate,
-        projection="end",
-    )

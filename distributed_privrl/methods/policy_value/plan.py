@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from distributed_privrl.agents.settings import settings_named
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.policy_value.config import PolicyValueConfig
 from distributed_privrl.methods.policy_value.sums import STEPS, clip_range, release_of_sums
@@ -35,10 +36,11 @@ class ValuePlan(ReleasePlan):
 
 
 def check_config(config: PolicyValueConfig) -> None:
-    """Check units and keys against what a value needs.
+    """Check units and keys against what a value needs, and the agent that is trained.
 
     Raises:
-        ConfigError: a unit or key that has no meaning here.
+        ConfigError: a unit or key that has no meaning here; or no agent is called that, or an
+            option of it is wrong.
     """
     if config.data.unit == TRANSITION:
         raise ConfigError(
@@ -55,6 +57,7 @@ def check_config(config: PolicyValueConfig) -> None:
             f"privacy.accountant={config.privacy.accountant}: one release is accounted exactly;"
             " leave it out"
         )
+    settings_named(config.training.trainer, config.training.options)
 
 
 def value_plan(config: PolicyValueConfig, units: UnitCount, *, spent: float) -> ValuePlan:

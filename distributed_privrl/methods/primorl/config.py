@@ -12,7 +12,6 @@ from distributed_privrl.core.config import (
     RunConfig,
     StrictModel,
 )
-from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
 
@@ -70,6 +69,17 @@ class LocalTrainingConfig(StrictModel):
     )
     shuffle: bool = Field(
         default=False, description="draw the order of the steps instead of the recorded one"
+    )
+
+
+class NoisyStarts(StrictModel):
+    """No simulator is public: fit a Gaussian to noisy moments of the first observations."""
+
+    epsilon: PositiveFloat = Field(description="epsilon spent on both moments")
+    clip_norm: PositiveFloat | None = Field(
+        default=None,
+        description="L2 bound of a unit's standardised first observation (default: the root of"
+        " their number); a small one means little noise where all start near the middle",
     )
 
 

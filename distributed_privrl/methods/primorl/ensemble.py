@@ -23,10 +23,10 @@ from distributed_privrl.data.scaling import Scaling, scaling_from_bounds
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.config import DynamicsConfig, LocalTrainingConfig
 from distributed_privrl.methods.primorl.model_environment import ModelFacts
+from distributed_privrl.methods.primorl.settings import local_settings
 from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.models.dynamics import DynamicsEnsemble
 from distributed_privrl.stages.encoders import bounds_of
-from distributed_privrl.updates.federated import FederatedConfig
 from distributed_privrl.updates.parameters import FlatParameters
 
 _CODING = RowCoding(next_observation="difference")
@@ -156,23 +156,6 @@ class EnsembleFacts:
         )
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
-
-
-def local_settings(local: LocalTrainingConfig) -> FederatedConfig:
-    """Return the settings of one trajectory's training.
-
-    Raises:
-        ConfigError: the weight decay leaves nothing of a parameter.
-    """
-    return FederatedConfig(
-        batch_size=local.batch_size,
-        epochs=local.epochs,
-        learning_rate=local.learning_rate,
-        weight_decay=local.weight_decay,
-        projection=local.projection,
-        strategy=local.clipping,
-        shuffle=local.shuffle,
-    )
 
 
 def load_ensemble(path: Path) -> tuple[EnsembleFacts, DynamicsEnsemble]:

@@ -4,11 +4,9 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import Space, environment_spaces, part_width, same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRANSITION
-from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
-from distributed_privrl.methods.primorl.ensemble import local_settings
-from distributed_privrl.methods.primorl.mopo import check_mopo, plan_minibatches
-from distributed_privrl.methods.primorl.policy_training import policy_settings
-from distributed_privrl.methods.primorl.start_states import NoisyStarts
+from distributed_privrl.methods.primorl.config import MopoConfig, NoisyStarts, PrimorlConfig
+from distributed_privrl.methods.primorl.mopo_plan import check_mopo, plan_minibatches
+from distributed_privrl.methods.primorl.settings import local_settings, policy_settings
 from distributed_privrl.models.sizes import dense_weights
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.encoders import check_bounds_named

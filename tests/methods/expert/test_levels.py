@@ -13,7 +13,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert.hosting import ExpertHost, host_specs
-from distributed_privrl.methods.expert.prefix_stage import ALIKE_WITHIN_A_LEVEL
+from distributed_privrl.methods.expert.prefix_plan import ALIKE_WITHIN_A_LEVEL
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.methods.expert.swingers import BOUNDS, LEVELS, swingers, swingers_store
 from tests.worlds.crowd import DATASET, EXPERTS, LENGTH, P_MIN, Crowd, crowd_store

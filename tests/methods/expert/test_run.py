@@ -20,7 +20,7 @@ from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.methods.expert.config import ReturnRange
 from distributed_privrl.methods.expert.filter import order_key
 from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec
-from distributed_privrl.methods.expert.prefix_stage import FILTER
+from distributed_privrl.methods.expert.prefix_plan import FILTER
 from distributed_privrl.methods.expert.report import (
     expert_returns,
     references_of,

@@ -16,7 +16,7 @@ from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.noiseless_steps import StableTraining
-from distributed_privrl.methods.expert.prefix_stage import FILTER
+from distributed_privrl.methods.expert.prefix_plan import FILTER
 from distributed_privrl.methods.expert.update import AgentFacts
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SeededNoise
@@ -278,7 +278,7 @@ def test_an_interrupted_training_on_prefixes_goes_on(tmp_path: Path, master: Dat
 def test_dp_sgd_alone_reads_every_trajectory_and_hosts_nobody(
     world: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distributed_privrl.methods.expert.method.run_filter", None)
+    monkeypatch.setattr("distributed_privrl.methods.expert.prefix_stage.run_filter", None)
     shutil.rmtree(world.store.root / DATASET / "experts")
     result = world.run(**DP_SGD)
     (stage,) = result.certificate.stages

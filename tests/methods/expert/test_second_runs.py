@@ -12,7 +12,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert.hosting import StoredPool
 from distributed_privrl.methods.expert.method import ExpertMethod
-from distributed_privrl.methods.expert.prefix_stage import FILTER
+from distributed_privrl.methods.expert.prefix_plan import FILTER
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from tests.worlds.crowd import DATASET, Crowd, config
 

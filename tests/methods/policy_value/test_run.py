@@ -14,7 +14,7 @@ from distributed_privrl.core.errors import (
 )
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.experiments.registry import plan_run
-from distributed_privrl.methods.policy_value.method import SumProgram
+from distributed_privrl.methods.policy_value.program import SumProgram
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.worlds.judged import MADE, REAL, Judged, stays
 
