@@ -269,7 +269,7 @@ def _kinds(draft: Draft) -> list[str]:
         if column.kind == "category":
             lines.append("    values:  # all values that it can have, e.g. [A, B, other]")
         elif column.kind == "flag" and not column.plain:
-            lines.append("    values:  # the value for no, then the one for yes, in brackets")
+            lines.append('    values:  # that for no, then that for yes, such as ["no", "yes"]')
         elif column.kind == "date":
             lines.append(f"    unit: {'days' if column.plain else 'minutes'}")
         if not alone:
@@ -348,6 +348,8 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
     ]
     if draft.unit != TRANSITION:
         lines += ["model:", "  rows_per_unit:  # about how many rows one of them has, or null"]
+        if draft.trajectory is not None and draft.trajectory == draft.unit:
+            lines.append("  trajectories_per_unit: 1  # all rows of one of them are one trajectory")
     if draft.trajectory is not None:
         lines += [
             "training:",

@@ -127,6 +127,21 @@ class Belief:
         """Say whether a joint count could tell anything, and the model stays small with it."""
         return not self._covered(clique) and self._varies(clique) and self._fits(clique)
 
+    def in_turn(self, cliques: Sequence[Clique], *, planned: int) -> list[Clique]:
+        """Return those of joint counts with which the model stays as small as is its turn.
+
+        The model may grow with each joint count alike: what the first ones took of its size would
+        be lacking for relations that are as strong. All are returned where none is small enough.
+
+        Args:
+            cliques: `worth_counting`.
+            planned: joint counts of the whole run.
+
+        Reference: McKenna et al., "AIM: an adaptive and iterative mechanism" (2022), algorithm 4.
+        """
+        share = min(1.0, (len(self.tables) + 1) / planned)
+        return [one for one in cliques if self._fits(one, share=share)] or list(cliques)
+
     def expected(self, clique: Clique) -> NDArray[np.float64]:
         """Return what is expected of a clique's cells."""
         return self.total * counts_of(self._rows, clique, self.sizes, self._weights)
@@ -281,10 +296,10 @@ class Belief:
             for margin in map(self._margin, clique)
         )
 
-    def _fits(self, *cliques: Clique) -> bool:
-        """Say whether the model stays small enough with further cliques."""
+    def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
+        """Say whether the model stays within a share of its size with further cliques."""
         _, cells = elimination(self.sizes, {*self._cleaned, *cliques}, self._spec.given)
-        return cells <= self._spec.model_cells
+        return cells <= share * self._spec.model_cells
 
     def _margin(self, place: int) -> Margin:
         shape = self.shapes[place]

@@ -76,7 +76,12 @@ class StoredSteps:
         rows = replace(rows, truncated=last & ~rows.terminated)
         previous = np.roll(rows.actions, 1, axis=0)
         units = np.repeat(trajectories.unit_ids, lengths)
-        yield Steps(rows, times=times, previous=previous, begins=times == 0), units
+        steps = Steps(rows, times=times, previous=previous, begins=times == 0)
+        declared = DatasetStore(Path(self.ref.root)).info(self.ref.dataset).declared
+        if declared is not None and not declared.columns.following:
+            earlier = np.roll(rows.observations, 1, axis=0)
+            steps = replace(steps, earlier=earlier, unseen=rows.terminated & (times > 0))
+        yield steps, units
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,6 +96,7 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
     assert info.kind == "trajectories"
     config = load_config(tmp_path / "config.yaml")
     assert config.output.dataset == "clinic/stays-private-v0"
+    assert config.model.trajectories_per_unit == 1  # type: ignore[attr-defined]
     assert "columns" in plan_run(config, store).facts()
     assert read_yaml(tmp_path / "bounds.yaml")["observation"]["step"] == [0, 1]
 

@@ -9,6 +9,7 @@ import pytest
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.columns import step_columns
+from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
@@ -191,6 +192,23 @@ def test_large_candidates_and_models_are_left_out() -> None:
     none = drawn(program_of(COLUMNS, PLAN, Chooses(), model_cells=3), noise, 0, 1, 2)
     assert len(noise.asked) == 1  # no candidate: fewer draws than are paid for
     assert none.model().transitions(10, np.random.default_rng(0)).rewards.shape == (10,)
+
+
+def test_a_model_grows_with_each_choice_alike() -> None:
+    """What is large waits its turn; where nothing is small enough, all may be chosen."""
+    made = drawn(program_of(COLUMNS, PLAN, Chooses()), Adds(), 0)
+    made.prepare(1)
+    belief = made._belief
+    open_ = [one for one in belief.candidates if belief.worth_counting(one)]
+    cells = {one: elimination(belief.sizes, [one], ())[1] for one in open_}
+    least, most = min(cells.values()), max(cells.values())
+    assert least < most
+    belief._spec = replace(belief._spec, model_cells=2 * least)
+    early = belief.in_turn(open_, planned=2)
+    assert early == [one for one in open_ if cells[one] == least]
+    belief._spec = replace(belief._spec, model_cells=most)
+    assert belief.in_turn(open_, planned=1) == open_
+    assert belief.in_turn(open_, planned=10**6) == open_  # nothing is small enough: all may be
 
 
 def test_a_run_that_released_nothing_has_no_model() -> None:
