@@ -14,8 +14,8 @@ from distributed_privrl.agents.discrete_bcq import DiscreteBCQ
 from distributed_privrl.agents.discrete_cql import DiscreteCQL
 from distributed_privrl.agents.edac import EDAC
 from distributed_privrl.agents.iql import IQL
+from distributed_privrl.agents.options import check_known, with_options
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.agents.settings import check_known, with_options
 from distributed_privrl.agents.td3bc import TD3BC
 from distributed_privrl.agents.training import train_agent
 from distributed_privrl.core.checks import check_positive

@@ -127,7 +127,7 @@ class Belief:
         """Say whether a joint count could tell anything, and the model stays small with it."""
         return not self._covered(clique) and self._varies(clique) and self._fits(clique)
 
-    def in_turn(self, cliques: Sequence[Clique], *, planned: int) -> list[Clique]:
+    def small_enough(self, cliques: Sequence[Clique], *, planned: int) -> list[Clique]:
         """Return those of joint counts with which the model stays as small as is its turn.
 
         The model may grow with each joint count alike: what the first ones took of its size would

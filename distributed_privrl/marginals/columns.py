@@ -329,6 +329,23 @@ class Steps:
         return np.where(self.unseen, moved, after)
 
 
+def steps_in_time(rows: Transitions, times: NDArray[np.int64], *, last_rows_copied: bool) -> Steps:
+    """Return transitions of whole trajectories as steps that know what came before.
+
+    Args:
+        rows: trajectory after trajectory, each of them whole.
+        times: ``(N,)``, steps before each in its trajectory.
+        last_rows_copied: what follows a terminating row is a copy of its observation.
+    """
+    begins = times == 0
+    before = np.roll(rows.actions, 1, axis=0)
+    steps = Steps(rows, times=times, previous=before, begins=begins)
+    if not last_rows_copied:
+        return steps
+    earlier = np.roll(rows.observations, 1, axis=0)  # of another trajectory where one begins
+    return replace(steps, earlier=earlier, unseen=rows.terminated & ~begins)
+
+
 def time_starts(groups: int) -> NDArray[np.int64]:
     """Return the first step of each group of steps, ``(groups,)``, counted from 0.
 

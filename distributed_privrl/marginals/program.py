@@ -233,7 +233,7 @@ class MarginalsProgram(Program):
             open_ = [one for one in cliques if belief.worth_counting(one)]
             if not open_:
                 return
-            open_ = belief.in_turn(open_, planned=sum(spec.plan.counts))
+            open_ = belief.small_enough(open_, planned=sum(spec.plan.counts))
             open_ = in_turn(spec.columns, open_, len(belief.tables))
             scores = [
                 score(

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.agents.iql import IQL, IQLConfig
+from distributed_privrl.agents.options import DEFAULTS
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.agents.settings import DEFAULTS
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import (

@@ -204,11 +204,11 @@ def test_a_model_grows_with_each_choice_alike() -> None:
     least, most = min(cells.values()), max(cells.values())
     assert least < most
     belief._spec = replace(belief._spec, model_cells=2 * least)
-    early = belief.in_turn(open_, planned=2)
+    early = belief.small_enough(open_, planned=2)
     assert early == [one for one in open_ if cells[one] == least]
     belief._spec = replace(belief._spec, model_cells=most)
-    assert belief.in_turn(open_, planned=1) == open_
-    assert belief.in_turn(open_, planned=10**6) == open_  # nothing is small enough: all may be
+    assert belief.small_enough(open_, planned=1) == open_
+    assert belief.small_enough(open_, planned=10**6) == open_  # nothing is small enough: all may be
 
 
 def test_a_run_that_released_nothing_has_no_model() -> None:

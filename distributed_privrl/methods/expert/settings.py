@@ -2,7 +2,8 @@
 
 from gymnasium.spaces import Box
 
-from distributed_privrl.agents.settings import AgentConfig, settings_named
+from distributed_privrl.agents.options import settings_named
+from distributed_privrl.agents.settings import AgentConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.store import DatasetStore

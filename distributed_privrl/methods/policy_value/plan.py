@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from distributed_privrl.agents.settings import settings_named
+from distributed_privrl.agents.options import settings_named
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.policy_value.config import PolicyValueConfig
 from distributed_privrl.methods.policy_value.sums import STEPS, clip_range, release_of_sums
