@@ -309,7 +309,7 @@ def _over_time(rows: Rows) -> dict[str, float]:
     found = {}
     steps = {
         now: (rows.frame[now], rows.frame[after])
-        for now, after in zip(rows.state, rows.successor, strict=True)
+        for now, after in zip(rows.state[: len(rows.successor)], rows.successor, strict=True)
     }
     follows = np.flatnonzero(~rows.ends[:-1])
     if len(follows):
