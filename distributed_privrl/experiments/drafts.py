@@ -222,7 +222,7 @@ def _terminated(profile: Profile, left: Sequence[str], named: Sequence[str]) -> 
 
 def _schema(draft: Draft) -> list[str]:
     profile = draft.profile
-    lines = ["columns:"]
+    lines = [f"separator: {profile.separator}"] * (profile.separator != "comma") + ["columns:"]
     for part in ("observation", "action"):
         lines.append(f"  {part}:")
         lines += [f"    - {_name(one)}  # {profile[one].kind}" for one in getattr(draft, part)]
