@@ -102,6 +102,13 @@ def init(
     typer.echo("\n".join(_next(draft, table, out)))
 
 
+def _guess(draft: "Draft", role: str) -> str:
+    """Return what to say of a role that nothing told."""
+    if role not in draft.guessed:
+        return ""
+    return f" (GUESSED, no column is called so: name it with --{role} COLUMN)"
+
+
 def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
     """Return what to do with the drafts."""
     schema, config = str(out / "schema.yaml"), str(out / "config.yaml")
@@ -118,7 +125,8 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
             if draft.trajectory is None
             else f"trajectories by {draft.trajectory}, in the order of {draft.order or 'the file'}"
         ),
-        f"action: {', '.join(draft.action)}; reward: {draft.reward}",
+        f"action: {', '.join(draft.action)}{_guess(draft, 'action')}",
+        f"reward: {draft.reward}{_guess(draft, 'reward')}",
         "",
         "correct the drafts, fill in their blanks, and go on with:",
         shlex.join(

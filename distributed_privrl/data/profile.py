@@ -6,7 +6,7 @@ depends on single rows, is for the owner alone and stays `Sensitive`.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,11 +53,14 @@ class DraftedColumn:
         kind: what it holds.
         plain: of a flag: its values are 0 and 1, or true and false; of a whole number: it has few
             of them; of a date: it has no time of day.
+        changes: within some trajectory, or else within some unit, it has several values; True
+            where rows stand for themselves.
     """
 
     name: str
     kind: ColumnKind
     plain: bool = False
+    changes: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +194,12 @@ def profile(
     if trajectory is not None and trajectory not in units:
         units = (*units, trajectory)
     whole = [name for name, one in columns.items() if one.values == len(frame) and _is_id(one)]
+    alone = trajectory or (roles.unit if roles.unit in columns else next(iter(units), None))
     return Profile(
-        columns=tuple(one.drafted for one in columns.values()),
+        columns=tuple(
+            replace(one.drafted, changes=alone is None or _changes(columns[alone], one))
+            for one in columns.values()
+        ),
         units=units,
         trajectory=trajectory,
         order=order,
@@ -355,9 +362,14 @@ def _rises(trajectory: _Column, order: _Column) -> bool:
 
 def _nested(columns: dict[str, _Column], inner: str, outer: str) -> bool:
     """Say whether all rows of a value of one column have the same value of another."""
-    one, other = columns[inner], columns[outer]
-    pairs = one.codes * (other.values + 1) + other.codes
-    return len(np.unique(pairs)) == one.values and not other.missing.any()
+    other = columns[outer]
+    return not other.missing.any() and not _changes(columns[inner], other)
+
+
+def _changes(within: _Column, column: _Column) -> bool:
+    """Say whether some rows of one value of a column differ in another one; a gap is a value."""
+    pairs = within.codes * (column.values + 1) + column.codes
+    return len(np.unique(pairs)) > len(np.unique(within.codes))
 
 
 def _found(

@@ -18,10 +18,20 @@ def test_init_drafts_three_files_and_tells_the_owner_alone(workplace):
     for value in ("ward0", "w7", "43.625", "30"):
         assert value not in written + made.stdout
     assert "trajectories by who, in the order of visit" in made.stdout
+    assert "\naction: dose\nreward: gain\n" in made.stdout
     assert f"--schema {files[0]} --dataset ward-v0" in made.stdout
     again = workplace.privrl("init", table, "--out", out)
     assert again.exit_code == 2
     assert "exists already" in again.stderr
+
+
+def test_init_says_which_roles_it_guessed_and_how_to_name_them(workplace):
+    table, out = workplace.folder / "ward.csv", workplace.folder / "drafts"
+    table.write_text(ROWS.replace("dose", "level").replace("gain", "rate"))
+    made = workplace.privrl("init", table, "--out", out, "--unit", "who", "--reward", "rate")
+    said = "action: ward (GUESSED, no column is called so: name it with --action COLUMN)\n"
+    assert f"{said}reward: rate\n" in made.stdout
+    assert "GUESSED: action, because" in (out / "schema.yaml").read_text()
 
 
 def test_drafts_with_blanks_stop_at_their_lines(workplace):
