@@ -23,6 +23,7 @@ VERBS = {
     "ledger",
     "plan",
     "rehearse",
+    "remove",
     "report",
     "run",
     "sample",
