@@ -151,6 +151,19 @@ training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
 evaluation: {trainers: [bc]}
 output: {dataset: clinic/private-v0, size: 10}
 """
+FRAGMENTS = """
+method: privorl_j
+data:
+  sensitive: clinic/stays-v0
+  unit: trajectory
+  units: 20000
+  max_length: 64
+  environment: CartPole-v1
+privacy: {epsilon: 4, delta: 1.0e-6, accountant: rdp}
+model: {width: 64}
+training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
+output: {dataset: clinic/private-v0, size: 10}
+"""
 COUNTS = """
 method: marginals
 data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, bounds: BOUNDS}
@@ -196,6 +209,10 @@ def check_light(words, code):
         (VALUE, 0),
         (ROUNDS.replace("units: 20000", "units: 50"), 2),
         (COUNTS.replace("1.0e-6", "1.0e-2"), 4),
+        (FRAGMENTS, 0),
+        (FRAGMENTS.replace("privorl_j", "privorl_j_unet"), 0),
+        (FRAGMENTS.replace("width: 64", "width: 63"), 2),
+        (FRAGMENTS.replace("unit: trajectory", "unit: transition"), 2),
         (VALUE.replace("trainer: bc", "trainer: sarsa"), 2),
         (VALUE.replace("trainer: bc", "trainer: bc, options: {beta: 1}"), 2),
     ],
