@@ -24,7 +24,7 @@ def start_executor(runtime: "RuntimeConfig") -> "Executor":
 
 
 def rllib_trainers() -> "Mapping[str, Trainer]":
-    """Return RLlib's trainers by name, for checks of names; they import torch, not Ray."""
+    """Return RLlib's trainers by name; torch and Ray are imported once one trains."""
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     return RLLIB_TRAINERS

@@ -114,14 +114,13 @@ def _run(
     sign: Path | None,
     anyway: bool,
 ) -> "RunResult":
-    from distributed_privrl.cli.execution import start_executor
+    from distributed_privrl.cli.execution import rllib_trainers, start_executor
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.experiments.registry import check_gpus
     from distributed_privrl.experiments.run import check_datasets
     from distributed_privrl.experiments.run import run as run_experiment
-    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     store, directory = DatasetStore(), RunDirectory(out)
     if resume and directory.config_path.exists():
@@ -140,7 +139,7 @@ def _run(
             resume=resume,
             progress=progress,
             sign_key=sign,
-            more_trainers=RLLIB_TRAINERS,
+            more_trainers=rllib_trainers(),
             anyway=anyway,
         )
 

@@ -31,8 +31,9 @@ from distributed_privrl.experiments.publishing import (
     publisher_of,
 )
 from distributed_privrl.experiments.registry import check_gpus, method_named, package_of
-from distributed_privrl.experiments.release_evaluation import check_agents, evaluate_release
+from distributed_privrl.experiments.release_evaluation import evaluate_release
 from distributed_privrl.experiments.reports import write_reports
+from distributed_privrl.experiments.trainers import check_agents
 from distributed_privrl.privacy.certificate import (
     Certificate,
     Stage,

@@ -151,6 +151,16 @@ training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
 evaluation: {trainers: [bc]}
 output: {dataset: clinic/private-v0, size: 10}
 """
+AGENTS = """
+method: privorl_ar
+data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, environment: CartPole-v1}
+privacy: {epsilon: 4, delta: 1.0e-6, accountant: rdp}
+training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
+evaluation:
+  trainers: [bc, rllib_discrete_cql, discrete_bcq]
+  options: {bc: {hidden: [8]}, discrete_bcq: {threshold: 0.5}}
+output: {dataset: clinic/private-v0, size: 10}
+"""
 FRAGMENTS = """
 method: privorl_j
 data:
@@ -208,6 +218,14 @@ def check_light(words, code):
         (COUNTS, 0),
         (VALUE, 0),
         (ROUNDS.replace("units: 20000", "units: 50"), 2),
+        (AGENTS, 0),
+        (AGENTS.replace("bc, rllib_discrete_cql", "bc, sarsa"), 2),
+        (AGENTS.replace("bc, rllib_discrete_cql", "rllib_iql, discrete_cql"), 2),
+        (AGENTS.replace("threshold: 0.5", "threshold: 2.0"), 2),
+        (AGENTS.replace("threshold: 0.5", "threshold: low"), 2),
+        (AGENTS.replace("threshold: 0.5", "beta: 0.5"), 2),
+        (AGENTS.replace("discrete_bcq: {", "rllib_discrete_bcq: {"), 2),
+        (AGENTS.replace("epsilon: 4", "epsilon: null"), 4),
         (COUNTS.replace("1.0e-6", "1.0e-2"), 4),
         (FRAGMENTS, 0),
         (FRAGMENTS.replace("privorl_j", "privorl_j_unet"), 0),
