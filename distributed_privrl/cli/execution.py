@@ -23,6 +23,18 @@ def start_executor(runtime: "RuntimeConfig") -> "Executor":
     return launch.start_executor(runtime)
 
 
+def deferred_executor(runtime: "RuntimeConfig") -> "Executor":
+    """Return the same, but Ray starts once a run needs it: most refusals come before.
+
+    Raises:
+        ConfigError: the cluster's address is no cluster's.
+        UnsafeError: no token would be asked for.
+    """
+    from distributed_privrl.runtime import launch
+
+    return launch.deferred_executor(runtime)
+
+
 def rllib_trainers() -> "Mapping[str, Trainer]":
     """Return RLlib's trainers by name; torch and Ray are imported once one trains."""
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS

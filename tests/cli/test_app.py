@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from distributed_privrl.cli.app import app
+from tests.cli.light import check_light
 
 VERBS = {
     "audit",
@@ -190,24 +191,7 @@ model: {release: made/stays-v0, returns: [0, 1], horizon: 20}
 training: {trainer: bc}
 """
 TUNED = Path(__file__).parents[2] / "tune_configs"
-SLOW = {"ray", "torch", "jax", "mbi", "numba", "pandas", "matplotlib"}
 PLANNING = pytest.mark.parametrize("verb", ["plan", "config validate"])
-
-
-def check_light(words, code):
-    """Run a command in a process of its own; check what it exits with, and what it imported."""
-    script = (
-        "import sys\n"
-        "from distributed_privrl.cli import main\n"
-        f"sys.argv = ['privrl', *{words!r}]\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as end:\n"
-        f"    assert end.code == {code}, end.code\n"
-        f"loaded = {SLOW!r} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @PLANNING

@@ -13,7 +13,6 @@ import pytest
 from distributed_privrl.agents.options import settings_named
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.agents import failures, reasons
 from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.run import RunResult
@@ -52,7 +51,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Mazes:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     return Mazes(tmp_path, master)
 
 
