@@ -13,10 +13,9 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from distributed_privrl.agents.names import AGENTS_FOR
+from distributed_privrl.agents.names import check_actions
 from distributed_privrl.agents.policy import Acting
 from distributed_privrl.agents.settings import AgentConfig
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import Space
 
 
@@ -114,11 +113,4 @@ class Algorithm(abc.ABC, Generic[ConfigT, NetworksT]):
         Raises:
             ConfigError: another kind of action space; the message names who knows it.
         """
-        if isinstance(space, self.action_spaces):
-            return
-        kinds = " or ".join(kind.__name__ for kind in self.action_spaces)
-        others = AGENTS_FOR.get(type(space).__name__)
-        advice = f"train {', '.join(others)} instead" if others else "no agent knows such actions"
-        raise ConfigError(
-            f"action space must be a {kinds} for this agent ({self.name}), got {space}: {advice}"
-        )
+        check_actions(self.name, self.action_spaces, space)

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from distributed_privrl.cli.app import app
+from tests.cli.light import check_light
 
 VERBS = {
     "audit",
@@ -152,6 +153,29 @@ training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
 evaluation: {trainers: [bc]}
 output: {dataset: clinic/private-v0, size: 10}
 """
+AGENTS = """
+method: privorl_ar
+data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, environment: CartPole-v1}
+privacy: {epsilon: 4, delta: 1.0e-6, accountant: rdp}
+training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
+evaluation:
+  trainers: [bc, rllib_discrete_cql, discrete_bcq]
+  options: {bc: {hidden: [8]}, discrete_bcq: {threshold: 0.5}}
+output: {dataset: clinic/private-v0, size: 10}
+"""
+FRAGMENTS = """
+method: privorl_j
+data:
+  sensitive: clinic/stays-v0
+  unit: trajectory
+  units: 20000
+  max_length: 64
+  environment: CartPole-v1
+privacy: {epsilon: 4, delta: 1.0e-6, accountant: rdp}
+model: {width: 64}
+training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
+output: {dataset: clinic/private-v0, size: 10}
+"""
 COUNTS = """
 method: marginals
 data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, bounds: BOUNDS}
@@ -168,24 +192,7 @@ model: {release: made/stays-v0, returns: [0, 1], horizon: 20}
 training: {trainer: bc}
 """
 TUNED = Path(__file__).parents[2] / "tune_configs"
-SLOW = {"ray", "torch", "jax", "mbi", "numba", "pandas", "matplotlib"}
 PLANNING = pytest.mark.parametrize("verb", ["plan", "config validate"])
-
-
-def check_light(words, code):
-    """Run a command in a process of its own; check what it exits with, and what it imported."""
-    script = (
-        "import sys\n"
-        "from distributed_privrl.cli import main\n"
-        f"sys.argv = ['privrl', *{words!r}]\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as end:\n"
-        f"    assert end.code == {code}, end.code\n"
-        f"loaded = {SLOW!r} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @PLANNING
@@ -196,7 +203,19 @@ def check_light(words, code):
         (COUNTS, 0),
         (VALUE, 0),
         (ROUNDS.replace("units: 20000", "units: 50"), 2),
+        (AGENTS, 0),
+        (AGENTS.replace("bc, rllib_discrete_cql", "bc, sarsa"), 2),
+        (AGENTS.replace("bc, rllib_discrete_cql", "rllib_iql, discrete_cql"), 2),
+        (AGENTS.replace("threshold: 0.5", "threshold: 2.0"), 2),
+        (AGENTS.replace("threshold: 0.5", "threshold: low"), 2),
+        (AGENTS.replace("threshold: 0.5", "beta: 0.5"), 2),
+        (AGENTS.replace("discrete_bcq: {", "rllib_discrete_bcq: {"), 2),
+        (AGENTS.replace("epsilon: 4", "epsilon: null"), 4),
         (COUNTS.replace("1.0e-6", "1.0e-2"), 4),
+        (FRAGMENTS, 0),
+        (FRAGMENTS.replace("privorl_j", "privorl_j_unet"), 0),
+        (FRAGMENTS.replace("width: 64", "width: 63"), 2),
+        (FRAGMENTS.replace("unit: trajectory", "unit: transition"), 2),
         (VALUE.replace("trainer: bc", "trainer: sarsa"), 2),
         (VALUE.replace("trainer: bc", "trainer: bc, options: {beta: 1}"), 2),
     ],

@@ -12,7 +12,6 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import rehearsal
-from distributed_privrl.experiments import run as entry
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.rehearsal import Rehearsal, rehearse, write_rehearsal
 from distributed_privrl.experiments.standin import KEEPS
@@ -27,7 +26,9 @@ from tests.worlds.intake import Intake, admissions, config_values, write
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
-    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 def rehearsed(place: Intake, name: str, **changes: Any) -> Rehearsal:

@@ -59,7 +59,9 @@ def world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Mazes:
     if "with_reports" not in request.fixturenames:  # plots cost more than all else together
-        monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+        monkeypatch.setattr(
+            "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+        )
     return Mazes(tmp_path, master)
 
 

@@ -10,6 +10,7 @@ import pytest
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.experiments import judging
 from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert import report as expert_report
 from distributed_privrl.privacy.metrics import PublicValue
@@ -71,13 +72,13 @@ def description_of_the_release(patch: pytest.MonkeyPatch, case: Case) -> None:
 
 def lengths_in_the_progress(patch: pytest.MonkeyPatch, case: Case) -> None:
     """Progress says how long the longest trajectory is."""
-    right = program.evaluate_release
+    right = judging.evaluate_release
 
     def evaluate(*arguments: Any, progress: Any, **others: Any) -> Any:
         progress(f"trajectories of up to {max(_said(case)['lengths'])} steps", 0, 1)
         return right(*arguments, progress=progress, **others)
 
-    patch.setattr(program, "evaluate_release", evaluate)
+    patch.setattr(judging, "evaluate_release", evaluate)
 
 
 def rows_in_the_metrics(patch: pytest.MonkeyPatch, case: Case) -> None:

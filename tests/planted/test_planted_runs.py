@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert import report as expert_report
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.server import ParameterServer
@@ -63,7 +62,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DatasetStore]:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     monkeypatch.setattr(expert_report, "write_private_report", lambda *_, **__: None)
 
 

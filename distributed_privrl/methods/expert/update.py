@@ -11,6 +11,7 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
+from distributed_privrl.agents.algorithms import ALGORITHMS
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.random import Streams
@@ -19,7 +20,6 @@ from distributed_privrl.data.layout import PLAIN
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.evaluation.trainer import ALGORITHMS
 from distributed_privrl.methods.expert.config import (
     AgentModelConfig,
     ExpertDataConfig,

@@ -1,13 +1,16 @@
 """The agent that is valued: who trains it, and its training on released rows."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from distributed_privrl.agents.policy import Policy
 from distributed_privrl.data.proper import proper_transitions
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import PlainTrainer, Spaces, find_trainer, train
 from distributed_privrl.methods.policy_value.config import PolicyValueConfig
+
+if TYPE_CHECKING:
+    from distributed_privrl.agents.policy import Policy
 
 
 def trainer_of(config: PolicyValueConfig) -> PlainTrainer:
@@ -28,7 +31,7 @@ def train_on_release(
     observation_space: Space,
     action_space: Space,
     told: Callable[[int], None],
-) -> Policy:
+) -> "Policy":
     """Return the policy of an agent that was trained on the release.
 
     Args:
@@ -40,6 +43,8 @@ def train_on_release(
 
     Privacy: post-processing of the release.
     """
+    from distributed_privrl.agents.policy import Policy
+
     rows = proper_transitions(store, config.model.release)
     told(0)
     policy = train(

@@ -78,11 +78,12 @@ class PolicyValueMethod(DeclaredMethod[World]):
     def check(self, context: RunContext) -> World:
         """Return the spaces; see `DeclaredMethod.check`."""
         from distributed_privrl.evaluation.off_policy.judge import check_judgeable
+        from distributed_privrl.evaluation.trainer import check_trainer
         from distributed_privrl.methods.policy_value.agent import trainer_of
 
         info = context.store.info(self.config.data.sensitive)
         check_judgeable(info.action_space)
-        trainer_of(self.config).algorithm.check_actions(info.action_space)
+        check_trainer(trainer_of(self.config), info.action_space)
         if info.kind == "transitions":
             raise ConfigError(
                 f"{info.id} holds independent transitions, and what a policy earns is told by whole"

@@ -15,6 +15,7 @@ from distributed_privrl.data.fragments import FragmentEncoder, FragmentLayout
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.update import initial_weights
+from distributed_privrl.methods.privorl.weights import fragment_weights
 from distributed_privrl.models.ddpm import DDPM, Bounds, DDPMSampler, LossKind, sample
 from distributed_privrl.models.edm import Precision
 from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
@@ -80,7 +81,7 @@ class FragmentSynthesizer:
     @property
     def weights(self) -> int:
         """How many numbers rounds learn."""
-        return sum(one.numel() for one in self.build(0).parameters())
+        return fragment_weights(self.model, self.fragments.transitions)
 
     @property
     def row_loss(self) -> FragmentLoss:

@@ -48,6 +48,7 @@ from distributed_privrl.methods.privorl.weights import (
     SMALLER_FACTORS,
     SMALLER_NETWORK,
     binned_weights,
+    fragment_weights,
     step_context_width,
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
@@ -123,10 +124,10 @@ class TrajectoriesMethod(PrivorlMethod):
         return float(model.horizon), float(config.output.size * steps * levels)
 
     def weights_of(self, encoder: TransitionEncoder) -> int:
-        """Return about how many numbers rounds learn; networks of whole fragments are built."""
+        """Return about how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
         model = self.config.model
         if not isinstance(model, StepModelConfig):
-            return _synthesizer(self.config, encoder, None).weights
+            return fragment_weights(model, encoder)
         bins = _step_bins(foreseen_bins(encoder, model.bins))
         return binned_weights(model, bins, context=step_context_width(bins.width))
 

@@ -12,7 +12,6 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.cli.planning import _readable, plan_facts
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.noiseless_steps import StableTraining
@@ -58,7 +57,7 @@ def learned(run: Any, store: DatasetStore | None = None) -> dict[str, torch.Tens
 def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a run with test noise and two workers releases, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_, **__: None)
+        patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
         world = Crowd(tmp_path_factory.mktemp("reference"), master)
         return learned(world.run(output__dataset=STABLE), world.store)
 

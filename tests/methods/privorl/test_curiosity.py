@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
@@ -164,7 +163,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     seen = Watched(monkeypatch)
     world = Mazes(tmp_path, store).budget()
     result = world.run(**curious(noise_multiplicity=2))
