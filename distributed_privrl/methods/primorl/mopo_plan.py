@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.methods.primorl.config import MopoConfig
 from distributed_privrl.stages.charging import declared_units
@@ -25,6 +26,9 @@ def check_mopo(config: MopoConfig) -> None:
 @dataclass(frozen=True, kw_only=True)
 class MinibatchPlan(RoundPlan):
     """Gradient steps on shuffled rows: nothing is drawn by coins, and nothing is charged."""
+
+    def check_runtime(self, runtime: RuntimeConfig) -> None:
+        """Refuse nothing: rows are not divided into blocks."""
 
     @property
     def max_rounds(self) -> int:

@@ -95,6 +95,12 @@ def test_independent_transitions_are_refused_before_anything_is_charged(world: W
     assert not (world.folder / "run").exists()
 
 
+def test_more_workers_than_blocks_are_refused_before_anything_is_charged(world: Walks) -> None:
+    with pytest.raises(ConfigError, match="workers=1000 is above the"):
+        world.run(runtime__workers=1000)
+    assert world.ledger.entries(SENSITIVE) == []
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_leaves_certified_trajectories(
     world: Walks, method: str, monkeypatch: pytest.MonkeyPatch
