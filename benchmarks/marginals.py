@@ -31,6 +31,7 @@ from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.counting import CountWorker
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.estimation_backend import backend
 from distributed_privrl.marginals.model import Field
@@ -263,7 +264,7 @@ class Parts:
     def filled(self) -> NDArray[np.int32]:
         """Draw rows of bins, ``(N, V)``."""
         rows = np.zeros((self._rows, len(self._sizes)), np.int32)
-        self._field.drawer().fill(rows, Streams(SEED).numpy("marginals/rows"))
+        Drawer(self._field).fill(rows, Streams(SEED).numpy("marginals/rows"))
         return rows
 
     def by_mbi(self) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ All of it is post-processing. Between two estimations by private-PGM, rows that 
 are weighted until they agree with what was released since.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,16 +15,18 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.cleaning import Released, cleaned
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
+from distributed_privrl.marginals.drawer import Drawer, drawing_order
 from distributed_privrl.marginals.drawing import TableModel, couplings
-from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
+from distributed_privrl.marginals.model import Field, Measured, elimination, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
+from distributed_privrl.marginals.successors import Successors
 from distributed_privrl.marginals.tables import Clique, Margin, counts_of, raked
 from distributed_privrl.marginals.workload import fitting, workload
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
 _SHARED = 3.0
-"""How much less a shared column's counts say of the one that shares them."""
+"""How much less counts of observations say of next observations."""
 _SEEN = 2.0
 """Deviations of its noise that a bin must weigh to be seen."""
 _TRUST = 3.0
@@ -48,7 +50,8 @@ class TableFacts:
         most_cells: of a joint count.
         model_cells: of the model's tables together.
         rows: that stand for the model while counts are chosen.
-        given: columns that others are drawn given; see `elimination`.
+        row_cells: of the tables that one row is drawn by, where columns are given.
+        given: columns that others are drawn given; see `Drawer`.
         public: where public rows come from; none: nothing is known before.
     """
 
@@ -57,6 +60,7 @@ class TableFacts:
     most_bins: int = 48
     most_cells: int = 20_000
     model_cells: int = 300_000
+    row_cells: int = 6_000
     rows: int = 200_000
     given: tuple[int, ...] = ()
     public: tuple[StepSource, ...] = ()
@@ -85,10 +89,11 @@ class Belief:
     Args:
         spec: public facts.
         joint_deviation: of the noise of a joint count's cell.
+        planned: joint counts of the whole run.
     """
 
-    def __init__(self, spec: TableFacts, *, joint_deviation: float) -> None:
-        self._spec, self._joint_deviation = spec, joint_deviation
+    def __init__(self, spec: TableFacts, *, joint_deviation: float, planned: int) -> None:
+        self._spec, self._joint_deviation, self._planned = spec, joint_deviation, planned
         self.columns = spec.columns
         """Of the table; of two codings of a number, one is unused once they were released."""
         self._streams = Streams(spec.seed).child("marginals")
@@ -104,6 +109,7 @@ class Belief:
         self._weights = np.empty(0)
         self._prior: PublicRows | None = None
         self._of_public: tuple[Clique, ...] = ()
+        self._replayed: tuple[int, dict[Clique, Measured]] = (0, {})
 
     @cached_property
     def public_cells(self) -> NDArray[np.int32]:
@@ -114,8 +120,13 @@ class Belief:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bins of each column."""
-        return tuple(shape.size for shape in self.shapes)
+        """Bins of each column, at last of hidden ones."""
+        sizes = tuple(shape.size for shape in self.shapes)
+        return sizes + tuple(sizes[i] for i in self._successors.hidden)
+
+    @property
+    def _successors(self) -> Successors:
+        return Successors(self.columns)
 
     @cached_property
     def candidates(self) -> dict[Clique, int]:
@@ -127,7 +138,7 @@ class Belief:
         """Say whether a joint count could tell anything, and the model stays small with it."""
         return not self._covered(clique) and self._varies(clique) and self._fits(clique)
 
-    def small_enough(self, cliques: Sequence[Clique], *, planned: int) -> list[Clique]:
+    def small_enough(self, cliques: Sequence[Clique]) -> list[Clique]:
         """Return those of joint counts with which the model stays as small as is its turn.
 
         The model may grow with each joint count alike: what the first ones took of its size would
@@ -135,12 +146,15 @@ class Belief:
 
         Args:
             cliques: `worth_counting`.
-            planned: joint counts of the whole run.
 
         Reference: McKenna et al., "AIM: an adaptive and iterative mechanism" (2022), algorithm 4.
         """
-        share = min(1.0, (len(self.tables) + 1) / planned)
+        share = self._share(len(self.tables) + 1)
         return [one for one in cliques if self._fits(one, share=share)] or list(cliques)
+
+    def _share(self, number: int) -> float:
+        """Return how much of its size the model may have with so many joint counts."""
+        return min(1.0, number / max(self._planned, 1))
 
     def expected(self, clique: Clique) -> NDArray[np.float64]:
         """Return what is expected of a clique's cells."""
@@ -163,7 +177,8 @@ class Belief:
         random = self._streams.numpy(f"cleaning/{len(self.tables)}")
         found = cleaned(released, random)
         self.tables.append(ReleasedTable(clique, noisy, deviation, found))
-        self._weights = raked(self._rows, self._weights, self._cleaned, self.sizes)
+        told = {one: measured.counts for one, measured in self._told.items()}
+        self._weights = raked(self._rows, self._weights, told | self._cleaned, self.sizes)
 
     def shape(self, counts: NDArray[np.int64], deviation: float) -> None:
         """Find bins, and shapes inside them, from the released counts of columns.
@@ -236,7 +251,8 @@ class Belief:
         if self._fitted == len(self.tables) and len(self._rows):
             return
         sizes = self.sizes
-        margins = [self._margin(i) for i in range(len(sizes))]
+        hidden = self._successors.hidden
+        margins = [self._margin(i) for i in (*range(len(self.shapes)), *hidden)]
         public = self._public_tables(margins)
         self._of_public = tuple(public)
         if not self.tables and not public:
@@ -244,21 +260,22 @@ class Belief:
                 (i,): np.log(np.maximum(margin.masses, 1e-9 * self.total))
                 for i, margin in enumerate(margins)
             }
-            self._field = Field(sizes, potentials)
+            self._field = Field(sizes, potentials, hidden=len(hidden))
         else:
-            joint = {i for clique in (*self._cleaned, *public) for i in clique}
+            joint = {i for clique in (*self._cleaned, *self._told, *public) for i in clique}
             measured = [
                 Measured((i,), margin.masses, margin.deviations)
                 for i, margin in enumerate(margins)
                 if i not in joint
             ]
             measured += [Measured(one.clique, one.cleaned, one.deviation) for one in self.tables]
+            measured += self._told.values()
             deviation = _TRUST * self._joint_deviation
             measured += [
                 Measured(clique, self.total * shares, deviation)
                 for clique, shares in public.items()
             ]
-            self._field = estimated(sizes, measured, total=self.total)
+            self._field = estimated(sizes, measured, total=self.total, hidden=len(hidden))
         self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
         Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self.tables)}"))
         self._weights = np.full(len(self._rows), 1 / len(self._rows))
@@ -272,7 +289,7 @@ class Belief:
         """
         self.estimate()
         assert self._field is not None
-        cliques = [*self._cleaned, *self._of_public]
+        cliques = [*self._cleaned, *self._told, *self._of_public]
         return TableModel(
             columns=self.columns,
             shapes=self.shapes,
@@ -298,8 +315,16 @@ class Belief:
 
     def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
         """Say whether the model stays within a share of its size with further cliques."""
-        _, cells = elimination(self.sizes, {*self._cleaned, *cliques}, self._spec.given)
-        return cells <= share * self._spec.model_cells
+        return self._small({*self._cleaned, *self._told, *cliques}, share)
+
+    def _small(self, cliques: Collection[Clique], share: float) -> bool:
+        """Say whether a model of cliques stays within a share of its size."""
+        spec = self._spec
+        _, cells = elimination(self.sizes, cliques)
+        if cells > share * spec.model_cells or not spec.given:
+            return cells <= share * spec.model_cells
+        _, cells = drawing_order(self.sizes, cliques, spec.given)
+        return cells <= share * spec.row_cells
 
     def _margin(self, place: int) -> Margin:
         shape = self.shapes[place]
@@ -309,6 +334,26 @@ class Belief:
         shared = self._spec.columns[place].like is not None
         deviations = shape.deviation * np.sqrt(cells) * (_SHARED if shared else 1.0)
         return Margin(masses, deviations)
+
+    @property
+    def _told(self) -> dict[Clique, Measured]:
+        """What joint counts say of the step before, each as far as it fitted when it came."""
+        if self._replayed[0] == len(self.tables):
+            return self._replayed[1]
+        found: dict[Clique, Measured] = {}
+        measured: list[Clique] = []
+        for number, one in enumerate(self.tables, start=1):
+            measured.append(one.clique)
+            told = self._successors.told(one.clique, one.cleaned)
+            if told is None or any(set(told[0]) <= set(other) for other in (*measured, *found)):
+                continue
+            clique, shares = told
+            if self._small({*measured, *found, clique}, self._share(number + 1)):
+                deviation = _SHARED * one.deviation
+                found[clique] = Measured(clique, self.total * shares, deviation)
+        left = {one: told for one, told in found.items() if not self._covered(one)}
+        self._replayed = len(self.tables), left
+        return left
 
     def _public_tables(self, margins: Sequence[Margin]) -> dict[Clique, NDArray[np.float64]]:
         """Return what public rows say of columns that were not counted together, if they fit."""
@@ -320,7 +365,7 @@ class Belief:
                 np.stack(bins, axis=1).astype(np.int32),
                 self.sizes,
                 self.candidates,
-                {(i,): margin.masses for i, margin in enumerate(margins)},
+                {(i,): margins[i].masses for i in range(len(self.shapes))},
             )
         chosen: list[Clique] = []
         for clique in self._prior.cliques:

@@ -12,8 +12,8 @@ from scipy.optimize import brentq
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.columns import TableColumns, time_starts
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
-from distributed_privrl.marginals.model import Drawer
 
 _LEAST = 1e-6
 _WIDEST = 30.0
@@ -42,14 +42,14 @@ class Rollout:
     @cached_property
     def _drawers(self) -> tuple[Drawer, Drawer]:
         columns, field = self.model.columns, self.model.field
-        begin = field.drawer(columns.of("previous", "time"))
-        return begin, field.drawer(known_before(columns))
+        begin = Drawer(field, columns.of("previous", "time"))
+        return begin, Drawer(field, known_before(columns))
 
     def draw(self, count: int, random: np.random.Generator) -> Trajectories:
         """Return ``count`` trajectories."""
         columns = self.model.columns
         drawn: list[tuple[NDArray[np.int64], Transitions]] = []
-        bins = np.zeros((count, len(columns)), np.int32)
+        bins = np.zeros((count, len(self.model.field.sizes)), np.int32)
         scores = np.zeros(bins.shape)
         places, before = np.arange(count), [np.empty(0)] * len(columns)
         for time in range(self.longest):

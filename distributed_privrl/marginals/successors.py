@@ -1,0 +1,63 @@
+"""What counts of a step say of the step before: what it led to are the same rows.
+
+A model of pairs knows of two observations that go together, and not that the next ones do. So the
+counts of observations stand for those of next observations, too, and those of the action before for
+the action. Observations also go together because an action was chosen by both; for that the model
+has the next action as a hidden column, which is counted with next observations as the action is
+with observations. All of it is post-processing of released counts.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.tables import Clique
+
+
+class Successors:
+    """Where the columns of a step are found one step before, in a model with hidden columns.
+
+    Args:
+        columns: of the table (V); hidden columns V, V + 1, ... are the parts of the next action.
+    """
+
+    def __init__(self, columns: TableColumns) -> None:
+        after, actions = columns.of("next_observation"), columns.of("action")
+        reached = {columns[i].like: i for i in after if columns[i].like is not None}
+        moving = {columns[i].place for i in after}
+        self._columns = columns
+        self.hidden: tuple[int, ...] = actions if moving else ()
+        """The columns whose successors are hidden, in order."""
+        self._before: dict[int, int] = {
+            i: reached.get(i, i)
+            for i in columns.of("observation")
+            if i in reached or columns[i].place not in moving
+        }
+        previous = zip(columns.of("previous"), actions, strict=False)
+        self._before |= {one: action for one, action in previous if columns[one].cells is None}
+        self._before |= {action: len(columns) + i for i, action in enumerate(self.hidden)}
+
+    def told(
+        self, clique: Clique, counts: NDArray[np.float64]
+    ) -> tuple[Clique, NDArray[np.float64]] | None:
+        """Return what a joint count says of the step before: columns, and shares of their cells.
+
+        Args:
+            clique: that was counted.
+            counts: cleaned ones.
+
+        Returns:
+            None where it says nothing of two columns that is not counted with them anyway.
+        """
+        axes = [axis for axis, i in enumerate(clique) if i in self._before]
+        places = [self._before[clique[axis]] for axis in axes]
+        if len(axes) < 2 or all(place in clique for place in places):
+            return None
+        for axis in axes:
+            if self._columns[clique[axis]].part == "previous":
+                # the last category says that there was no step before
+                counts = counts.take(range(counts.shape[axis] - 1), axis=axis)
+        others = tuple(axis for axis in range(counts.ndim) if axis not in axes)
+        shares = counts.sum(axis=others).transpose(np.argsort(places))
+        total = float(shares.sum())
+        return (tuple(sorted(places)), shares / total) if total > 0 else None
