@@ -4,7 +4,7 @@ All of it is post-processing. Between two estimations by private-PGM, rows that 
 are weighted until they agree with what was released since.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,9 +15,10 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.cleaning import Released, cleaned
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
-from distributed_privrl.marginals.drawer import Drawer, drawing_order
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
-from distributed_privrl.marginals.model import Field, Measured, elimination, estimated
+from distributed_privrl.marginals.growth import Growth
+from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
 from distributed_privrl.marginals.successors import Successors
@@ -141,20 +142,13 @@ class Belief:
     def small_enough(self, cliques: Sequence[Clique]) -> list[Clique]:
         """Return those of joint counts with which the model stays as small as is its turn.
 
-        The model may grow with each joint count alike: what the first ones took of its size would
-        be lacking for relations that are as strong. All are returned where none is small enough.
+        All are returned where none is; see `Growth.share`.
 
         Args:
             cliques: `worth_counting`.
-
-        Reference: McKenna et al., "AIM: an adaptive and iterative mechanism" (2022), algorithm 4.
         """
-        share = self._share(len(self.tables) + 1)
+        share = self._growth.share(len(self.tables) + 1)
         return [one for one in cliques if self._fits(one, share=share)] or list(cliques)
-
-    def _share(self, number: int) -> float:
-        """Return how much of its size the model may have with so many joint counts."""
-        return min(1.0, number / max(self._planned, 1))
 
     def expected(self, clique: Clique) -> NDArray[np.float64]:
         """Return what is expected of a clique's cells."""
@@ -315,16 +309,18 @@ class Belief:
 
     def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
         """Say whether the model stays within a share of its size with further cliques."""
-        return self._small({*self._cleaned, *self._told, *cliques}, share)
+        return self._growth.allows({*self._cleaned, *self._told, *cliques}, share)
 
-    def _small(self, cliques: Collection[Clique], share: float) -> bool:
-        """Say whether a model of cliques stays within a share of its size."""
+    @property
+    def _growth(self) -> Growth:
         spec = self._spec
-        _, cells = elimination(self.sizes, cliques)
-        if cells > share * spec.model_cells or not spec.given:
-            return cells <= share * spec.model_cells
-        _, cells = drawing_order(self.sizes, cliques, spec.given)
-        return cells <= share * spec.row_cells
+        return Growth(
+            sizes=self.sizes,
+            model_cells=spec.model_cells,
+            row_cells=spec.row_cells,
+            given=spec.given,
+            planned=self._planned,
+        )
 
     def _margin(self, place: int) -> Margin:
         shape = self.shapes[place]
@@ -337,23 +333,18 @@ class Belief:
 
     @property
     def _told(self) -> dict[Clique, Measured]:
-        """What joint counts say of the step before, each as far as it fitted when it came."""
-        if self._replayed[0] == len(self.tables):
-            return self._replayed[1]
-        found: dict[Clique, Measured] = {}
-        measured: list[Clique] = []
-        for number, one in enumerate(self.tables, start=1):
-            measured.append(one.clique)
-            told = self._successors.told(one.clique, one.cleaned)
-            if told is None or any(set(told[0]) <= set(other) for other in (*measured, *found)):
-                continue
-            clique, shares = told
-            if self._small({*measured, *found, clique}, self._share(number + 1)):
-                deviation = _SHARED * one.deviation
-                found[clique] = Measured(clique, self.total * shares, deviation)
-        left = {one: told for one, told in found.items() if not self._covered(one)}
-        self._replayed = len(self.tables), left
-        return left
+        """What joint counts say of the step before."""
+        if self._replayed[0] != len(self.tables):
+            tables = [(one.clique, one.cleaned) for one in self.tables]
+            deviations = {one.clique: one.deviation for one in self.tables}
+            found = {
+                clique: Measured(clique, self.total * shares, _SHARED * deviations[source])
+                for clique, (shares, source) in self._successors.replayed(
+                    tables, self._growth
+                ).items()
+            }
+            self._replayed = len(self.tables), found
+        return self._replayed[1]
 
     def _public_tables(self, margins: Sequence[Margin]) -> dict[Clique, NDArray[np.float64]]:
         """Return what public rows say of columns that were not counted together, if they fit."""

@@ -7,10 +7,13 @@ has the next action as a hidden column, which is counted with next observations 
 with observations. All of it is post-processing of released counts.
 """
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.tables import Clique
 
 
@@ -61,3 +64,31 @@ class Successors:
         shares = counts.sum(axis=others).transpose(np.argsort(places))
         total = float(shares.sum())
         return (tuple(sorted(places)), shares / total) if total > 0 else None
+
+    def replayed(
+        self, tables: Sequence[tuple[Clique, NDArray[np.float64]]], growth: Growth
+    ) -> dict[Clique, tuple[NDArray[np.float64], Clique]]:
+        """Return what joint counts say of the step before, each as far as it fitted when it came.
+
+        Args:
+            tables: cliques with their cleaned counts, in the order in which they were counted.
+            growth: of the model.
+
+        Returns:
+            shares of cells, and the clique that says so; none of columns that were counted together
+            themselves.
+        """
+        found: dict[Clique, tuple[NDArray[np.float64], Clique]] = {}
+        counted: list[Clique] = []
+
+        def known(clique: Clique, others: Iterable[Clique]) -> bool:
+            return any(set(clique) <= set(other) for other in others)
+
+        for number, (clique, counts) in enumerate(tables, start=1):
+            counted.append(clique)
+            told = self.told(clique, counts)
+            if told is None or known(told[0], (*counted, *found)):
+                continue
+            if growth.allows({*counted, *found, told[0]}, growth.share(number + 1)):
+                found[told[0]] = told[1], clique
+        return {one: told for one, told in found.items() if not known(one, counted)}
