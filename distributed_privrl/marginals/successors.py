@@ -4,7 +4,8 @@ A model of pairs knows of two observations that go together, and not that the ne
 counts of observations stand for those of next observations, too, and those of the action before for
 the action. Observations also go together because an action was chosen by both; for that the model
 has the next action as a hidden column, which is counted with next observations as the action is
-with observations. All of it is post-processing of released counts.
+with observations. Rows that stand alone have no next step to be drawn, and a model of them has no
+room to spare for it. All of it is post-processing of released counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,12 +26,13 @@ class Successors:
     """
 
     def __init__(self, columns: TableColumns) -> None:
-        after, actions = columns.of("next_observation"), columns.of("action")
+        after = columns.of("next_observation") if columns.of("time") else ()
+        actions = columns.of("action")
         reached = {columns[i].like: i for i in after if columns[i].like is not None}
         moving = {columns[i].place for i in after}
         self._columns = columns
         self.hidden: tuple[int, ...] = actions if moving else ()
-        """The columns whose successors are hidden, in order."""
+        """The columns whose successors are hidden, in order; none of rows that stand alone."""
         self._before: dict[int, int] = {
             i: reached.get(i, i)
             for i in columns.of("observation")

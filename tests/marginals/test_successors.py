@@ -1,5 +1,6 @@
 """What counts of observations say of next observations, and what a rollout makes of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,13 @@ def test_what_lasts_stays_and_cells_go_along_with_their_columns() -> None:
     assert named(table, clique) == ["action", "next_action"]
     # the action before is the action, and the action is the next one
     np.testing.assert_allclose(shares, counts[:, :3].T / counts[:, :3].sum())
+
+
+def test_rows_that_stand_alone_tell_nothing_of_others() -> None:
+    table = columns()
+    alone = replace(table, columns=table.columns[: place(table, "previous_action")])
+    assert Successors(alone).hidden == ()
+    assert Successors(alone).told((0, 1), np.ones((3, 3))) is None
 
 
 def people(seed: int) -> Steps:
