@@ -72,7 +72,7 @@ def test_more_rounds_steps_and_weights_are_more_work(effort, name: str, change: 
 def test_rounds_and_steps_are_where_they_are_taken(effort) -> None:
     assert effort("primorl_pendulum").rounds == 250
     assert not effort("mopo_pendulum").rounds
-    assert effort("expert_cartpole").rounds == 500
+    assert effort("expert_cartpole").rounds == pytest.approx(0.6 * 500)
     alone = effort("expert_cartpole", "filter.share=1")
     assert not alone.rounds
     assert not alone.private_rows

@@ -41,6 +41,9 @@ from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 
 ADAM_AND_TARGET = "adam_moments_and_target_network_post_process_noisy_steps"
 SPLIT_POOLS = "pools_split_by_trajectory_index"
+ROUND_OF_EXPERTS = 0.6
+"""Of a round of tens of thousands of units: one of hundreds or thousands of experts, beside its
+rows; .3 to .6 were measured."""
 FEDERATED_ROWS = 8
 """Rows of a gradient that cost as much as one of local training, where each expert has weights of
 its own; 5 to 18 were measured."""
@@ -153,7 +156,7 @@ def plan_effort(config: ExpertConfig, plan: RunPlan, observations: Space, action
         if training.local == "federated":
             rows *= FEDERATED_ROWS * training.federated.epochs
         private = training.rounds * rows * of_step.weights
-        effort += Effort(rounds=training.rounds, private_rows=private)
+        effort += Effort(rounds=ROUND_OF_EXPERTS * training.rounds, private_rows=private)
     return effort
 
 
