@@ -11,12 +11,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from distributed_privrl.agents.experts import policies_digest
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
 from distributed_privrl.methods.expert.plan import (
     RunPlan,
     check_config,
     check_dataset,
+    plan_effort,
     plan_parts,
 )
 from distributed_privrl.methods.expert.prefix_plan import FILTER, FilterPlan
@@ -24,6 +26,7 @@ from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.charging import declared_units
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.encoders import foreseen_columns
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.round_plan import RoundPlan
 
@@ -87,6 +90,18 @@ class ExpertMethod(DeclaredMethod[World]):
         if self.plan.rounds is not None:
             parts.append(StagePlan(name=ROUNDS_STAGE, plan=self.plan.rounds))
         return tuple(parts)
+
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the same, with its work for the spaces that public facts tell."""
+        *before, last = self.stages(None, units)
+        known = foreseen_columns(self.config.data, store)
+        if known is None:
+            return (*before, last)
+        spaces = known.observation_space, known.action_space
+        effort = plan_effort(self.config, self.plan, *spaces)
+        return (*before, replace(last, plan=replace(last.plan, effort=effort)))
 
     def policies(self, context: RunContext) -> str | None:
         """Return the digest of the policies that the filter hosts."""

@@ -3,6 +3,7 @@
 Reference: Expert-level DP, theorem 5.6; the split of a budget between the filter and the rounds.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +13,11 @@ from distributed_privrl.agents.experts import (
     expert_files,
     policy_units,
 )
+from distributed_privrl.agents.work import FORWARD, discrete_work
 from distributed_privrl.core.config import NoisyBounds, NoisyCount
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import DatasetInfo
-from distributed_privrl.data.spaces import environment_spaces, part_width
+from distributed_privrl.data.spaces import Space, environment_spaces, part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.methods.expert.config import ExpertConfig
@@ -25,6 +27,7 @@ from distributed_privrl.methods.expert.settings import (
     levels_of,
     local_settings,
 )
+from distributed_privrl.models.sizes import dense_weights
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.units import (
     PrivacyBudget,
@@ -32,11 +35,18 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.encoders import check_bounds_named
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 
 ADAM_AND_TARGET = "adam_moments_and_target_network_post_process_noisy_steps"
 SPLIT_POOLS = "pools_split_by_trajectory_index"
+ROUND_OF_EXPERTS = 0.6
+"""Of a round of tens of thousands of units: one of hundreds or thousands of experts, beside its
+rows; .3 to .6 were measured."""
+FEDERATED_ROWS = 8
+"""Rows of a gradient that cost as much as one of local training, where each expert has weights of
+its own; 5 to 18 were measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +125,39 @@ def plan_parts(config: ExpertConfig, units: UnitCount) -> RunPlan:
         after=f", after {filter_plan.rounds} draws for epsilon {budget.epsilon:g}",
     )
     return RunPlan(filter=filter_plan, rounds=rounds)
+
+
+def plan_effort(config: ExpertConfig, plan: RunPlan, observations: Space, actions: Space) -> Effort:
+    """Return the work of a run: of the filter's draws, of the rounds and of the noiseless steps.
+
+    The experts' own networks are taken to be as large as the agent's, and all trajectories of the
+    filter as long as declared.
+
+    Args:
+        config: of the run.
+        plan: of its parts.
+        observations: space of the observations.
+        actions: space of the actions, as they were recorded.
+    """
+    agent, training, levels = config.model, config.training, config.data.action_levels
+    settings = agent_settings(agent)
+    width = part_width(observations)
+    number = part_width(actions) if levels is None else math.prod(map(len, levels))
+    of_step = discrete_work(agent.agent, settings, width, number)
+    steps = training.rounds * training.stable_steps * (plan.filter is not None)
+    effort = Effort.of_steps(steps, settings.batch_size, of_step)
+    if plan.filter is not None:
+        asked = plan.filter.rounds * plan.filter.units.value
+        states = config.filter.max_length + 1
+        weights = dense_weights((width, *agent.hidden, number))
+        effort += Effort(learned_steps=asked * FORWARD, drawn_rows=asked * states * weights)
+    if plan.rounds is not None:
+        rows = training.expected_batch_size * training.rows_per_expert
+        if training.local == "federated":
+            rows *= FEDERATED_ROWS * training.federated.epochs
+        private = training.rounds * rows * of_step.weights
+        effort += Effort(rounds=ROUND_OF_EXPERTS * training.rounds, private_rows=private)
+    return effort
 
 
 def _stop(plan: FilterPlan) -> int:

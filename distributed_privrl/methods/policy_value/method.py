@@ -15,23 +15,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.agents.names import AGENTS_FOR
 from distributed_privrl.core.errors import BudgetError, ConfigError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.proper import proper_transitions
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.spaces import Space
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.policy_value.config import PolicyValueConfig
 from distributed_privrl.methods.policy_value.plan import (
     ValuePlan,
     check_config,
     deviation_of,
+    plan_effort,
     value_plan,
 )
 from distributed_privrl.methods.policy_value.sums import value_of
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.context import ReleasedFiles, RunContext
+from distributed_privrl.stages.encoders import foreseen_columns
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 
 if TYPE_CHECKING:
@@ -94,6 +98,17 @@ class PolicyValueMethod(DeclaredMethod[World]):
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the one release."""
         return (StagePlan(name="value", plan=value_plan(self.config, units, spent=self.spent)),)
+
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the same, with its work for the spaces that public facts tell."""
+        stages, known = self.stages(None, units), foreseen_columns(self.config.data, store)
+        if known is None or self.config.training.trainer not in AGENTS_FOR["Discrete"]:
+            return stages
+        spaces = known.observation_space, known.action_space
+        effort = plan_effort(self.config, units.value, spaces)
+        return tuple(replace(one, plan=replace(one.plan, effort=effort)) for one in stages)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
         """Return the world with the plan."""

@@ -15,7 +15,8 @@ from distributed_privrl.core.config import (
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
 
-_LONGEST_ROLLOUT = 200
+LONGEST_ROLLOUT = 200
+"""Steps of a rollout at most, where nothing says so."""
 _LARGEST_LOG_VARIANCE = 50.0
 """Its exponential, and its inverse, are far within float32."""
 
@@ -209,7 +210,7 @@ class PrimorlConfig(RunConfig):
     def rollout_horizon(self) -> int:
         """Steps of a rollout (H): by default no more than a unit may have."""
         asked, longest = self.training.policy.horizon, self.data.max_length
-        return asked or min(_LONGEST_ROLLOUT, longest or _LONGEST_ROLLOUT)
+        return asked or min(LONGEST_ROLLOUT, longest or LONGEST_ROLLOUT)
 
 
 class MopoPolicyConfig(PolicyTrainingConfig):

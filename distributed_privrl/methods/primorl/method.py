@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.config import MopoConfig, NoisyStarts, PrimorlConfig
 from distributed_privrl.methods.primorl.plan import (
     check_config,
     check_dataset,
     ensemble_weights,
+    plan_effort,
     plan_rounds,
 )
 from distributed_privrl.privacy.certificate import Stage
@@ -127,8 +129,7 @@ class PrimorlMethod(DeclaredMethod[World]):
         if world is None:
             return self._stages(units, None)
         encoder = world.facts.encoder
-        spaces = encoder.observation_space, encoder.action_space
-        return self._stages(units, ensemble_weights(self.config, *spaces))
+        return self._stages(units, (encoder.observation_space, encoder.action_space))
 
     def foreseen_stages(
         self, store: DatasetStore | None, units: UnitCount
@@ -137,11 +138,15 @@ class PrimorlMethod(DeclaredMethod[World]):
         known = foreseen_columns(self.config.data, store)
         if known is None:
             return self._stages(units, None)
-        spaces = known.observation_space, known.action_space
-        return self._stages(units, ensemble_weights(self.config, *spaces))
+        return self._stages(units, (known.observation_space, known.action_space))
 
-    def _stages(self, units: UnitCount, weights: int | None) -> tuple[StagePlan, ...]:
+    def _stages(
+        self, units: UnitCount, spaces: tuple[Space, Space] | None
+    ) -> tuple[StagePlan, ...]:
+        weights = None if spaces is None else ensemble_weights(self.config, *spaces)
         plan = plan_rounds(self.config, units, weights, spent=self.spent)
+        if spaces is not None:
+            plan = replace(plan, effort=plan_effort(self.config, *spaces))
         return (StagePlan(name="ensemble", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:

@@ -29,15 +29,13 @@ from distributed_privrl.methods.primorl.config import (
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.methods.primorl.model_environment import ModelEnvironment, PessimisticModel
 from distributed_privrl.methods.primorl.mopo import proper_rows
-from distributed_privrl.methods.primorl.settings import policy_settings
+from distributed_privrl.methods.primorl.settings import MODEL_ROLLOUTS, policy_settings
 from distributed_privrl.methods.primorl.start_states import StartStates
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.worker import ShardSource
 
 CURVE = "policy_curve.json"
 POLICIES = "policies"
-MODEL_ROLLOUTS = 64
-"""Rollouts of which an evaluation in the model is the mean."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,9 @@ from distributed_privrl.methods.primorl.config import (
 )
 from distributed_privrl.updates.federated_config import FederatedConfig
 
+MODEL_ROLLOUTS = 64
+"""Rollouts of which an evaluation in the model is the mean."""
+
 
 def local_settings(local: LocalTrainingConfig) -> FederatedConfig:
     """Return the settings of one trajectory's training.

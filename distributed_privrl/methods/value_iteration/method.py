@@ -20,7 +20,9 @@ from distributed_privrl.methods.value_iteration.plan import (
     Sizes,
     StatisticsPlan,
     check_config,
+    linear_effort,
     linear_plan,
+    tabular_effort,
     tabular_plan,
 )
 from distributed_privrl.methods.value_iteration.problem import (
@@ -47,6 +49,7 @@ from distributed_privrl.methods.value_iteration.tabular_settings import TabularS
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.context import ReleasedFiles, RunContext
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 
 CHECKPOINT = "steps.safetensors"
@@ -84,6 +87,10 @@ class StatisticsMethod(DeclaredMethod[World]):
         """Return the plan for ``units`` and numbers of states and actions, if they are known."""
 
     @abc.abstractmethod
+    def effort(self, plan: StatisticsPlan, size: Sizes | None) -> Effort:
+        """Return the work of a plan."""
+
+    @abc.abstractmethod
     def resolution(self, noise_multiplier: float) -> Resolution:
         """Return what can be seen through noise of this multiplier."""
 
@@ -109,6 +116,7 @@ class StatisticsMethod(DeclaredMethod[World]):
         if plan.step_noise is not None:
             seen = self.resolution(plan.step_noise.noise_multiplier).facts()
             plan = replace(plan, details={**plan.details, **seen})
+        plan = replace(plan, effort=self.effort(plan, size))
         return (StagePlan(name="statistics", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
@@ -178,6 +186,10 @@ class TabularMethod(StatisticsMethod):
         """Return the plan for ``units``."""
         return tabular_plan(self.config, units, sizes=size, spent=self.spent)
 
+    def effort(self, plan: StatisticsPlan, size: Sizes | None) -> Effort:
+        """Return the work of a plan."""
+        return tabular_effort(self.config, plan, size)
+
     def resolution(self, noise_multiplier: float) -> Resolution:
         """Return how a count's noise compares with the visits that it may count."""
         noise = tabular_count_noise(self.config, noise_multiplier)
@@ -214,6 +226,10 @@ class LinearMethod(StatisticsMethod):
     def plan(self, units: UnitCount, size: Sizes | None) -> StatisticsPlan:
         """Return the plan for ``units``."""
         return linear_plan(self.config, units, sizes=size, spent=self.spent)
+
+    def effort(self, plan: StatisticsPlan, size: Sizes | None) -> Effort:
+        """Return the work of a plan."""
+        return linear_effort(self.config, plan, size)
 
     def resolution(self, noise_multiplier: float) -> Resolution:
         """Return how a count's noise compares with the visits that it may count."""
