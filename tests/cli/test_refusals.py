@@ -5,8 +5,14 @@ import shlex
 import pytest
 import yaml
 
-from tests.cli.conftest import Workplace
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.registry import METHODS
+from tests.cli.conftest import CONFIG, Workplace
 from tests.cli.light import check_light
+from tests.worlds.crowd import BOUNDS, config_values, crowd, recorded, write_crowd
+from tests.worlds.crowd import DATASET as CROWD
+from tests.worlds.grid import values
+from tests.worlds.judged import HORIZON, MADE, PATIENTS, REAL, RETURNS, Judged
 
 ROWS = {
     "method": "privorl_ar",
@@ -39,13 +45,61 @@ COUNTS = {
     "output": {"dataset": "clinic/private-v0", "size": 40},
     "runtime": {"workers": 1, "executor": "ray"},
 }
+WHOLE = {"sensitive": "clinic/stays-v0", "unit": "trajectory", "units": 20, "max_length": 40}
+PUBLIC = {**WHOLE, "public": ["clinic/public-v0"], "environment": "privrl/Maze2D-umaze-v0"}
+ALONE = {**WHOLE, "bounds": "environment", "environment": "privrl/Maze2D-umaze-v0"}
+FRAGMENTS = {
+    "data": PUBLIC,
+    "privacy": {"epsilon": 8, "delta": 1e-5},
+    "model": {"horizon": 8},
+    "training": {"rounds": 3, "expected_batch_size": 5, "pretraining": {"steps": 2}},
+    "output": {"dataset": "clinic/private-v0", "size": 40},
+}
+ENSEMBLE = {
+    "data": ALONE,
+    "privacy": {"epsilon": 8, "delta": 1e-5},
+    "training": {"rounds": 3, "expected_batch_size": 5},
+}
+VALUE = {
+    "data": {"sensitive": REAL, "unit": "patient", "units": PATIENTS},
+    "privacy": {"epsilon": 2},
+    "model": {"release": MADE, "returns": list(RETURNS), "horizon": HORIZON},
+    "training": {"trainer": "bc", "steps": 40},
+}
+PATHS = {
+    "data": ALONE,
+    "privacy": {"epsilon": 8, "delta": 1e-5},
+    "output": {"dataset": "clinic/private-v0", "size": 40},
+}
+MORE = {
+    "privorl_n": CONFIG,
+    **dict.fromkeys(("privorl_j", "privorl_j_unet", "privorl_ar_j"), FRAGMENTS),
+    "marginals_j": PATHS,
+    "primorl": ENSEMBLE,
+    "mopo": {**ENSEMBLE, "privacy": {"epsilon": None, "delta": 1e-5}},
+    "expert": config_values(),
+    "apvi": values("apvi"),
+    "vapvi": values("vapvi"),
+    "policy_value": VALUE,
+}
+"""All methods but those of `ROWS` and `COUNTS`."""
+
+
+def test_every_method_is_here():
+    assert {ROWS["method"], COUNTS["method"], *MORE} == set(METHODS)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     place = Workplace(tmp_path_factory.mktemp("refused"))
-    for name, values in (("rows", ROWS), ("counts", COUNTS)):
-        (place.folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
+    configs = {name: {**config, "method": name} for name, config in MORE.items()}
+    for name, config in {"rows": ROWS, "counts": COUNTS, **configs}.items():
+        config = {**config, "runtime": {"workers": 1, "executor": "ray"}}
+        (place.folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
+    (place.folder / "bounds.yaml").write_text(BOUNDS)
+    Judged(place.folder)
+    acted = crowd()
+    write_crowd(DatasetStore(place.datasets), acted, *recorded(acted))
     for recipe, dataset in (
         ("maze2d-umaze", "clinic/stays-v0"),
         ("maze2d-medium", "clinic/public-v0"),
@@ -100,6 +154,45 @@ def test_refusals_load_neither_torch_nor_ray(place, config, options, code, said)
 )
 def test_refusals_of_one_kind_load_neither(place, config, options, code, said):
     refused(place, config, options, code, said)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "dataset"),
+    [
+        ("privorl_n", "", "clinic/stays-v0"),
+        ("privorl_j", "", "clinic/stays-v0"),
+        ("privorl_j_unet", "", "clinic/stays-v0"),
+        ("privorl_ar_j", "", "clinic/stays-v0"),
+        ("marginals_j", "--anyway", "clinic/stays-v0"),
+        ("primorl", "--anyway", "clinic/stays-v0"),
+        ("expert", "-o data.bounds={folder}/bounds.yaml", CROWD),
+        ("apvi", "", REAL),
+        ("vapvi", "", REAL),
+        ("policy_value", "", REAL),
+    ],
+)
+def test_no_method_without_a_budget_loads_either(place, config, options, dataset):
+    refused(place, config, options, 3, f"no budget is set for {dataset}")
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        ("privorl_n", "-o training.pretraining.steps=0"),
+        ("privorl_j", "-o training.pretraining.steps=0"),
+        ("privorl_ar_j", "-o training.pretraining.steps=0"),
+        ("marginals_j", ""),
+        ("primorl", ""),
+        ("policy_value", "-o privacy.epsilon=0.01"),
+    ],
+)
+def test_no_hopeless_method_loads_either(place, config, options):
+    refused(place, config, options, 8, "would be useless")
+
+
+def test_what_needs_no_budget_is_refused_without_either(place):
+    said = "model.difference_share has 3 numbers"
+    refused(place, "mopo", "-o model.difference_share=[1,1,1]", 2, said)
 
 
 def refused(place, config, options, code, said):

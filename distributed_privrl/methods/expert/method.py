@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from distributed_privrl.agents.experts import policies_digest
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.methods.expert.plan import (
     RunPlan,
     check_config,
     check_dataset,
+    check_networks,
     plan_effort,
     plan_parts,
 )
@@ -29,9 +30,6 @@ from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.encoders import foreseen_columns
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.round_plan import RoundPlan
-
-if TYPE_CHECKING:
-    from distributed_privrl.methods.expert.update import AgentFacts
 
 ROUNDS_STAGE = "rounds"
 
@@ -74,13 +72,16 @@ class ExpertMethod(DeclaredMethod[World]):
 
     def check(self, context: RunContext) -> World:
         """Return the agent's facts; see `DeclaredMethod.check`."""
-        from distributed_privrl.methods.expert.update import AgentFacts
-
         config = self.config
         check_dataset(config, context.store, self.plan)
         return World(
             facts=AgentFacts.of(config.model, config.data, context.store, seed=config.seed)
         )
+
+    def check_machine(self, world: World, context: RunContext) -> None:
+        """Refuse stored networks that the filter cannot host; they are read here alone."""
+        if self.plan.filter is not None:
+            check_networks(self.config, context.store)
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the filter and the rounds, each with its part of the budget, or one with all."""

@@ -224,7 +224,7 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
             f"filter.minimum_probability={asked.minimum_probability:g} is above its experts'"
             f" {facts.minimum_probability:g}: {info.id}"
         )
-    _check_policies(config, store, units)
+    _check_policies(store, info.id, units)
     if asked.max_length < facts.max_length:
         raise ConfigError(
             f"filter.max_length={asked.max_length} is below its {facts.max_length}: {info.id}"
@@ -249,23 +249,31 @@ def _check_skip(config: ExpertConfig, info: DatasetInfo) -> None:
         )
 
 
-def _check_policies(config: ExpertConfig, store: DatasetStore, units: int) -> None:
-    """Check what is public of the stored networks: their number, units and form.
+def _check_policies(store: DatasetStore, dataset: str, units: int) -> None:
+    """Check whose the stored networks are, without reading one.
 
     Raises:
-        ConfigError: there are fewer or more than units, two of one unit, or they have another
-            number of actions than the dataset.
+        ConfigError: there are fewer or more than units, or two of one unit.
+    """
+    named = policy_units(store, dataset)
+    if len(named) != units:
+        raise ConfigError(f"data.units={units}, {dataset} has {len(named)} policies beside it")
+    if len(np.unique(named)) != units:
+        raise ConfigError(
+            f"{dataset} has policies that name the same unit: they would share its trajectories"
+        )
+
+
+def check_networks(config: ExpertConfig, store: DatasetStore) -> None:
+    """Check the form of the stored networks, of which the first one is read: it imports torch.
+
+    Raises:
+        ConfigError: they have another number of actions than the dataset.
+        StorageError: they cannot be read.
     """
     from distributed_privrl.agents.expert_policies import ExpertPolicies
 
     info, levels = store.info(config.data.sensitive), levels_of(config.data, store)
-    named = policy_units(store, info.id)
-    if len(named) != units:
-        raise ConfigError(f"data.units={units}, {info.id} has {len(named)} policies beside it")
-    if len(np.unique(named)) != units:
-        raise ConfigError(
-            f"{info.id} has policies that name the same unit: they would share its trajectories"
-        )
     actions = part_width(info.action_space if levels is None else levels.space)
     hosted = ExpertPolicies.load(expert_files(store, info.id)[0], stop=1).actions
     if hosted != actions:

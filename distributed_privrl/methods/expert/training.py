@@ -7,6 +7,7 @@ from pathlib import Path
 
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.methods.expert.noiseless_steps import (
     StableSpec,
     StableTrainer,
@@ -14,7 +15,7 @@ from distributed_privrl.methods.expert.noiseless_steps import (
     save_rows,
 )
 from distributed_privrl.methods.expert.release import STABLE_TRAINING
-from distributed_privrl.methods.expert.update import AgentFacts, AgentUpdate
+from distributed_privrl.methods.expert.update import AgentUpdate
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.public_work import take_steps

@@ -15,6 +15,7 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.config import MopoConfig, NoisyStarts, PrimorlConfig
+from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.methods.primorl.plan import (
     check_config,
     check_dataset,
@@ -32,7 +33,6 @@ from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.stages.round_plan import RoundPlan
 
 if TYPE_CHECKING:
-    from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
     from distributed_privrl.methods.primorl.start_states import StartStates
 
 
@@ -85,8 +85,6 @@ class PrimorlMethod(DeclaredMethod[World]):
 
     def check(self, context: RunContext) -> World:
         """Return the ensemble's facts; see `DeclaredMethod.check`."""
-        from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
-
         config, store = self.config, context.store
         check_dataset(config, store)
         ranges = search_ranges(config.data, store, relation=self.relation)
@@ -94,8 +92,6 @@ class PrimorlMethod(DeclaredMethod[World]):
         return World(ranges=ranges, facts=facts)
 
     def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
-        from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
-
         config = self.config
         assert world.ranges is not None
 

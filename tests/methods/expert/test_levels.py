@@ -143,6 +143,7 @@ def test_levels_that_do_not_fit_are_refused_before_a_draw(
     with pytest.raises(ConfigError, match=message):
         world.run(**{**PENDULUM, **changes})
     assert not world.ledger.entries(DATASET)
+    assert not world.ledger.holds()
 
 
 def test_discrete_actions_have_no_levels(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from distributed_privrl.cli.planning import _readable, plan_facts
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import plan_run
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.noiseless_steps import StableTraining
 from distributed_privrl.methods.expert.prefix_plan import FILTER
-from distributed_privrl.methods.expert.update import AgentFacts
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.sparse_vector import StablePrefixes

@@ -15,19 +15,11 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
-from distributed_privrl.methods.privorl.release import (
-    RowDrawer,
-    Sampler,
-    SamplerSpec,
-    read_chunks,
-)
+from distributed_privrl.methods.privorl.release import Sampler, SamplerSpec, read_chunks
+from distributed_privrl.methods.privorl.row_model import RowDrawer, RowSynthesizer
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
-from distributed_privrl.methods.privorl.update import (
-    DiffusionUpdate,
-    RowSynthesizer,
-    build_denoiser,
-)
+from distributed_privrl.methods.privorl.update import DiffusionUpdate, build_denoiser
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
