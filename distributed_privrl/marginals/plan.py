@@ -27,8 +27,8 @@ from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.stages.verdict import Grade, Verdict
 
 _FEWEST, _MOST = 0.5, 3.0
-_SCORE_SPAN = 2
-"""A cell's part of a score has slopes between -1 and 1 in the cell's count."""
+_SCORE_SPAN = 3
+"""A cell's part of a score has slopes between -2 and 1 in the cell's count."""
 
 
 _STANDS_OUT = 3.0
@@ -130,8 +130,8 @@ def integer_sensitivity(relation: Relation) -> float:
 def score_span(relation: Relation) -> int:
     """Return the width of the interval in which one unit's changes of all scores lie.
 
-    A unit that is added, or taken away, moves each score by -1 to 1 times `LARGEST_WEIGHT`
-    `UNIT_WEIGHT`; see `scores.score`. One that becomes another does both.
+    A unit that is added moves each score by -2 to 1 times `LARGEST_WEIGHT` `UNIT_WEIGHT`, one that
+    is taken away by -1 to 2 times as much; see `scores.score`. One that becomes another does both.
     """
     return _SCORE_SPAN * LARGEST_WEIGHT * UNIT_WEIGHT * relation.contributions
 

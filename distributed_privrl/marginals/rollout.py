@@ -123,7 +123,7 @@ class Rollout:
             return
         (place,) = self.model.columns.of("end")
         shares = drawer.shares(place, bins)
-        kinds = np.maximum(shares[:, 1:], _LEAST)
+        kinds = shares[:, 1:] + _LEAST * self._kinds
         goes_on = np.maximum(shares[:, 0], _LEAST)
         odds = kinds.sum(axis=1) / goes_on
 
@@ -138,6 +138,14 @@ class Rollout:
         ends = random.random(len(bins)) < scaled / (1 + scaled)
         cut = random.random(len(bins)) < kinds[:, -1] / kinds.sum(axis=1)
         bins[:, place] = np.where(ends, np.where(cut, kinds.shape[1], 1), 0)
+
+    @cached_property
+    def _kinds(self) -> NDArray[np.float64]:
+        """How ends are divided among their kinds, ``(2,)``, where the model expects none."""
+        (place,) = self.model.columns.of("end")
+        masses = self.model.shapes[place].bin_masses[1:]
+        even = np.full(len(masses), 1 / len(masses))
+        return np.asarray(masses / masses.sum() if masses.sum() > 0 else even)
 
     @cached_property
     def _hazards(self) -> list[float | None]:

@@ -16,22 +16,21 @@ def score(
     weight: int,
     ordered: Sequence[bool],
 ) -> int:
-    """Return how much a joint count would teach: its distance from the model beyond the noise.
+    """Return how much a joint count would teach: its distance from the model less what noise hides.
 
-    What lies within the noise of a cell is left out: rows that are few beside their cells are far
-    from any model, by chance, and noise would hide it. The best of single cells and of ever wider
-    blocks of neighbouring bins, as `cleaning.cleaned` finds in blocks what no cell shows.
+    The best of single cells and of ever wider blocks of neighbouring bins, as `cleaning.cleaned`
+    finds in blocks what no cell shows.
 
     Args:
         counts: exact, of a candidate's cells: raw private data.
         expected: what the model expects of them, of the same shape; public.
-        noise: of a cell, in whole steps: a distance that is less is lost in it.
+        noise: of a cell, in whole steps: one that counts less is lost in it.
         weight: of the candidate, 1 to `LARGEST_WEIGHT`.
         ordered: of each axis, whether neighbouring bins belong together.
 
-    Privacy: a cell's or block's part, ``max(|x - m| - noise, 0)``, has slopes between -1 and 1; a
-    unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by -1
-    to 1 times ``weight`` `UNIT_WEIGHT`. A choice is charged for the width of that interval, 2.
+    Privacy: a cell's or block's part, ``|x - m| - min(x, noise)``, has slopes between -2 and 1; a
+    unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by -2
+    to 1 times ``weight`` `UNIT_WEIGHT`. A choice is charged for the width of that interval, 3.
     """
     return weight * max(
         _teaches(blocks(counts, maps), blocks(expected, maps), _noise_of(noise, maps))
@@ -48,4 +47,5 @@ def _noise_of(noise: int, maps: Sequence[NDArray[np.int64]]) -> NDArray[np.int64
 def _teaches(
     counts: NDArray[np.int64], expected: NDArray[np.int64], noise: NDArray[np.int64]
 ) -> int:
-    return int(np.maximum(np.abs(counts - expected) - noise, 0).sum())
+    error = int(np.abs(counts - expected).sum())
+    return error - int(np.minimum(counts, noise).sum()) - int((noise // 16).sum())

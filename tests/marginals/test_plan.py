@@ -54,7 +54,7 @@ def test_what_is_charged_is_what_the_releases_draw(plan: MarginalsPlan) -> None:
     for one in later:
         assert one.choices is not None
         assert one.tables is not None
-        assert one.choices.span == 2 * LARGEST_WEIGHT * UNIT_WEIGHT
+        assert one.choices.span == 3 * LARGEST_WEIGHT * UNIT_WEIGHT
         assert one.tables.sensitivity == UNIT_WEIGHT
 
 
@@ -84,7 +84,7 @@ def test_shares_are_parts_of_one_release_of_all(plan: MarginalsPlan) -> None:
 def test_sensitivities_by_relation(relation: str, contributions: int) -> None:
     one = Relation(relation)
     assert integer_sensitivity(one) == UNIT_WEIGHT * math.sqrt(contributions)
-    assert score_span(one) == 8 * UNIT_WEIGHT * contributions
+    assert score_span(one) == 12 * UNIT_WEIGHT * contributions
 
 
 def test_a_schedule_that_charges_something_else_is_refused(plan: MarginalsPlan) -> None:

@@ -47,19 +47,19 @@ def drawn(made: MarginalsProgram, noise: Any, *steps: int) -> MarginalsProgram:
 
 def test_a_score_by_hand() -> None:
     counts, expected = np.array([[0, 100], [7, 40]]), np.array([[30, 60], [7, 0]])
-    # |x - m| is 30, 40, 0 and 40; noise hides 16 of each.
+    # |x - m| is 30 + 40 + 0 + 40; of x noise hides 0 + 16 + 7 + 16; cells cost 1 each.
     apart = (False, False)
-    assert score(counts, expected, noise=16, weight=3, ordered=apart) == 3 * (14 + 24 + 24)
+    assert score(counts, expected, noise=16, weight=3, ordered=apart) == 3 * (110 - 39 - 4)
 
 
 def test_a_relation_that_no_cell_shows_is_seen_in_blocks() -> None:
     """Of 8 x 8 bins, 10 in each cell on one side of the middle, where 5 are expected everywhere."""
     counts = np.kron(np.array([[10, 0], [0, 10]]), np.ones((4, 4), np.int64))
     expected = np.full((8, 8), 5)
-    alone = score(counts, expected, noise=8, weight=1, ordered=(False, False))
-    # Blocks of 2 x 2: 16 times |40 - 20| or |0 - 20|, less 2 x 8 of noise; cells: 5 less 8.
-    assert score(counts, expected, noise=8, weight=1, ordered=(True, True)) == 16 * (20 - 16)
-    assert alone == 0
+    alone = score(counts, expected, noise=16, weight=1, ordered=(False, False))
+    # Blocks of 2 x 2: 16 times |40 - 20| or |0 - 20|, less 8 times min(40, 32) and 2 for each.
+    assert score(counts, expected, noise=16, weight=1, ordered=(True, True)) == 320 - 256 - 32
+    assert alone == 320 - 320 - 64
 
 
 def test_each_step_draws_what_its_entry_states() -> None:

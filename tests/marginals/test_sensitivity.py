@@ -174,10 +174,10 @@ def test_scores_move_by_what_is_charged_at_most(relation: Relation, released: in
             widths.append(max(moves) - min(moves))
             sides += [max(moves), -min(moves)]
     assert max(widths) <= span
-    assert max(sides) <= span / 2
+    assert max(sides) <= 2 / 3 * span
     if relation is not Relation.REPLACE_ONE:
-        assert max(widths) > 0.49 * span
-        assert max(sides) == pytest.approx(span / 2)
+        assert max(widths) > (0.66 if released == 48 else 0.83) * span
+        assert max(sides) == pytest.approx(2 / 3 * span)
 
 
 def test_the_candidates_are_the_same_for_neighbours() -> None:
@@ -189,15 +189,15 @@ def test_the_candidates_are_the_same_for_neighbours() -> None:
 
 
 def test_one_unit_can_move_two_scores_by_all_that_a_choice_is_charged_for() -> None:
-    """One candidate falls by 4 units and another one rises by 4 as one unit comes."""
-    expected, noise = np.array([40, 40]) * UNIT_WEIGHT, 10 * UNIT_WEIGHT
+    """One candidate falls by 8 units and another one rises by 4 as one unit comes."""
+    expected, noise = np.array([40, 40]) * UNIT_WEIGHT, 30 * UNIT_WEIGHT
     about: dict[str, Any] = {"noise": noise, "weight": LARGEST_WEIGHT, "ordered": [False]}
     moves = []
-    for counts in ([10, 40], [60, 40]):  # below what is expected beyond the noise, and above
+    for counts in ([10, 40], [60, 40]):  # below what is expected and hidden; above, and seen
         with_one = np.array([counts[0] + 1, counts[1]]) * UNIT_WEIGHT
         scores = [
             score(one, expected, **about) for one in (np.array(counts) * UNIT_WEIGHT, with_one)
         ]
         moves.append(scores[1] - scores[0])
-    assert moves == [-4 * UNIT_WEIGHT, 4 * UNIT_WEIGHT]
+    assert moves == [-8 * UNIT_WEIGHT, 4 * UNIT_WEIGHT]
     assert max(moves) - min(moves) == score_span(Relation.ADD_OR_REMOVE)

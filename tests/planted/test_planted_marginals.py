@@ -34,7 +34,7 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
     "scores twice as steep": (
         marginal_bugs.scores_twice_as_steep,
         gates.gate_moved_counts,
-        r"moves a score by 2.000 of",
+        r"moves scores by 1.333 of",
     ),
     "a count measured twice": (
         marginal_bugs.a_count_measured_twice,
