@@ -26,6 +26,7 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.experiments import judging
 from distributed_privrl.experiments import run as program_run
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
@@ -216,7 +217,7 @@ def whole_way(size: Size, folder: Path, watch: Watch) -> tuple[float, float, int
     cpu, wall = time.process_time(), time.perf_counter()
     config = parse_config(configuration(size, bounds), source="the benchmark")
     set_budget(config, store, ledger)
-    with watch.watching(), mock.patch.object(program_run, "write_reports"):
+    with watch.watching(), mock.patch.object(judging, "write_reports"):
         result = program_run.run(
             config, LocalExecutor(), out=folder / "run", ledger_url=ledger, store=store, anyway=True
         )

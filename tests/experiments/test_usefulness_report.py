@@ -126,7 +126,7 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     assert facts["column sex: M"] == facts["column before: 1"] == "yes or no"
     assert facts["column age"] == "number from 0 to 100"
     assert facts["column treat"] == "one of 2: A, P"
-    assert facts["column outcome"] == "number"
+    assert facts["column outcome"] == "number from 0 to 1"
     assert "not useful" not in shown
     assert "Exact rules" not in shown
 

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from distributed_privrl.core.config import DataConfig, EvaluationConfig, NoisyCount, PrivacyConfig
+from distributed_privrl.core.config import (
+    DataConfig,
+    EvaluationConfig,
+    NoisyCount,
+    PrivacyConfig,
+    RuntimeConfig,
+)
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.certificate import Stage
@@ -111,7 +117,8 @@ def world(folder: Path, *, units: Any = COUNTED, epsilon: float | None = 6.0) ->
         sensitive=DATASET, unit="trajectory", units=units, bounds=None
     )
     privacy = PrivacyConfig(epsilon=epsilon, delta=1e-6)
-    return around, SimpleNamespace(data=data, privacy=privacy, evaluation=EvaluationConfig())
+    about = {"evaluation": EvaluationConfig(), "runtime": RuntimeConfig()}
+    return around, SimpleNamespace(data=data, privacy=privacy, **about)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,8 +217,9 @@ def test_sums_need_no_assumption_and_pay_for_float32_alone() -> None:
         assert not [one for one in plan.assumptions if "sums" in one]
 
 
-def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DatasetStore, "__init__", None)
+def test_a_plan_reads_no_rows_and_shows_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    for read in ("read_transitions", "read_trajectories"):
+        monkeypatch.setattr(DatasetStore, read, None)
     settings = config()
     plan = plan_run(settings)
     assert isinstance(plan, RoundPlan)

@@ -25,7 +25,6 @@ from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import Spaces
-from distributed_privrl.runtime.rllib import trainer as trainer_module
 from distributed_privrl.runtime.rllib.algorithm import (
     RLLIB_ALGORITHMS,
     OfflineAgentConfig,
@@ -200,7 +199,7 @@ def test_bare_rows_are_refused_before_ray_sees_them(monkeypatch: pytest.MonkeyPa
     def connect() -> None:
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr(trainer_module, "connect", connect)
+    monkeypatch.setattr("distributed_privrl.runtime.session.connect", connect)
     everything = released(DISCRETE_ACTIONS)
     for rows in (transitions(DISCRETE_ACTIONS), everything.select(slice(10))):
         with pytest.raises(UnsafeError, match="rllib_bc takes rows of a released or public"):
