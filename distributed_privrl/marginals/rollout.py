@@ -123,7 +123,7 @@ class Rollout:
             return
         (place,) = self.model.columns.of("end")
         shares = drawer.shares(place, bins)
-        kinds = shares[:, 1:] + _LEAST * self._kinds
+        kinds = (shares[:, 1:] + _LEAST * self._kinds) * (self._kinds > 0)
         goes_on = np.maximum(shares[:, 0], _LEAST)
         odds = kinds.sum(axis=1) / goes_on
 
@@ -141,7 +141,10 @@ class Rollout:
 
     @cached_property
     def _kinds(self) -> NDArray[np.float64]:
-        """How ends are divided among their kinds, ``(2,)``, where the model expects none."""
+        """How ends are divided among their kinds, ``(2,)``, where the model expects none.
+
+        A kind that was not seen is 0 everywhere: what the model has of it is its floor.
+        """
         (place,) = self.model.columns.of("end")
         masses = self.model.shapes[place].bin_masses[1:]
         even = np.full(len(masses), 1 / len(masses))

@@ -108,7 +108,8 @@ def test_lengths_are_those_that_were_counted() -> None:
     assert share.sum() - share[[2, 5, 8]].sum() < 0.02
 
 
-def test_ends_that_no_state_expects_are_of_the_kinds_that_were_seen() -> None:
+@pytest.mark.parametrize("floor", [-np.inf, -12.0])
+def test_ends_that_no_state_expects_are_of_the_kinds_that_were_seen(floor: float) -> None:
     """Lengths say that all end; the model expects no end anywhere, and nobody has terminated."""
     columns = columns_of()
     (end,) = columns.of("end")
@@ -117,7 +118,7 @@ def test_ends_that_no_state_expects_are_of_the_kinds_that_were_seen() -> None:
     shapes = [
         replace(one, masses=masses) if i == end else one for i, one in enumerate(model.shapes)
     ]
-    never = {**model.field.potentials, (end,): np.array([0.0, -np.inf, -np.inf])}
+    never = {**model.field.potentials, (end,): np.array([0.0, floor, floor])}
     model = replace(model, shapes=tuple(shapes), field=replace(model.field, potentials=never))
     drawn = Rollout(model, LONGEST).draw(500, np.random.default_rng(0))
     assert drawn.truncated[drawn.offsets[1:] - 1].all()
