@@ -194,7 +194,7 @@ class MarginalsStage:
         columns: of the table.
         table: cells, joint counts and weights.
         source: where the rows of a shard come from.
-        given: columns that others are drawn given; see `model.elimination`.
+        given: columns that others are drawn given; see `drawer.Drawer`.
     """
 
     columns: TableColumns

@@ -135,6 +135,17 @@ def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened() -> N
     np.testing.assert_array_equal(one.observations, other.observations)
 
 
+@pytest.mark.parametrize(
+    "changed", [{"weighed": (5, 1, None, False)}, {"weighed": (4, 1, None, True)}, {"seed": 4}]
+)
+def test_counts_of_other_rows_or_caps_are_refused(changed: dict[str, Any]) -> None:
+    about: dict[str, Any] = {"weighed": (4, 1, None, False)}
+    half = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1)), **about), Adds(7), 0, 1)
+    program_of(COLUMNS, PLAN, **about).restore(half.tensors(), 2)
+    with pytest.raises(UnsafeError, match="are not those that the counts were made with"):
+        program_of(COLUMNS, PLAN, **(about | changed)).restore(half.tensors(), 2)
+
+
 def test_what_is_kept_is_noisy_or_follows_from_it() -> None:
     made = drawn(program_of(COLUMNS, PLAN), Adds(amount=12_345), 0, 1, 2)
     tensors = made.tensors()
