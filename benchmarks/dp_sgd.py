@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from benchmarks import harness
 from benchmarks.harness import SEED, Alternative, Result, Timing
 from distributed_privrl.methods.privorl.model_config import DenoiserConfig
+from distributed_privrl.methods.privorl.row_model import RowSynthesizer
 from distributed_privrl.methods.privorl.update import (
     DiffusionRowLoss,
     DiffusionUpdate,
-    RowSynthesizer,
     build_denoiser,
 )
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound

@@ -17,13 +17,14 @@ from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.problems import linear_mdp
 from distributed_privrl.environments.tabular import optimal_policy, policy_value
 from distributed_privrl.methods.value_iteration.features import FeatureMap
-from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
+from distributed_privrl.methods.value_iteration.linear import LinearProgram
 from distributed_privrl.methods.value_iteration.linear_presets import theory_pessimism
 from distributed_privrl.methods.value_iteration.linear_settings import (
     LinearSettings,
     Pessimism,
     Ridge,
     Shares,
+    statistics_spec,
 )
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.privacy.noise import SeededNoise

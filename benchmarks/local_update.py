@@ -24,7 +24,8 @@ from distributed_privrl.methods.primorl.update import DynamicsUpdate, Transition
 from distributed_privrl.models.dynamics import gaussian_nll, soft_bounds
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate
+from distributed_privrl.updates.federated import FederatedUpdate
+from distributed_privrl.updates.federated_config import FederatedConfig
 from distributed_privrl.updates.local_update import UnitBatch
 
 CLIP_NORM, MATRIX = 0.3, 512

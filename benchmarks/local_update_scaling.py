@@ -34,7 +34,7 @@ from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, StoredShard, WorkerSpec
 from distributed_privrl.runtime.executor import RayExecutor
 from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
-from distributed_privrl.updates.federated import FederatedConfig
+from distributed_privrl.updates.federated_config import FederatedConfig
 
 DATASET = "benchmark/trajectories-v0"
 SPACES = Box(-np.inf, np.inf, (3,), np.float32), Box(-2.0, 2.0, (1,), np.float32)

@@ -26,11 +26,13 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.experiments import judging
 from distributed_privrl.experiments import run as program_run
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.counting import CountWorker
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.estimation_backend import backend
 from distributed_privrl.marginals.model import Field
@@ -215,7 +217,7 @@ def whole_way(size: Size, folder: Path, watch: Watch) -> tuple[float, float, int
     cpu, wall = time.process_time(), time.perf_counter()
     config = parse_config(configuration(size, bounds), source="the benchmark")
     set_budget(config, store, ledger)
-    with watch.watching(), mock.patch.object(program_run, "write_reports"):
+    with watch.watching(), mock.patch.object(judging, "write_reports"):
         result = program_run.run(
             config, LocalExecutor(), out=folder / "run", ledger_url=ledger, store=store, anyway=True
         )
@@ -263,7 +265,7 @@ class Parts:
     def filled(self) -> NDArray[np.int32]:
         """Draw rows of bins, ``(N, V)``."""
         rows = np.zeros((self._rows, len(self._sizes)), np.int32)
-        self._field.drawer().fill(rows, Streams(SEED).numpy("marginals/rows"))
+        Drawer(self._field).fill(rows, Streams(SEED).numpy("marginals/rows"))
         return rows
 
     def by_mbi(self) -> NDArray[np.int64]:

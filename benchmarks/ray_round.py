@@ -28,11 +28,8 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments import demo_configs
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
-from distributed_privrl.methods.privorl.update import (
-    DiffusionUpdate,
-    RowSynthesizer,
-    build_denoiser,
-)
+from distributed_privrl.methods.privorl.row_model import RowSynthesizer
+from distributed_privrl.methods.privorl.update import DiffusionUpdate, build_denoiser
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.ledger.records import Charge

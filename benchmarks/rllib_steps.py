@@ -17,11 +17,11 @@ from gymnasium.spaces import Box
 from benchmarks.harness import SEED, Alternative
 from benchmarks.processes import cpu_seconds
 from distributed_privrl.agents.algorithm import Sizes
+from distributed_privrl.agents.algorithms import ALGORITHMS, configured
 from distributed_privrl.agents.training import draw_batches, make_optimiser, update
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.evaluation.trainer import ALGORITHMS, configured
 from distributed_privrl.runtime.rllib.bridge import Bridge, export_for_rllib
 from distributed_privrl.runtime.session import connect
 

@@ -32,7 +32,8 @@ from distributed_privrl.methods.value_iteration.study import (
     reference_values,
     simulate,
 )
-from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram
+from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
 from distributed_privrl.privacy.calibration import gaussian_multiplier
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import PrivacyBudget, Relation

@@ -37,7 +37,8 @@ from distributed_privrl.methods.value_iteration.projection import (
 )
 from distributed_privrl.methods.value_iteration.settings import tabular_settings
 from distributed_privrl.methods.value_iteration.study import simulate
-from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram
+from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.runtime.executor import RayExecutor
 

@@ -6,17 +6,16 @@ loss never reach what another trains, and parameters without a gradient stay whe
 
 import abc
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from distributed_privrl.agents.names import AGENTS_FOR
+from distributed_privrl.agents.names import check_actions
 from distributed_privrl.agents.policy import Acting
-from distributed_privrl.core.checks import check_positive, check_probability
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.agents.settings import AgentConfig
 from distributed_privrl.data.spaces import Space
 
 
@@ -48,56 +47,6 @@ class Sizes(NamedTuple):
     """A, numbers of an encoded action."""
     discrete: bool = False
     """Whether actions are one-hot."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentConfig:
-    """Hyper-parameters of every agent.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    hidden: tuple[int, ...] = (256, 256)
-    batch_size: int = 256
-    learning_rate: float = 3e-4
-
-    def __post_init__(self) -> None:
-        numbers = [(one.name, getattr(self, one.name)) for one in fields(self) if one.type is int]
-        for name, value in [*numbers, *(("hidden", width) for width in self.hidden)]:
-            if not isinstance(value, int):
-                raise ConfigError(f"{name} must be a whole number, got {value!r}")
-            check_positive(name, value)
-        check_positive("learning_rate", self.learning_rate)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValueConfig(AgentConfig):
-    """Hyper-parameters of agents that learn action values.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-        discount: of future rewards.
-        polyak: step of a target network towards its network.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    discount: float = 0.99
-    polyak: float = 0.005
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability("discount", self.discount, zero_allowed=True)
-        check_probability("polyak", self.polyak)
 
 
 def cosine_rate(initial: float, step: int, steps: int) -> float:
@@ -164,11 +113,4 @@ class Algorithm(abc.ABC, Generic[ConfigT, NetworksT]):
         Raises:
             ConfigError: another kind of action space; the message names who knows it.
         """
-        if isinstance(space, self.action_spaces):
-            return
-        kinds = " or ".join(kind.__name__ for kind in self.action_spaces)
-        others = AGENTS_FOR.get(type(space).__name__)
-        advice = f"train {', '.join(others)} instead" if others else "no agent knows such actions"
-        raise ConfigError(
-            f"action space must be a {kinds} for this agent ({self.name}), got {space}: {advice}"
-        )
+        check_actions(self.name, self.action_spaces, space)

@@ -6,41 +6,18 @@ neural networks for autonomous navigation" (1991).
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
-from distributed_privrl.agents.algorithm import AgentConfig, Algorithm, Batch, Sizes
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.policy import Acting
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.agents.settings import BCConfig
 from distributed_privrl.models.layers import mlp
 
 _LOG_STD_RANGE = (-20.0, 2.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BCConfig(AgentConfig):
-    """Hyper-parameters.
-
-    Args:
-        hidden: widths of the hidden layers.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-        actor: for Box actions; ``gaussian`` has a standard deviation that does not depend on the
-            state.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    actor: Literal["deterministic", "gaussian"] = "deterministic"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.actor not in ("gaussian", "deterministic"):
-            raise ConfigError(f"actor must be gaussian or deterministic, got {self.actor!r}")
 
 
 class BCNetworks(nn.Module):

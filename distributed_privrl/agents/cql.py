@@ -12,52 +12,19 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.networks import TwinCritic, polyak_update, without_weights
 from distributed_privrl.agents.policy import Acting
+from distributed_privrl.agents.settings import CQLConfig
 from distributed_privrl.agents.squashed_gaussian import (
     SquashedGaussian,
     squashed_gaussian,
     temperature_loss,
 )
-from distributed_privrl.core.checks import check_positive
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.layers import mlp
 
 _LOG_STD_RANGE = (-20.0, 2.0)
 _LOG_STD_OFFSET = -1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CQLConfig(ValueConfig):
-    """Hyper-parameters; the defaults are CORL's.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam, for the critics.
-        actor_learning_rate: of Adam, for actor and temperature.
-        discount: of future rewards.
-        polyak: step of the target critics towards the critics.
-        alpha: weight of the conservative term; 5 in the authors' code, 10 in CORL.
-        sampled_actions: actions drawn from each of three distributions for that term (K).
-        entropy_backup: whether targets count the entropy.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    hidden: tuple[int, ...] = (256, 256, 256)
-    actor_learning_rate: float = 3e-5
-    alpha: float = 10.0
-    sampled_actions: int = 10
-    entropy_backup: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("actor_learning_rate", self.actor_learning_rate)
-        if not self.alpha >= 0:
-            raise ConfigError(f"alpha must be >= 0, got {self.alpha!r}")
 
 
 class CQLNetworks(nn.Module):

@@ -14,36 +14,12 @@ from distributed_privrl.agents.algorithm import Batch, Sizes
 from distributed_privrl.agents.bc import discrete_imitation_loss
 from distributed_privrl.agents.discrete_values import (
     DiscreteValueAlgorithm,
-    DiscreteValueConfig,
     DiscreteValueNetworks,
     double_q_loss,
 )
 from distributed_privrl.agents.policy import Acting, likely_scores
-from distributed_privrl.core.checks import check_delta
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.agents.settings import DiscreteBCQConfig
 from distributed_privrl.models.layers import mlp
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscreteBCQConfig(DiscreteValueConfig):
-    """Hyper-parameters; the defaults are the authors' for small observations.
-
-    Args: those of `DiscreteValueConfig`, and
-        threshold: actions must be more than this times as likely as the likeliest; 0 is Q-learning.
-        logit_penalty: weight of the behaviour network's mean squared logit.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    threshold: float = 0.3
-    logit_penalty: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_delta("threshold", self.threshold)
-        if not self.logit_penalty >= 0:
-            raise ConfigError(f"logit_penalty must be >= 0, got {self.logit_penalty!r}")
 
 
 class DiscreteBCQNetworks(DiscreteValueNetworks):

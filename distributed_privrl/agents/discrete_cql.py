@@ -13,31 +13,11 @@ from torch import Tensor
 from distributed_privrl.agents.algorithm import Batch, Sizes
 from distributed_privrl.agents.discrete_values import (
     DiscreteValueAlgorithm,
-    DiscreteValueConfig,
     DiscreteValueNetworks,
     double_q_loss,
 )
 from distributed_privrl.agents.policy import Acting
-from distributed_privrl.core.errors import ConfigError
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscreteCQLConfig(DiscreteValueConfig):
-    """Hyper-parameters.
-
-    Args: those of `DiscreteValueConfig`, and
-        alpha: weight of the conservative term; the paper has 4 where data are scarce.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    alpha: float = 4.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.alpha >= 0:
-            raise ConfigError(f"alpha must be >= 0, got {self.alpha!r}")
+from distributed_privrl.agents.settings import DiscreteCQLConfig
 
 
 def discrete_cql_loss(

@@ -12,28 +12,10 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.networks import polyak_update
+from distributed_privrl.agents.settings import DiscreteValueConfig
 from distributed_privrl.models.layers import mlp
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscreteValueConfig(ValueConfig):
-    """Hyper-parameters of both.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-        discount: of future rewards.
-        polyak: step of the target network towards its network; 1 copies it.
-        target_interval: the target network moves every so many steps.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    target_interval: int = 1
 
 
 class DiscreteValueNetworks(nn.Module):

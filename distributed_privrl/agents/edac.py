@@ -11,51 +11,22 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.ensemble import EnsembleCritic
 from distributed_privrl.agents.networks import polyak_update
 from distributed_privrl.agents.policy import Acting
+from distributed_privrl.agents.settings import EDACConfig
 from distributed_privrl.agents.squashed_gaussian import (
     SquashedGaussian,
     squashed_gaussian,
     temperature_loss,
 )
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.layers import mlp
 
 LOG_STD_RANGE = (-5.0, 2.0)
 _HIDDEN_BIAS = 0.1
 _LAST_LAYER = 1e-3
 _SLOPE_FLOOR = 1e-10
-
-
-@dataclass(frozen=True, kw_only=True)
-class EDACConfig(ValueConfig):
-    """Hyper-parameters; the defaults are CORL's.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-        discount: of future rewards.
-        polyak: step of the target critics towards the critics.
-        critics: how many (E).
-        eta: weight of the diversity of the critics' slopes; the paper has 0, .1, 1 and 5.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    hidden: tuple[int, ...] = (256, 256, 256)
-    critics: int = 10
-    eta: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.critics >= 2:
-            raise ConfigError(f"critics must be at least 2, got {self.critics!r}")
-        if not self.eta >= 0:
-            raise ConfigError(f"eta must be >= 0, got {self.eta!r}")
 
 
 class EDACNetworks(nn.Module):

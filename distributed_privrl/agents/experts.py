@@ -1,18 +1,19 @@
-"""A dataset's experts: what is public of them, and the files that hold them beside its data."""
+"""A dataset's experts: what is public of them, and the files that hold them beside its data.
+
+Their networks are `expert_policies`; what is here imports no torch.
+"""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import safetensors
-import safetensors.torch
-import torch
+import safetensors.numpy
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.expert_policies import ExpertPolicies
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.sensitive import Purpose
@@ -20,23 +21,8 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import hash_unit
 
-__all__ = [
-    "EXPERTS_KEY",
-    "FOLDER",
-    "LOG_PROBABILITIES",
-    "SHARD_EXPERTS",
-    "UNIT_COLUMN",
-    "ExpertFacts",
-    "ExpertPolicies",
-    "expert_files",
-    "experts_folder",
-    "policies_digest",
-    "policy_units",
-    "read_log_probabilities",
-    "unit_of_expert",
-    "write_experts",
-    "write_log_probabilities",
-]
+if TYPE_CHECKING:
+    from distributed_privrl.agents.expert_policies import ExpertPolicies
 
 EXPERTS_KEY = "experts"
 """Where a dataset's metadata say what `ExpertFacts` holds."""
@@ -127,8 +113,8 @@ def policy_units(store: DatasetStore, dataset: str) -> NDArray[np.uint64]:
     parts = []
     for path in expert_files(store, dataset):
         try:
-            with storage_errors(f"read {path}"), safetensors.safe_open(path, "pt") as file:
-                parts.append(file.get_tensor("unit_ids").numpy().view(np.uint64))
+            with storage_errors(f"read {path}"), safetensors.safe_open(path, "np") as file:
+                parts.append(file.get_tensor("unit_ids").view(np.uint64))
         except safetensors.SafetensorError as error:
             raise StorageError(f"{path} holds no expert policies: collect them again") from error
     return np.concatenate(parts)
@@ -148,7 +134,7 @@ def policies_digest(store: DatasetStore, dataset: str) -> str:
     return digest.hexdigest()
 
 
-def write_experts(folder: Path, policies: ExpertPolicies, *, mode: int = 0o600) -> None:
+def write_experts(folder: Path, policies: "ExpertPolicies", *, mode: int = 0o600) -> None:
     """Write policies as files of at most `SHARD_EXPERTS` experts.
 
     Raises:
@@ -167,7 +153,7 @@ def write_log_probabilities(
     Raises:
         StorageError: they cannot be written.
     """
-    content = safetensors.torch.save({"log_probabilities": torch.from_numpy(values)})
+    content = safetensors.numpy.save({"log_probabilities": values})
     write_atomically(folder / LOG_PROBABILITIES, content, mode=mode)
 
 
@@ -181,8 +167,8 @@ def read_log_probabilities(store: DatasetStore, dataset: str) -> NDArray[np.floa
     path = experts_folder(store, dataset) / LOG_PROBABILITIES
     rows = store.info(dataset).total_steps.open(Purpose.COMPUTING)
     try:
-        with storage_errors(f"read {path}"), safetensors.safe_open(path, "pt") as file:
-            values: NDArray[np.float32] = file.get_tensor("log_probabilities").numpy()
+        with storage_errors(f"read {path}"), safetensors.safe_open(path, "np") as file:
+            values: NDArray[np.float32] = file.get_tensor("log_probabilities")
     except safetensors.SafetensorError as error:
         raise StorageError(f"{path} holds no log-probabilities: collect them again") from error
     if values.shape != (rows,) or values.dtype != np.float32:

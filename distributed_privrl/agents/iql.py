@@ -6,52 +6,17 @@ Reference: Kostrikov, Nair, Levine, "Offline reinforcement learning with implici
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig, cosine_rate
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, cosine_rate
 from distributed_privrl.agents.bc import gaussian_imitation_loss
 from distributed_privrl.agents.networks import TwinCritic, polyak_update
 from distributed_privrl.agents.policy import Acting
-from distributed_privrl.core.checks import check_positive, check_probability
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.agents.settings import IQLConfig
 from distributed_privrl.models.layers import mlp
-
-
-@dataclass(frozen=True, kw_only=True)
-class IQLConfig(ValueConfig):
-    """Hyper-parameters; the defaults are CORL's for Maze2D.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam; the actor's falls to 0 along a cosine.
-        discount: of future rewards.
-        polyak: step of the target critic towards the critic.
-        expectile: of the state value; .5 is the mean, 1 the maximum.
-        beta: inverse temperature of the advantage weights; 0 is behaviour cloning.
-        maximum_weight: cap of the advantage weights.
-        actor: ``gaussian`` has a standard deviation that does not depend on the state.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    expectile: float = 0.7
-    beta: float = 3.0
-    maximum_weight: float = 100.0
-    actor: Literal["gaussian", "deterministic"] = "gaussian"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("maximum_weight", self.maximum_weight)
-        check_probability("expectile", self.expectile)
-        if not self.beta >= 0:
-            raise ConfigError(f"beta must be >= 0, got {self.beta!r}")
-        if self.actor not in ("gaussian", "deterministic"):
-            raise ConfigError(f"actor must be gaussian or deterministic, got {self.actor!r}")
 
 
 class IQLNetworks(nn.Module):

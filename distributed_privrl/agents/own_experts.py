@@ -8,11 +8,11 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from distributed_privrl.agents.expert_policies import ExpertPolicies
 from distributed_privrl.agents.experts import (
     EXPERTS_KEY,
     FOLDER,
     ExpertFacts,
-    ExpertPolicies,
     experts_folder,
     write_experts,
     write_log_probabilities,

@@ -16,7 +16,6 @@ from torch import Tensor
 from distributed_privrl.agents.algorithm import Batch, Sizes, cosine_rate
 from distributed_privrl.agents.edac import (
     EDAC,
-    EDACConfig,
     EDACLosses,
     EDACNetworks,
     edac_losses,
@@ -25,8 +24,9 @@ from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import ActionScale, Policy
 from distributed_privrl.agents.replay import ReplayBuffer, sampled_rows
 from distributed_privrl.agents.sampled_actions import from_unit
+from distributed_privrl.agents.settings import SacConfig
 from distributed_privrl.agents.training import as_batch, make_optimiser, update
-from distributed_privrl.core.checks import check_positive, check_probability
+from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 
@@ -52,72 +52,6 @@ class BatchEnvironment(Protocol):
             next observations (M, O), rewards (M,) and terminated (M,) bool.
         """
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class SacConfig(EDACConfig):
-    """Hyper-parameters.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam: actor, critics and temperature.
-        discount: of future rewards.
-        polyak: step of the target critics towards the critics.
-        critics: how many (E); the lowest counts.
-        eta: weight of the diversity of the critics' slopes; 0: plain SAC.
-        target_entropy: of the actor; None: -A.
-        environments: rows that the environment steps at once (M).
-        horizon: steps after which a row starts anew, without being terminal, once its action ends.
-        gradient_steps: gradient steps for each time that the actor acts in the M rows.
-        action_repeat: steps of the environment that an action is held for in training (K). What is
-            learned from is K steps as one: discounts count them, and the reward is their mean.
-            Exploration and values reach farther. The policy may act at every step all the same.
-        warmup: rows taken by uniform actions before the first gradient step.
-        capacity: rows that the replay buffer keeps.
-        real_share: share of a batch drawn from fixed rows instead, where there are any.
-        reward_offset: what is added to rewards in training. Values start near 0: where that is
-            what the best policy earns, they are learned sooner. It changes no optimum where nothing
-            terminates.
-        decay_steps: learning rates fall to 0 along a cosine over so many gradient steps; None: they
-            stay.
-
-    Raises:
-        ConfigError: a value is out of range, or recorded steps meet held actions.
-    """
-
-    hidden: tuple[int, ...] = (256, 256)
-    critics: int = 2
-    eta: float = 0.0
-    target_entropy: float | None = None
-    environments: int = 64
-    horizon: int = 200
-    gradient_steps: int = 1
-    action_repeat: int = 1
-    warmup: int = 5_000
-    capacity: int = 1_000_000
-    real_share: float = 0.0
-    reward_offset: float = 0.0
-    decay_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability("real_share", self.real_share, zero_allowed=True)
-        check_positive("action_repeat", self.action_repeat)
-        if self.real_share and self.action_repeat > 1:
-            raise ConfigError(
-                f"action_repeat={self.action_repeat} holds actions, recorded rows do not: set"
-                " real_share to 0, or action_repeat to 1"
-            )
-        if self.decay_steps is not None:
-            check_positive("decay_steps", self.decay_steps)
-        if self.target_entropy is not None and not np.isfinite(self.target_entropy):
-            raise ConfigError(f"target_entropy must be finite, got {self.target_entropy!r}")
-        if max(self.warmup, self.environments) > self.capacity:
-            raise ConfigError(
-                f"capacity={self.capacity} must be at least warmup={self.warmup} and"
-                f" environments={self.environments}"
-            )
 
 
 @dataclass(frozen=True)

@@ -11,42 +11,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes, ValueConfig
+from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
 from distributed_privrl.agents.networks import TwinCritic, polyak_update, without_weights
 from distributed_privrl.agents.policy import Acting
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.agents.settings import TD3BCConfig
 from distributed_privrl.models.layers import mlp
-
-
-@dataclass(frozen=True, kw_only=True)
-class TD3BCConfig(ValueConfig):
-    """Hyper-parameters; the defaults are the paper's and CORL's.
-
-    Args:
-        hidden: widths of the hidden layers of every network.
-        batch_size: rows of a batch (N).
-        learning_rate: of Adam.
-        discount: of future rewards.
-        polyak: step of the target networks towards theirs.
-        alpha: weight of the normalised action values against imitation.
-        policy_noise: standard deviation of the noise on target actions.
-        noise_clip: its cap.
-        policy_delay: actor and target networks move every so many steps.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    alpha: float = 2.5
-    policy_noise: float = 0.2
-    noise_clip: float = 0.5
-    policy_delay: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("alpha", "policy_noise", "noise_clip"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be >= 0, got {getattr(self, name)!r}")
 
 
 class TD3BCNetworks(nn.Module):

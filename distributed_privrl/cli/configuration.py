@@ -63,7 +63,7 @@ def validate(config: ConfigFile, overrides: Overrides = None) -> None:
         check_run(loaded)
     else:
         plan_run(loaded)
-    check_names(loaded, more_trainers=rllib_trainers)
+    check_names(loaded, more_trainers=rllib_trainers())
     typer.echo(f"{config} is a valid configuration of {loaded.method}")
     typer.echo(UNCHECKED, err=True)
 

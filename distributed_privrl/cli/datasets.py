@@ -1,4 +1,4 @@
-"""``collect``, ``import``, ``split`` and ``export``: datasets in, apart and out."""
+"""``collect``, ``import``, ``split``, ``export``, ``remove``: datasets in, apart, out and away."""
 
 import contextlib
 from functools import partial
@@ -51,6 +51,13 @@ def add_to(app: typer.Typer) -> None:
             "privrl export clinic/stays-private-v0 --format rllib --out bridge",
         ),
     )(export_table)
+    app.command(
+        "remove",
+        epilog=examples(
+            "privrl remove clinic/stays-v0",
+            "privrl remove clinic/stays-v0 --anyway",
+        ),
+    )(remove)
 
 
 def collect(
@@ -224,3 +231,27 @@ def export_table(
     declared = None if schema is None else load_schema(schema).declared
     export(DatasetStore(), dataset, format, out, declared=declared)
     typer.echo(str(out))
+
+
+def remove(
+    dataset: Annotated[str, typer.Argument(metavar="ID", help="id of the dataset")],
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="although a run, a release or a split needs it")
+    ] = False,
+    ledger: LedgerUrl = None,
+) -> None:
+    """Remove a dataset from the folder of all datasets, whole and at once.
+
+    It is refused while a run that was charged to it, a certificate or a part of the same data that
+    has a budget needs it. The ledger stays as it is: whoever imports the same rows again finds what
+    was spent of them, under any id. Runs that read it as public rows are not known: they can no
+    longer be reported or resumed.
+    """
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.removal import remove_dataset
+    from distributed_privrl.privacy.ledger import Ledger
+
+    with contextlib.closing(Ledger(ledger)) as opened:
+        account = remove_dataset(DatasetStore(), opened, dataset, anyway=anyway)
+    kept = "" if account is None else f"; its account stays, with {account.left} left"
+    typer.echo(f"{dataset}: removed{kept}")

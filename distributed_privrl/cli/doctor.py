@@ -113,6 +113,7 @@ def _measure() -> None:
             ("a run's start and reports", f"{found.start:.1f}"),
             ("a joint count of marginals", f"{found.joint_count:.2f}"),
             ("a private round", f"{found.round:.3f}"),
+            ("1,000 steps of a small network's training", f"{1e3 * found.learned_step:.2f}"),
             ("1,000 rows of 100,000 weights, clipped", f"{1e8 * found.private_row:.3f}"),
             ("the same, plain", f"{1e8 * found.learned_row:.3f}"),
             ("the same, drawn", f"{1e8 * found.drawn_row:.3f}"),

@@ -9,6 +9,7 @@ import typer
 from distributed_privrl.cli.helptext import examples
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.csv_files import Separator
 
 if TYPE_CHECKING:
     from distributed_privrl.experiments.drafts import Draft
@@ -24,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl init stays.csv --unit patient_id --trajectory stay_id --order hour"
             " --action dose --reward gain",
             "privrl init survey.parquet --unit transition --trajectory none",
+            "privrl init stays.csv --separator semicolon",
         ),
     )(init)
 
@@ -57,6 +59,10 @@ def init(
     reward: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="column of the reward")
     ] = None,
+    separator: Annotated[
+        Separator | None,
+        typer.Option(help="of the fields of a CSV file (default: as its header seems to have it)"),
+    ] = None,
 ) -> None:
     """Draft schema.yaml, bounds.yaml and config.yaml for a table.
 
@@ -80,7 +86,7 @@ def init(
         reward=reward,
     )
     name = check_dataset_id("--dataset", dataset or dataset_id(table))
-    profile = profile_file(table, asked.rows)
+    profile = profile_file(table, asked.rows, separator=separator)
     draft = drafted(profile, asked, source=table, dataset=name)
     files = {out / file: text for file, text in draft.files(out).items()}
     if there := [str(path) for path in files if path.exists()]:
@@ -96,13 +102,22 @@ def init(
     typer.echo("\n".join(_next(draft, table, out)))
 
 
+def _guess(draft: "Draft", role: str) -> str:
+    """Return what to say of a role that nothing told."""
+    if role not in draft.guessed:
+        return ""
+    return f" (GUESSED, no column is called so: name it with --{role} COLUMN)"
+
+
 def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
     """Return what to do with the drafts."""
     schema, config = str(out / "schema.yaml"), str(out / "config.yaml")
     others = [name for name in draft.profile.units if name != draft.unit]
     unit = draft.unit or "blank"
+    commas = draft.profile.separator == "comma"
     return [
         "",
+        *([] if commas else [f"fields: separated by {draft.profile.separator}s"]),
         f"unit: {unit}" + (f" (or {', '.join(others)})" if others else ""),
         "rows: "
         + (
@@ -110,7 +125,8 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
             if draft.trajectory is None
             else f"trajectories by {draft.trajectory}, in the order of {draft.order or 'the file'}"
         ),
-        f"action: {', '.join(draft.action)}; reward: {draft.reward}",
+        f"action: {', '.join(draft.action)}{_guess(draft, 'action')}",
+        f"reward: {draft.reward}{_guess(draft, 'reward')}",
         "",
         "correct the drafts, fill in their blanks, and go on with:",
         shlex.join(

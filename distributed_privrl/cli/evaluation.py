@@ -146,7 +146,7 @@ def evaluate(
     for dataset in filter(None, (synthetic, reference, public)):
         store.info(dataset)  # a wrong id is said before imports that take seconds
 
-    from distributed_privrl.cli.execution import termination_as_interrupt
+    from distributed_privrl.cli.execution import rllib_trainers, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.config import RuntimeConfig, with_overrides
     from distributed_privrl.experiments.directory import holds_something
@@ -155,7 +155,6 @@ def evaluate(
         Surroundings,
         evaluate_datasets,
     )
-    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     agents = len(names) * seeds
     parallel = 1 if executor == "local" else max(1, min(agents, os.cpu_count() or 1))
@@ -183,7 +182,7 @@ def evaluate(
                 store=store,
                 start_executor=partial(_started, runtime),
                 parallel=parallel,
-                more_trainers=RLLIB_TRAINERS,
+                more_trainers=rllib_trainers(),
                 ledger_url=ledger,
                 progress=progress,
             )

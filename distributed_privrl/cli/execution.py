@@ -23,8 +23,20 @@ def start_executor(runtime: "RuntimeConfig") -> "Executor":
     return launch.start_executor(runtime)
 
 
+def deferred_executor(runtime: "RuntimeConfig") -> "Executor":
+    """Return the same, but Ray starts once a run needs it: most refusals come before.
+
+    Raises:
+        ConfigError: the cluster's address is no cluster's.
+        UnsafeError: no token would be asked for.
+    """
+    from distributed_privrl.runtime import launch
+
+    return launch.deferred_executor(runtime)
+
+
 def rllib_trainers() -> "Mapping[str, Trainer]":
-    """Return RLlib's trainers by name, for checks of names; they import torch, not Ray."""
+    """Return RLlib's trainers by name; torch and Ray are imported once one trains."""
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     return RLLIB_TRAINERS

@@ -59,7 +59,7 @@ def plan(
             _show_by_units(loaded, as_json=as_json)
             return
         facts = plan_facts(loaded, plan_run(loaded))
-    check_names(loaded, more_trainers=rllib_trainers)
+    check_names(loaded, more_trainers=rllib_trainers())
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -77,7 +77,7 @@ def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:
     from distributed_privrl.experiments.registry import plans_by_units
 
     found = plans_by_units(config)
-    check_names(config, more_trainers=rllib_trainers)
+    check_names(config, more_trainers=rllib_trainers())
     advice = advised_method(config)
     if as_json:
         rows = [

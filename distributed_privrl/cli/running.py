@@ -89,7 +89,6 @@ def run(
     that nothing but noise would be left is refused with exit code 8, unless --anyway is given.
     """
     from distributed_privrl.cli.execution import termination_as_interrupt
-    from distributed_privrl.experiments.agents import reasons
     from distributed_privrl.experiments.registry import load_config
 
     loaded = load_config(config, overrides or [])
@@ -99,6 +98,8 @@ def run(
     except KeyboardInterrupt:
         line = resume_line(config, out, overrides or [], ledger)
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
+    from distributed_privrl.experiments.agents import reasons
+
     if result.certificate.status == "valid":  # else their errors are as private as the rows
         warn_of_failures(reasons(result.trials))
         _warn_of_release(loaded, result)
@@ -114,14 +115,13 @@ def _run(
     sign: Path | None,
     anyway: bool,
 ) -> "RunResult":
-    from distributed_privrl.cli.execution import start_executor
+    from distributed_privrl.cli.execution import deferred_executor, rllib_trainers
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.experiments.registry import check_gpus
     from distributed_privrl.experiments.run import check_datasets
     from distributed_privrl.experiments.run import run as run_experiment
-    from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     store, directory = DatasetStore(), RunDirectory(out)
     if resume and directory.config_path.exists():
@@ -129,7 +129,7 @@ def _run(
     check_gpus(config)
     check_datasets(config, store, may_exist=resume)
     _announce(config)
-    executor = start_executor(config.runtime)
+    executor = deferred_executor(config.runtime)
     with contextlib.closing(executor), shown_progress() as progress:
         return run_experiment(
             config,
@@ -140,7 +140,7 @@ def _run(
             resume=resume,
             progress=progress,
             sign_key=sign,
-            more_trainers=RLLIB_TRAINERS,
+            more_trainers=rllib_trainers(),
             anyway=anyway,
         )
 

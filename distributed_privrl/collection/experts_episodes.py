@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.experts import ExpertPolicies
+from distributed_privrl.agents.expert_policies import ExpertPolicies
 from distributed_privrl.collection.replay_episodes import as_trajectories
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories

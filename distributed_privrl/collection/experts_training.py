@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distributed_privrl.agents.experts import ExpertPolicies, unit_of_expert
+from distributed_privrl.agents.expert_policies import ExpertPolicies
+from distributed_privrl.agents.experts import unit_of_expert
 from distributed_privrl.collection.experts_episodes import Played, play_experts
 from distributed_privrl.collection.experts_ppo import Networks
 from distributed_privrl.collection.replay_training import folder_name

@@ -70,7 +70,7 @@ class ReplayRecipe:
         problem: Gymnasium id; it has a simulator.
         default_steps: steps where none are asked for.
         training_steps: gradient steps of the training.
-        sac: hyper-parameters of `agents.sac.SacConfig`.
+        sac: hyper-parameters of `agents.settings.SacConfig`.
         mixture: whose episodes.
     """
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distributed_privrl.agents.policy import ActionScale, Policy
-from distributed_privrl.agents.sac import SacConfig, SacTrainer
+from distributed_privrl.agents.sac import SacTrainer
+from distributed_privrl.agents.settings import SacConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import remove_folder, storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
@@ -79,7 +80,7 @@ class SnapshotPlan:
 
     Args:
         environment: Gymnasium id.
-        sac: hyper-parameters of `agents.sac.SacConfig`; the horizon is the environment's.
+        sac: hyper-parameters of `agents.settings.SacConfig`; the horizon is the environment's.
         training_steps: gradient steps in total (T).
         snapshots: number of policies that are kept (S).
         seed: public seed.

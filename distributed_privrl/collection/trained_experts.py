@@ -12,7 +12,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories
 
 if TYPE_CHECKING:
-    from distributed_privrl.agents.experts import ExpertPolicies
+    from distributed_privrl.agents.expert_policies import ExpertPolicies
     from distributed_privrl.collection.experts_options import ExpertOptions
     from distributed_privrl.collection.experts_training import ExpertPlan
 
@@ -120,7 +120,7 @@ class TrainedExperts:
         return self.references(options)
 
     def _policies(self) -> "ExpertPolicies":
-        from distributed_privrl.agents.experts import ExpertPolicies
+        from distributed_privrl.agents.expert_policies import ExpertPolicies
         from distributed_privrl.collection.experts_training import policies_path
 
         blocks = range(len(self.plan.blocks))

@@ -5,7 +5,7 @@ where it lives. `LocalExecutor` keeps workers in this process; ``runtime.RayExec
 of the same classes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -75,6 +75,48 @@ class Executor(Protocol):
     def close(self) -> None:
         """End every group that is still alive."""
         ...
+
+
+class DeferredExecutor:
+    """An executor that is started when it is needed: a run that is refused before needs none.
+
+    Args:
+        start: starts it; what it raises, `begin` raises.
+    """
+
+    def __init__(self, start: Callable[[], Executor]) -> None:
+        self._start = start
+        self._started: Executor | None = None
+
+    def begin(self) -> Executor:
+        """Return the executor, started now unless it was before."""
+        if self._started is None:
+            self._started = self._start()
+        return self._started
+
+    def start(
+        self,
+        worker_cls: type,
+        shards: Sequence[Any],
+        *,
+        repeat_lost_calls: bool = False,
+        service: bool = False,
+    ) -> WorkerGroup:
+        """Start workers; see `Executor.start`."""
+        return self.begin().start(
+            worker_cls, shards, repeat_lost_calls=repeat_lost_calls, service=service
+        )
+
+    def close(self) -> None:
+        """Close the executor, if it was started."""
+        if self._started is not None:
+            self._started.close()
+
+
+def begin(executor: Executor) -> None:
+    """Start an executor that was deferred, so that what refuses it does so now."""
+    if isinstance(executor, DeferredExecutor):
+        executor.begin()
 
 
 class LocalWorkerGroup:

@@ -55,7 +55,9 @@ def import_file(
     Privacy: what is returned depends on single rows. It is for the table's owner alone, and nothing
     of it is written.
     """
-    return _import(open_file(path, schema.declared), schema, store, dataset)
+    return _import(
+        open_file(path, schema.declared, separator=schema.separator), schema, store, dataset
+    )
 
 
 def from_table(

@@ -113,6 +113,11 @@ class DatasetInfo:
         return self.declared.lasting(held=held) if space.shape else ()
 
     @property
+    def last_rows_copied(self) -> bool:
+        """Whether what follows a terminating row was in no table, and repeats its observation."""
+        return self.declared is not None and not self.declared.columns.following
+
+    @property
     def has_table(self) -> bool:
         """Whether the rows lie in a Parquet table, and the Minari file repeats them."""
         return self.kind == "transitions" or self.layout == "packed"

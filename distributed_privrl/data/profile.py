@@ -6,7 +6,7 @@ depends on single rows, is for the owner alone and stays `Sensitive`.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Sensitive
-from distributed_privrl.data.sources import open_columns
-from distributed_privrl.data.values import times
+from distributed_privrl.data.csv_files import Separator
+from distributed_privrl.data.sources import open_columns, separator_of
+from distributed_privrl.data.values import NO_COMMAS, has_decimal_commas, times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,11 +53,14 @@ class DraftedColumn:
         kind: what it holds.
         plain: of a flag: its values are 0 and 1, or true and false; of a whole number: it has few
             of them; of a date: it has no time of day.
+        changes: within some trajectory, or else within some unit, it has several values; True
+            where rows stand for themselves.
     """
 
     name: str
     kind: ColumnKind
     plain: bool = False
+    changes: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ class Profile:
         trajectory: column that may tell trajectories apart; None: no such column was found.
         order: column that may sort the rows of a trajectory; None with ``trajectory`` alone.
         one_each: a column of people has another value in each row: a row is all that one has.
+        separator: of the fields of a CSV file.
         found: a line each on what else there is in the rows, with exact numbers.
 
     Privacy: names, kinds and roles are what the table's owner declares once the draft is confirmed.
@@ -80,6 +85,7 @@ class Profile:
     trajectory: str | None
     order: str | None
     one_each: str | None
+    separator: Separator
     found: Sensitive[tuple[str, ...]]
 
     def __getitem__(self, name: str) -> DraftedColumn:
@@ -124,12 +130,13 @@ class _Column:
         return 1 < self.values < len(self.codes)
 
 
-def profile_file(path: Path, roles: Roles) -> Profile:
+def profile_file(path: Path, roles: Roles, *, separator: Separator | None = None) -> Profile:
     """Return what the columns of a ``.csv`` or ``.parquet`` table seem to be.
 
     Args:
         path: the table.
         roles: that its owner names.
+        separator: of the fields of a CSV file; None: what splits its header into most fields.
 
     Raises:
         ConfigError: as `sources.open_columns`, or a column that is named is not there.
@@ -138,18 +145,25 @@ def profile_file(path: Path, roles: Roles) -> Profile:
     import pandas as pd
 
     frames, rows, more = [], 0, False
-    for frame in open_columns(path):
+    separator = separator or separator_of(path)
+    for frame in open_columns(path, separator=separator):
         if rows + len(frame) > PROFILED_ROWS:
             frame, more = frame.head(PROFILED_ROWS - rows), True
         frames.append(frame)
         rows += len(frame)
         if more:
             break
-    return profile(pd.concat(frames, ignore_index=True), roles, source=str(path), more=more)
+    table = pd.concat(frames, ignore_index=True)
+    return profile(table, roles, source=str(path), separator=separator, more=more)
 
 
 def profile(
-    frame: "pd.DataFrame", roles: Roles, *, source: str = "the table", more: bool = False
+    frame: "pd.DataFrame",
+    roles: Roles,
+    *,
+    source: str = "the table",
+    separator: Separator = "comma",
+    more: bool = False,
 ) -> Profile:
     """Return what the columns of a table seem to be; see `profile_file`.
 
@@ -157,12 +171,21 @@ def profile(
         frame: N rows.
         roles: that its owner names.
         source: where they come from, for messages.
+        separator: of the fields of a CSV file that they come from.
         more: whether there are rows that nobody looks at.
+
+    Raises:
+        ConfigError: a column that is named is not there, or numbers have decimal commas.
     """
     names = [str(name) for name in frame.columns]
     asked = {roles.unit, roles.trajectory, roles.order} - {None, "transition", "none"}
     if unknown := sorted(str(name) for name in asked if name not in names):
         raise ConfigError(f"{source} has no column {', '.join(unknown)}; it has {', '.join(names)}")
+    if commas := [str(name) for name in frame.columns if has_decimal_commas(frame[name])]:
+        raise ConfigError(
+            f"{source}: {', '.join(commas)} {'have' if len(commas) > 1 else 'has'} numbers with a"
+            f" comma: {NO_COMMAS}"
+        )
     columns = {str(name): _column(str(name), frame[name]) for name in frame.columns}
     ids = [name for name, one in columns.items() if one.repeats and _is_id(one)]
     ids.sort(key=lambda name: (not _hints(name, _PEOPLE), -columns[name].values))
@@ -171,12 +194,17 @@ def profile(
     if trajectory is not None and trajectory not in units:
         units = (*units, trajectory)
     whole = [name for name, one in columns.items() if one.values == len(frame) and _is_id(one)]
+    alone = trajectory or (roles.unit if roles.unit in columns else next(iter(units), None))
     return Profile(
-        columns=tuple(one.drafted for one in columns.values()),
+        columns=tuple(
+            replace(one.drafted, changes=alone is None or _changes(columns[alone], one))
+            for one in columns.values()
+        ),
         units=units,
         trajectory=trajectory,
         order=order,
         one_each=next((name for name in whole if _hints(name, _PEOPLE | {"id"})), None),
+        separator=separator,
         found=Sensitive(tuple(_found(columns, ids, trajectory, order, roles, more=more))),
     )
 
@@ -334,9 +362,14 @@ def _rises(trajectory: _Column, order: _Column) -> bool:
 
 def _nested(columns: dict[str, _Column], inner: str, outer: str) -> bool:
     """Say whether all rows of a value of one column have the same value of another."""
-    one, other = columns[inner], columns[outer]
-    pairs = one.codes * (other.values + 1) + other.codes
-    return len(np.unique(pairs)) == one.values and not other.missing.any()
+    other = columns[outer]
+    return not other.missing.any() and not _changes(columns[inner], other)
+
+
+def _changes(within: _Column, column: _Column) -> bool:
+    """Say whether some rows of one value of a column differ in another one; a gap is a value."""
+    pairs = within.codes * (column.values + 1) + column.codes
+    return len(np.unique(pairs)) > len(np.unique(within.codes))
 
 
 def _found(

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from distributed_privrl.core.config import PositiveInt, StrictModel, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.csv_files import Separator
 from distributed_privrl.data.declared import (
     LAST,
     AnyKind,
@@ -69,6 +70,9 @@ class ImportSchema(DeclaredTable):
     """What a table holds; rows stand alone unless something tells the trajectories."""
 
     spaces: SpacesSchema = Field(default=SpacesSchema(), validate_default=True)
+    separator: Separator = Field(
+        default="comma", description="of the fields of a CSV file; other tables have none"
+    )
     environment: str | None = None
     split_at_flags: bool = Field(
         default=False,

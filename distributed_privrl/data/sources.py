@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
-from distributed_privrl.data.csv_files import csv_frames, csv_header
+from distributed_privrl.data.csv_files import Separator, csv_frames, csv_header, likely_separator
 from distributed_privrl.data.declared import (
     PARTS,
     DateKind,
@@ -55,7 +56,7 @@ class Source:
 _Opened = tuple[Iterator["pd.DataFrame"], DeclaredTable]
 
 
-def open_file(path: Path, declared: DeclaredTable) -> Source:
+def open_file(path: Path, declared: DeclaredTable, *, separator: Separator = "comma") -> Source:
     """Return the named columns of a file.
 
     An array of a part with rows of W > 1 numbers, ``name``, becomes the columns ``name[0]`` to
@@ -64,13 +65,14 @@ def open_file(path: Path, declared: DeclaredTable) -> Source:
     Args:
         path: a ``.csv``, ``.parquet``, ``.npz``, ``.hdf5`` or ``.h5`` file.
         declared: what to read; for arrays, keys of the file, in HDF5 also paths such as ``a/b``.
+        separator: of the fields of a CSV file; other files have none.
 
     Raises:
         ConfigError: another kind of file, no such file or column. Also while it is read.
         StorageError: the file cannot be read. Also while it is read.
     """
     readers: dict[str, Callable[[Path, DeclaredTable], _Opened]] = {
-        ".csv": _read_csv,
+        ".csv": partial(_read_csv, separator=separator),
         ".parquet": _read_parquet,
         ".npz": _read_npz,
         ".hdf5": _read_hdf5,
@@ -95,18 +97,30 @@ def open_file(path: Path, declared: DeclaredTable) -> Source:
     return Source(name=str(path), declared=found, frames=checked())
 
 
-def open_columns(path: Path) -> Iterator["pd.DataFrame"]:
+def separator_of(path: Path) -> Separator:
+    """Return what seems to separate the fields of a table: a comma, where it is no CSV file."""
+    if path.suffix != ".csv" or not path.is_file():
+        return "comma"
+    with _reading(path):
+        return likely_separator(path)
+
+
+def open_columns(path: Path, *, separator: Separator) -> Iterator["pd.DataFrame"]:
     """Yield all columns of a table as they stand, `CHUNK_ROWS` rows at a time.
 
     Args:
         path: a ``.csv`` file, whose values are all texts or gaps, or a ``.parquet`` file, whose
             values have its types.
+        separator: of the fields of a CSV file.
 
     Raises:
         ConfigError: another kind of file, no such file, no rows, or two columns of one name.
         StorageError: the file cannot be read.
     """
-    readers = {".csv": _all_of_csv, ".parquet": _all_of_parquet}
+    readers: dict[str, Callable[[Path], Iterator[pd.DataFrame]]] = {
+        ".csv": partial(_all_of_csv, separator=separator),
+        ".parquet": _all_of_parquet,
+    }
     if path.suffix not in readers:
         raise ConfigError(
             f"{path} must end in {' or '.join(readers)}: write the schema of arrays (.npz, .hdf5)"
@@ -123,11 +137,11 @@ def open_columns(path: Path) -> Iterator["pd.DataFrame"]:
         yield from frames
 
 
-def _all_of_csv(path: Path) -> Iterator["pd.DataFrame"]:
-    header, names = csv_header(path)
+def _all_of_csv(path: Path, *, separator: Separator) -> Iterator["pd.DataFrame"]:
+    header, names = csv_header(path, separator)
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
-    return csv_frames(path, names, text=names, values={}, rows=CHUNK_ROWS)
+    return csv_frames(path, names, separator=separator, text=names, values={}, rows=CHUNK_ROWS)
 
 
 def _all_of_parquet(path: Path) -> Iterator["pd.DataFrame"]:
@@ -211,10 +225,10 @@ def _wanted(name: Path | str, declared: DeclaredTable, present: Iterable[str]) -
     return wanted
 
 
-def _read_csv(path: Path, declared: DeclaredTable) -> _Opened:
+def _read_csv(path: Path, declared: DeclaredTable, *, separator: Separator) -> _Opened:
     """Read a CSV file; ids, categories and dates stay text, so that 7 and 007 differ."""
     columns = declared.columns
-    header, names = csv_header(path)
+    header, names = csv_header(path, separator)
     wanted = _wanted(path, declared, names)
     if twice := [name for name in wanted if header.count(name) > 1]:
         raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
@@ -226,7 +240,14 @@ def _read_csv(path: Path, declared: DeclaredTable) -> _Opened:
     plain = [name for name, kind in kinds.items() if isinstance(kind, LabelledKind | DateKind)]
     ids = [name for name in (columns.trajectory, columns.unit) if name is not None]
     declared_texts = {name: texts(kind) for name, kind in kinds.items()}
-    frames = csv_frames(path, wanted, text=[*ids, *plain], values=declared_texts, rows=CHUNK_ROWS)
+    frames = csv_frames(
+        path,
+        wanted,
+        separator=separator,
+        text=[*ids, *plain],
+        values=declared_texts,
+        rows=CHUNK_ROWS,
+    )
     return frames, declared
 
 

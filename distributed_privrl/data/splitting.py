@@ -56,11 +56,10 @@ def split(
     name, _, version = dataset.rpartition("-v")
     ids = [f"{name}-{side}-v{version}" for side in ("training", "held-out")]
     if taken := set(ids) & set(store.ids()):
-        folders = " ".join(str(store.root / one) for one in sorted(taken))
         raise ConfigError(
             f"{' and '.join(sorted(taken))} {'exists' if len(taken) == 1 else 'exist'} already: go"
-            " on with what is there, or, only if no run read it and it has no budget, rm -r"
-            f" {folders}"
+            " on with what is there, or, only if no run read it and it has no budget,"
+            f" {' and '.join(f'`privrl remove {one}`' for one in sorted(taken))}"
         )
     unit = unit_of(info)
     parts = [np.unique(chunk.unit_ids) for chunk in store.iter_transitions(dataset, unit=unit)]

@@ -233,7 +233,9 @@ class Table:
 def _unknown(column: str, kind: AnyKind) -> tuple[str, str]:
     """Return what a value that a kind does not know is, and what becomes of it."""
     if isinstance(kind, LabelledKind):
-        return f"{column}: a value that is not declared", _NULL
+        truth = any(isinstance(label, bool) for label in kind.labels)
+        hint = " (the schema's yes and no without quotes are true and false)" if truth else ""
+        return f"{column}: a value that is not declared{hint}", _NULL
     if isinstance(kind, DateKind):
         return (
             f"{column}: more than 16,777,216 {kind.unit} from its origin",
@@ -249,7 +251,8 @@ def assemble_trajectories(
 
     Where successors are not known, the last row of a trajectory that does not terminate is its
     final observation alone, and the step before it is truncated; a terminating last row repeats its
-    observation, which no method looks at.
+    observation: no agent bootstraps from it, and marginals of trajectories let the step before it
+    happen again (`marginals.columns.Steps`).
 
     Args:
         rows: N transitions, trajectory after trajectory.

@@ -29,6 +29,10 @@ _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _FAR, _SIGNS = 1e12, np.array([-1, 1])
 _MOST_WHOLE = 2.0**62
 """Seconds that no date is away from its origin."""
+NO_COMMAS = "write decimals with a point (3.5, not 3,5), and nothing between thousands"
+"""What to do where a column `has_decimal_commas`."""
+_WITH_COMMA = r"[+-]?[\d.]*,?\d+"
+"""A number as text, which may have a decimal comma, or marks between thousands."""
 _EXACT = 2**24
 """Whole numbers beyond it are not exact in float32."""
 
@@ -85,6 +89,8 @@ def numbers(series: "pd.Series[Any]", *, name: str) -> NDArray[np.float64]:
     """
     from pandas.api.types import is_numeric_dtype
 
+    if has_decimal_commas(series):
+        raise ConfigError(f"{name} has numbers with a comma: {NO_COMMAS}")
     if not is_numeric_dtype(series.dtype):
         raise ConfigError(
             f"{name} must hold numbers, it has type {series.dtype}: declare under kinds what it"
@@ -92,6 +98,16 @@ def numbers(series: "pd.Series[Any]", *, name: str) -> NDArray[np.float64]:
             " yes]}"
         )
     return series.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def has_decimal_commas(series: "pd.Series[Any]") -> bool:
+    """Say whether a column holds texts that are all numbers, some of them with a comma."""
+    from pandas.api.types import is_object_dtype, is_string_dtype
+
+    if not (is_object_dtype(series.dtype) or is_string_dtype(series.dtype)):
+        return False
+    there = series.dropna().astype(str).str.strip()
+    return bool(there.str.contains(",").any() and there.str.fullmatch(_WITH_COMMA).all())
 
 
 def whole(values: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -64,13 +64,17 @@ def pairs_kept(reference: pd.DataFrame, other: pd.DataFrame, *, most: int = 12) 
     chosen = sorted(strengths, key=lambda pair: -abs(strengths[pair]))[:most]
     found = []
     for a, b in chosen:
-        before = strengths[a, b]
-        if abs(before) < PLANTED:
+        if abs(strengths[a, b]) < PLANTED:
             break
-        after = association(other[a], other[b])
-        kept = after * np.sign(before) >= KEPT_SHARE * abs(before)
-        found.append(Survived(name=f"{a} and {b}", before=before, after=after, kept=bool(kept)))
+        found.append(pair_kept(reference, other, a, b))
     return found
+
+
+def pair_kept(reference: pd.DataFrame, other: pd.DataFrame, one: str, beside: str) -> Survived:
+    """Return the association of a pair of columns in both tables."""
+    before, after = (association(table[one], table[beside]) for table in (reference, other))
+    kept = after * np.sign(before) >= KEPT_SHARE * abs(before)
+    return Survived(name=f"{one} and {beside}", before=before, after=after, kept=bool(kept))
 
 
 def rare_kept(reference: pd.DataFrame, other: pd.DataFrame) -> list[Survived]:

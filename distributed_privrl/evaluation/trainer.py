@@ -1,25 +1,17 @@
 """The port through which evaluation trains agents, and the plain loops behind it.
 
-``runtime`` adds trainers of its own (RLlib); callers hand them in.
+``runtime`` adds trainers of its own (RLlib); callers hand them in. A trainer is told by its agent's
+name and settings, so that torch is imported to train alone, not to check what is asked for.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import TypeAdapter, ValidationError
-
-from distributed_privrl.agents.algorithm import Algorithm
-from distributed_privrl.agents.bc import BC
-from distributed_privrl.agents.cql import CQL
-from distributed_privrl.agents.discrete_bcq import DiscreteBCQ
-from distributed_privrl.agents.discrete_cql import DiscreteCQL
-from distributed_privrl.agents.edac import EDAC
-from distributed_privrl.agents.iql import IQL
-from distributed_privrl.agents.policy import Policy
-from distributed_privrl.agents.td3bc import TD3BC
-from distributed_privrl.agents.training import train_agent
-from distributed_privrl.core.checks import check_positive, did_you_mean
+from distributed_privrl.agents.names import action_spaces, check_actions
+from distributed_privrl.agents.options import DEFAULTS, check_known, with_options
+from distributed_privrl.agents.settings import AgentConfig
+from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space
@@ -30,6 +22,10 @@ from distributed_privrl.evaluation.returns import (
     Returns,
     evaluate_policy,
 )
+
+if TYPE_CHECKING:
+    from distributed_privrl.agents.algorithm import Algorithm
+    from distributed_privrl.agents.policy import Policy
 
 _TOLD = 20
 """Times that progress of a training is told."""
@@ -62,8 +58,8 @@ class Trainer(Protocol):
         ...
 
     @property
-    def algorithm(self) -> Algorithm[Any, Any]:
-        """The agent; the plain loop of its name trains the same one."""
+    def agent(self) -> str:
+        """Name of the agent; the plain loop of that name trains the same one."""
         ...
 
     @property
@@ -107,17 +103,26 @@ class PlainTrainer:
     """Any agent of ours as a plain loop in this process.
 
     Args:
-        algorithm: losses and update rule, with their hyper-parameters.
+        agent: its name.
+        config: its hyper-parameters.
     """
 
-    algorithm: Algorithm[Any, Any]
+    agent: str
+    config: AgentConfig
 
     released_rows_only: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """What a configuration calls it."""
-        return self.algorithm.name
+        return self.agent
+
+    @property
+    def algorithm(self) -> "Algorithm[Any, Any]":
+        """Its losses and update rule."""
+        from distributed_privrl.agents.algorithms import ALGORITHMS
+
+        return replace(ALGORITHMS[self.agent], config=self.config)
 
     def train(
         self,
@@ -128,8 +133,10 @@ class PlainTrainer:
         steps: int,
         evaluate_every: int,
         on_evaluation: OnEvaluation,
-    ) -> Policy:
+    ) -> "Policy":
         """Train the agent; see `Trainer.train`."""
+        from distributed_privrl.agents.training import train_agent
+
         return train_agent(
             self.algorithm,
             transitions,
@@ -143,63 +150,22 @@ class PlainTrainer:
 
     def with_settings(self, settings: Mapping[str, Any]) -> "PlainTrainer":
         """Return the trainer with some hyper-parameters changed; see `Trainer.with_settings`."""
-        return PlainTrainer(configured(self.algorithm, settings))
+        return replace(self, config=with_options(self.agent, self.config, settings))
 
 
-def configured(algorithm: Algorithm[Any, Any], options: Mapping[str, Any]) -> Algorithm[Any, Any]:
-    """Return ``algorithm`` with some hyper-parameters changed.
+TRAINERS: Mapping[str, Trainer] = {
+    name: PlainTrainer(name, config) for name, config in DEFAULTS.items()
+}
+"""The plain loops, by name."""
+
+
+def check_trainer(trainer: Trainer, actions: Space) -> None:
+    """Check that the agent of a trainer knows a dataset's actions.
 
     Raises:
-        ConfigError: an option is unknown (the message lists the names), of another type or out of
-            range.
+        ConfigError: it does not; the message names who does.
     """
-    config = algorithm.config
-    settings = {item.name for item in fields(config)}
-    if unknown := sorted(set(options) - settings):
-        raise ConfigError(
-            f"trainer {algorithm.name!r} has no option {', '.join(unknown)}: choose from"
-            f" {', '.join(sorted(settings))}"
-        )
-    kinds = get_type_hints(type(config))
-    values = {
-        key: _of_kind(f"{algorithm.name}.{key}", value, kinds[key])
-        for key, value in options.items()
-    }
-    return replace(algorithm, config=replace(config, **values))
-
-
-def _of_kind(name: str, value: Any, kind: Any) -> Any:
-    """Return an option's value, a list as a tuple, if it is of the type that the option has."""
-    found = tuple(value) if isinstance(value, list) else value
-    try:
-        return TypeAdapter(kind).validate_python(found, strict=True)
-    except ValidationError as error:
-        raise ConfigError(f"{name}={value!r} must be {_in_words(kind)}") from error
-
-
-def _in_words(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(map(str, get_args(kind)))
-    if get_origin(kind) is tuple:
-        return "a list of whole numbers, e.g. [256, 256]"
-    return {int: "a whole number", bool: "true or false"}.get(kind, "a number")
-
-
-_ALGORITHMS: tuple[Algorithm[Any, Any], ...] = (
-    BC(),
-    IQL(),
-    TD3BC(),
-    EDAC(),
-    CQL(),
-    DiscreteCQL(),
-    DiscreteBCQ(),
-)
-
-ALGORITHMS: Mapping[str, Algorithm[Any, Any]] = {one.name: one for one in _ALGORITHMS}
-"""The agents with their default hyper-parameters, by name."""
-
-TRAINERS: Mapping[str, Trainer] = {name: PlainTrainer(one) for name, one in ALGORITHMS.items()}
-"""The plain loops, by name."""
+    check_actions(trainer.agent, action_spaces(trainer.agent), actions)
 
 
 def find_trainer(
@@ -219,11 +185,7 @@ def find_trainer(
         ConfigError: nobody is called that (the message lists the names), or an option is wrong.
     """
     known = {**TRAINERS, **(more or {})}
-    if name not in known:
-        raise ConfigError(
-            f"unknown trainer {name!r}: {did_you_mean(name, known)}choose from"
-            f" {', '.join(sorted(known))}"
-        )
+    check_known(name, known)
     return known[name].with_settings(settings) if settings else known[name]
 
 
@@ -234,7 +196,7 @@ def settings_of(
 
     An agent has one set of hyper-parameters, whoever trains it: the plain loop or RLlib.
     """
-    return options.get(find_trainer(name, more=more).algorithm.name, {}) if options else {}
+    return options.get(find_trainer(name, more=more).agent, {}) if options else {}
 
 
 def train(

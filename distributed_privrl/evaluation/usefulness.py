@@ -18,6 +18,12 @@ from scipy import stats
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.named_rows import Rows, is_category
 from distributed_privrl.evaluation.conditional import explained, targets_of
+from distributed_privrl.evaluation.exact_rules.judging import (
+    JudgedRule,
+    judged_rules,
+    rule_problems,
+)
+from distributed_privrl.evaluation.judged import Judged, judged, worst
 from distributed_privrl.evaluation.table_measures import association, associations, marginal
 from distributed_privrl.evaluation.two_sample import two_sample_areas
 
@@ -57,34 +63,6 @@ EVENT_FACTOR = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """A figure of the synthetic rows, and the same of another real sample.
-
-    Args:
-        name: of the column, pair or event.
-        value: mean over the splits.
-        reference: of another real sample, mean over the splits.
-        lowest: of another real sample.
-        highest: of another real sample.
-        real: what is compared, in the real rows, where it is a number; else NaN.
-        synthetic: the same in the synthetic rows.
-    """
-
-    name: str
-    value: float
-    reference: float
-    lowest: float
-    highest: float
-    real: float = float("nan")
-    synthetic: float = float("nan")
-
-    @property
-    def excess(self) -> float:
-        """How far the value is above what any other real sample scored."""
-        return self.value - self.highest
-
-
-@dataclass(frozen=True, kw_only=True)
 class Usefulness:
     """What synthetic rows are worth, by kind of measure; the worst first.
 
@@ -93,6 +71,7 @@ class Usefulness:
         columns: distances, 0 to 1: Kolmogorov-Smirnov of numbers, total variation of categories,
             and of steps and returns of trajectories.
         pairs: differences of the associations of two columns of a row.
+        rules: that hold in the real rows, with the shares of rows that keep to them.
         over_time: differences of what a step has to do with the next one: associations of a column
             with itself, and shares of steps that keep its value.
         taught: shares of reward, next state and end that state and action explain; 1 is the best.
@@ -106,6 +85,7 @@ class Usefulness:
     units: int
     columns: tuple[Judged, ...]
     pairs: tuple[Judged, ...]
+    rules: tuple[JudgedRule, ...]
     over_time: tuple[Judged, ...]
     taught: tuple[Judged, ...]
     events: tuple[Judged, ...]
@@ -145,6 +125,7 @@ class Usefulness:
                 for one in self.taught
                 if one.lowest >= LEAST_TAUGHT and one.value < HALF * one.lowest
             ),
+            *rule_problems(self.rules),
             *(
                 f"how often {one.name}: {one.synthetic:.2%} of synthetic rows, {one.real:.2%} of"
                 " real ones"
@@ -186,9 +167,16 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
     distances = partial(_distances, names=varying)
     return Usefulness(
         units=units,
-        columns=_worst(_apart(distances, splits, made)),
-        pairs=_worst(pairs),
-        over_time=_worst(_compared(_over_time, splits, made)),
+        columns=worst(_apart(distances, splits, made)),
+        pairs=worst(pairs),
+        rules=judged_rules(
+            judge,
+            other,
+            made,
+            [*varying, *(name for name in whole.successor if not constants[name])],
+            streams.numpy("rules"),
+        ),
+        over_time=worst(_compared(_over_time, splits, made)),
         taught=_taught(splits, made, rng),
         events=_events(whole, splits, made, varying),
         areas=_areas(judge, other, made, rng),
@@ -207,18 +195,17 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
 _Splits = list[tuple[Rows, Rows]]
 
 
-def _worst(found: list[Judged]) -> tuple[Judged, ...]:
-    """Return the figures, those first that are the farthest from another real sample's."""
-    return tuple(sorted(found, key=lambda one: -(one.value - one.reference)))
-
-
 def _apart(
     distances: Callable[[Rows, Rows], dict[str, float]], splits: _Splits, made: Rows
 ) -> list[Judged]:
     """Return how far the synthetic rows, and the other half, are from the half that judges."""
     theirs = [distances(judge, made) for judge, _ in splits]
     own = [distances(judge, other) for judge, other in splits]
-    return [_judged(name, theirs, own) for name in theirs[0] if all(name in one for one in own)]
+    return [
+        judged(name, [one[name] for one in theirs], [one[name] for one in own])
+        for name in theirs[0]
+        if all(name in one for one in own)
+    ]
 
 
 def _compared(
@@ -238,35 +225,15 @@ def _compared(
     both = [(of(judge), of(other)) for judge, other in splits]
     names = [name for name in synthetic if all(name in one for pair in both for one in pair)]
     return [
-        _judged(
+        judged(
             name,
-            [{name: abs(synthetic[name] - judge[name])} for judge, _ in both],
-            [{name: abs(other[name] - judge[name])} for judge, other in both],
+            [abs(synthetic[name] - judge[name]) for judge, _ in both],
+            [abs(other[name] - judge[name]) for judge, other in both],
             real=float(np.mean([one[name] for pair in both for one in pair])),
             synthetic=synthetic[name],
         )
         for name in names
     ]
-
-
-def _judged(
-    name: str,
-    theirs: list[dict[str, float]],
-    own: list[dict[str, float]],
-    *,
-    real: float = float("nan"),
-    synthetic: float = float("nan"),
-) -> Judged:
-    found = [one[name] for one in own]
-    return Judged(
-        name=name,
-        value=float(np.mean([one[name] for one in theirs])),
-        reference=float(np.mean(found)),
-        lowest=min(found),
-        highest=max(found),
-        real=real,
-        synthetic=synthetic,
-    )
 
 
 def _distances(real: Rows, other: Rows, *, names: list[str]) -> dict[str, float]:
@@ -309,7 +276,7 @@ def _over_time(rows: Rows) -> dict[str, float]:
     found = {}
     steps = {
         now: (rows.frame[now], rows.frame[after])
-        for now, after in zip(rows.state, rows.successor, strict=True)
+        for now, after in zip(rows.state[: len(rows.successor)], rows.successor, strict=True)
     }
     follows = np.flatnonzero(~rows.ends[:-1])
     if len(follows):
@@ -335,7 +302,7 @@ def _taught(splits: _Splits, made: Rows, rng: np.random.Generator) -> tuple[Judg
         theirs = [explained(made, judge, targets, rng) for judge, _ in splits]
         own = [explained(other, judge, targets, rng) for judge, other in splits]
         found += [
-            _judged(name, theirs, own)
+            judged(name, [one[name] for one in theirs], [one[name] for one in own])
             for name in targets
             if all(name in one for one in (*theirs, *own))
         ]

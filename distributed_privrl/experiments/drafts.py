@@ -53,7 +53,7 @@ class Draft:
         action: columns.
         reward: column.
         terminated: column; None: trajectories are complete, or there are none.
-        roles_matter: whether action and reward were named, or are called so.
+        guessed: which of action and reward were neither named, nor are called so.
     """
 
     profile: Profile
@@ -66,7 +66,7 @@ class Draft:
     action: tuple[str, ...]
     reward: str
     terminated: str | None
-    roles_matter: bool
+    guessed: tuple[str, ...]
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -158,7 +158,10 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
             f"--action {wrong[0]} holds {profile[wrong[0]].kind}: an action is a"
             f" {', '.join(USABLE[:-1])} or {USABLE[-1]}"
         )
-    called = _called(reward, _REWARDS) and all(_called(name, _ACTIONS) for name in actions)
+    told = {
+        "action": asked.action or _called(actions[0], _ACTIONS),
+        "reward": asked.reward or _called(reward, _REWARDS),
+    }
     return Draft(
         profile=profile,
         source=source.name,
@@ -170,7 +173,7 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
         action=actions,
         reward=reward,
         terminated=terminated,
-        roles_matter=bool(asked.action and asked.reward) or called,
+        guessed=tuple(role for role, how in told.items() if not how),
     )
 
 
@@ -207,12 +210,19 @@ def _guessed(
     *,
     but: Sequence[str],
 ) -> str | None:
-    """Return the column that is called so, else the last one of the kinds; None: there is none."""
+    """Return the column that is called so, else the likeliest of the kinds; None: there is none.
+
+    An action and a reward change from row to row; an action is rather a choice than a number.
+    """
     may_be = [name for name in left if profile[name].kind in kinds and name not in but]
-    called = [name for name in may_be if _called(name, words)]
-    labelled = [name for name in may_be if profile[name].kind in _LABELLED]
-    last = labelled if words is _ACTIONS and labelled else may_be
-    return next(iter(called), last[-1] if last else None)
+    if called := [name for name in may_be if _called(name, words)]:
+        return called[0]
+
+    def likely(name: str) -> tuple[bool, bool]:
+        choice = words is _ACTIONS and profile[name].kind in _LABELLED
+        return profile[name].changes, choice
+
+    return max(reversed(may_be), key=likely, default=None)
 
 
 def _terminated(profile: Profile, left: Sequence[str], named: Sequence[str]) -> str | None:
@@ -222,15 +232,18 @@ def _terminated(profile: Profile, left: Sequence[str], named: Sequence[str]) -> 
 
 def _schema(draft: Draft) -> list[str]:
     profile = draft.profile
-    lines = ["columns:"]
+    lines = [f"separator: {profile.separator}"] * (profile.separator != "comma") + ["columns:"]
     for part in ("observation", "action"):
         lines.append(f"  {part}:")
         lines += [f"    - {_name(one)}  # {profile[one].kind}" for one in getattr(draft, part)]
     lines.append(f"  reward: {_name(draft.reward)}  # {profile[draft.reward].kind}")
-    if not draft.roles_matter:
+    if draft.guessed:
+        options = " and ".join(f"--{role} COLUMN" for role in draft.guessed)
         lines += [
-            "  # marginals count all columns alike: which one is the action and which the reward",
-            "  # matters to reports, and to agents and methods that learn policies. Change them.",
+            f"  # GUESSED: {' and '.join(draft.guessed)}, because no column is called so.",
+            f"  # Change them here, or draft anew with {options}.",
+            "  # Marginals count all columns alike: which one is the action or the reward matters",
+            "  # to reports, and to agents and methods that learn policies.",
         ]
     if draft.trajectory is None:
         lines.append("  next_observation: none  # nothing follows a row")
@@ -269,7 +282,7 @@ def _kinds(draft: Draft) -> list[str]:
         if column.kind == "category":
             lines.append("    values:  # all values that it can have, e.g. [A, B, other]")
         elif column.kind == "flag" and not column.plain:
-            lines.append("    values:  # the value for no, then the one for yes, in brackets")
+            lines.append('    values:  # that for no, then that for yes, such as ["no", "yes"]')
         elif column.kind == "date":
             lines.append(f"    unit: {'days' if column.plain else 'minutes'}")
         if not alone:
@@ -348,6 +361,8 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
     ]
     if draft.unit != TRANSITION:
         lines += ["model:", "  rows_per_unit:  # about how many rows one of them has, or null"]
+        if draft.trajectory is not None and draft.trajectory == draft.unit:
+            lines.append("  trajectories_per_unit: 1  # all rows of one of them are one trajectory")
     if draft.trajectory is not None:
         lines += [
             "training:",

@@ -35,12 +35,12 @@ from distributed_privrl.experiments.evaluation_checks import (
     check_compared,
     check_offline,
     clearance_of,
-    known_trainers,
 )
 from distributed_privrl.experiments.off_policy import OffPolicy
 from distributed_privrl.experiments.reference import Comparison
 from distributed_privrl.experiments.reports import content_section
 from distributed_privrl.experiments.samples import sampled_rows
+from distributed_privrl.experiments.trainers import known_trainers
 from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING, TRAINING_ON_PRIVATE
 

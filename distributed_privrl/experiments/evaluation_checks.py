@@ -1,9 +1,8 @@
 """What can be wrong with an evaluation, found before any agent is trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 
-from distributed_privrl.core.checks import did_you_mean
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.spaces import same_form
@@ -11,55 +10,11 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.off_policy.judge import check_judgeable
 from distributed_privrl.evaluation.returns import check_environment
 from distributed_privrl.evaluation.source import Sourced
-from distributed_privrl.evaluation.trainer import (
-    TRAINERS,
-    Options,
-    Trainer,
-    find_trainer,
-    settings_of,
-)
+from distributed_privrl.evaluation.trainer import Trainer, check_trainer
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.clearance import Release, cleared, release_of
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import released_dataset
-
-
-def known_trainers(
-    names: Sequence[str], options: Options, *, more: Mapping[str, Trainer] | None
-) -> dict[str, Trainer]:
-    """Return the trainers of an evaluation, by name.
-
-    Args:
-        names: of the trainers.
-        options: hyper-parameters of agents that differ from their defaults.
-        more: trainers beside the plain loops.
-
-    Raises:
-        ConfigError: a trainer or an option is unknown, or options are of an agent that is not
-            trained.
-    """
-    agents = {name: find_trainer(name, more=more).algorithm.name for name in names}
-    every = {**TRAINERS, **(more or {})}
-    known = sorted({trainer.algorithm.name for trainer in every.values()})
-    for name, given in options.items():
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"option {name}={given!r} must look like AGENT.KEY=VALUE: iql.beta=3")
-        agent = every[name].algorithm.name if name in every else name
-        if agent != name:
-            raise ConfigError(
-                f"option of {name}: it trains the agent {agent}, whose options it shares; write"
-                f" {agent}.key=value"
-            )
-        if name not in known:
-            raise ConfigError(
-                f"option of {name}, which is no agent: {did_you_mean(name, known)}choose from"
-                f" {', '.join(known)}"
-            )
-        if name not in agents.values():
-            raise ConfigError(f"option of {name}, which is not trained: name it among the trainers")
-    return {
-        name: find_trainer(name, settings_of(name, options, more=more), more=more) for name in names
-    }
 
 
 def check_agents_fit(
@@ -74,7 +29,7 @@ def check_agents_fit(
     if not trainers:
         return
     for trainer in trainers.values():
-        trainer.algorithm.check_actions(info.action_space)
+        check_trainer(trainer, info.action_space)
     if environment is None:
         raise ConfigError(f"{info.id} names no environment to evaluate in: give --env")
     check_environment(
@@ -111,7 +66,7 @@ def check_offline(
         raise ConfigError(f"--offline needs no environment: leave out it or --env {environment}")
     check_judgeable(info.action_space)
     for trainer in trainers.values():
-        trainer.algorithm.check_actions(info.action_space)
+        check_trainer(trainer, info.action_space)
     if store.info(reference).kind == "transitions":
         raise ConfigError(
             f"--offline needs whole episodes, and --reference {reference} holds independent"

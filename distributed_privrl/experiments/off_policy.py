@@ -55,7 +55,7 @@ class OffPolicy:
         return attempted_sections(TITLE, self._section)
 
     def _section(self) -> list[Section]:
-        loops = {name: trainer.algorithm.name for name, trainer in self.trainers.items()}
+        loops = {name: trainer.agent for name, trainer in self.trainers.items()}
         ours = self._trained(self.synthetic, self.trainers, "synthetic")
         theirs = self._trained(self.reference, dict.fromkeys(loops.values()), "real")
         self.training.progress(_STAGE, 0, 1)

@@ -84,7 +84,7 @@ class Comparison:
         return [fidelity_section(real, synthetic, names, place, embedding=self.embedding)]
 
     def _agents(self) -> list[Section]:
-        loops = {name: trainer.algorithm.name for name, trainer in self.trainers.items()}
+        loops = {name: trainer.agent for name, trainer in self.trainers.items()}
         kept = self.directory.make_private() / f"{AGENTS}-on-real-rows"
         theirs = self.training.run(
             self.reference, dict.fromkeys(loops.values()), kept=kept, stage=TRAINING_ON_PRIVATE

@@ -5,7 +5,7 @@ the sensitive dataset is read; what it declares (spaces, names, bounds) is.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transit
 from distributed_privrl.evaluation.survival import (
     Survived,
     columns_kept,
+    pair_kept,
     pairs_kept,
     prediction_kept,
     rare_kept,
@@ -44,7 +45,7 @@ from distributed_privrl.experiments.copies import copy_dataset, copy_units
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.run import run
-from distributed_privrl.experiments.standin import StandIn
+from distributed_privrl.experiments.standin import Lengths, StandIn
 from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
 from distributed_privrl.stages.encoders import ForeseenColumns, bounds_source, foreseen_columns
 
@@ -52,7 +53,7 @@ NAMESPACE = "rehearsal"
 """Of the ids of all that a rehearsal makes."""
 COMPARED_ROWS = 20_000
 _ROWS = 10
-"""Rows of a unit where nothing says how many it may have."""
+"""Rows of a trajectory, or unit, where nothing says how many it may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +187,7 @@ def rehearse(
         units=asked,
         epsilon=result.certificate.epsilon,
         verdict=None if planned is None else str(planned),
-        sections=_sections(own, (dataset, result.released), (real, made), columns, names),
+        sections=_sections(own, (dataset, result.released), (real, made), columns, names, about),
     )
 
 
@@ -231,7 +232,7 @@ def _invent(
     made = StandIn(
         columns=columns,
         units=units,
-        rows=1 if unit == TRANSITION else _rows_of_a_unit(config),
+        lengths=_lengths(config, whole=whole),
         wide=isinstance(config.data.bounds, NoisyBounds),
     )
     random = Streams(config.seed).child("rehearsal").numpy("rows")
@@ -268,15 +269,24 @@ def _whole(config: RunConfig, info: DatasetInfo | None) -> bool:
     return asked or config.data.unit == TRAJECTORY
 
 
-def _rows_of_a_unit(config: RunConfig) -> int:
-    """Return the rows that a unit has at most, by what the configuration declares."""
-    sampling = getattr(config.training, "sampling", None)
-    declared = (
-        config.data.max_length,
-        getattr(sampling, "max_length", None),
-        getattr(config.model, "rows_per_unit", None),
-    )
-    return next((int(one) for one in declared if one is not None), _ROWS)
+def _lengths(config: RunConfig, *, whole: bool) -> Lengths:
+    """Return how many trajectories a unit has, and rows each of them, as far as it is declared."""
+    if config.data.unit == TRANSITION:
+        return Lengths(least=1, most=1)
+    of_unit, rows = config.data.max_length, getattr(config.model, "rows_per_unit", None)
+    if rows is not None and of_unit is not None:
+        rows = min(rows, of_unit)
+    each, longest = 1, None
+    if whole:
+        longest = getattr(getattr(config.training, "sampling", None), "max_length", None)
+        if config.data.unit != TRAJECTORY:
+            needed = 1 if rows is None or longest is None else -(-rows // longest)
+            each = getattr(config.model, "trajectories_per_unit", None) or needed
+    limits = [longest, None if of_unit is None else max(1, of_unit // each)]
+    most = min((one for one in limits if one is not None), default=None)
+    if rows is not None:
+        return Lengths.about(rows / each, trajectories=each, longest=most)
+    return Lengths.up_to(_ROWS if most is None else most, trajectories=each)
 
 
 def _names(columns: TableColumns, declared: DeclaredTable | None) -> list[str]:
@@ -307,13 +317,29 @@ def _frame(
 ) -> pd.DataFrame:
     """Return some rows of a dataset as columns of numbers and categories."""
     unit = store.info(dataset).unit_column or TRANSITION
+    rows = _first_rows(store.iter_transitions(dataset, unit=unit))
+    valid = columns.coded(Steps(rows)).valid  # methods leave others out, too
+    return _named(rows.select(valid), columns, names, about)
+
+
+def _first_rows(chunks: Iterable[Transitions]) -> Transitions:
+    """Return the first rows of a dataset, `COMPARED_ROWS` at most."""
     taken: list[Transitions] = []
-    for chunk in store.iter_transitions(dataset, unit=unit):
+    for chunk in chunks:
         taken.append(chunk)
         if sum(map(len, taken)) >= COMPARED_ROWS:
             break
-    rows = Transitions.concatenate(taken).select(slice(0, COMPARED_ROWS))
-    steps = Steps(rows.select(columns.coded(Steps(rows)).valid))  # methods leave others out, too
+    return Transitions.concatenate(taken).select(slice(0, COMPARED_ROWS))
+
+
+def _named(
+    rows: Transitions,
+    columns: TableColumns,
+    names: Sequence[str],
+    about: DatasetInfo | None,
+) -> pd.DataFrame:
+    """Return rows without gaps as columns of numbers and categories."""
+    steps = Steps(rows)
     kinds = {} if about is None or about.declared is None else about.declared.kinds
     made: dict[str, pd.Series[Any]] = {}
     for name, column in zip(names, columns.columns, strict=True):
@@ -332,12 +358,32 @@ def _frame(
     return pd.DataFrame(made)
 
 
+def _successive(
+    store: DatasetStore,
+    dataset: str,
+    columns: TableColumns,
+    names: Sequence[str],
+    about: DatasetInfo | None,
+) -> pd.DataFrame:
+    """Return the actions of steps that follow each other in a trajectory, side by side."""
+    chunks = store.iter_trajectories(dataset, unit=TRAJECTORY)
+    rows = _first_rows(chunk.transitions(TRAJECTORY) for chunk in chunks)
+    valid = columns.coded(Steps(rows)).valid
+    together = valid[:-1] & valid[1:] & (rows.unit_ids[:-1] == rows.unit_ids[1:])
+    places, acted = np.flatnonzero(together), [names[one] for one in columns.of("action")]
+    before, after = (
+        _named(rows.select(one), columns, names, about)[acted] for one in (places, places + 1)
+    )
+    return pd.concat([before, after.add_prefix("next ")], axis=1)
+
+
 def _sections(
     store: DatasetStore,
     datasets: tuple[str, str],
     frames: tuple[pd.DataFrame, pd.DataFrame],
     columns: TableColumns,
     names: Sequence[str],
+    about: DatasetInfo | None,
 ) -> dict[str, list[Survived]]:
     real, made = frames
     given = [names[place] for place in columns.of("observation", "action")]
@@ -352,6 +398,11 @@ def _sections(
         near = abs(other - mean) <= 0.1 * mean
         sections["lengths"] = [
             Survived(name="mean length of a trajectory", before=mean, after=other, kept=near)
+        ]
+        acts, made_acts = (_successive(store, one, columns, names, about) for one in datasets)
+        sections["actions and the one before, association"] = [
+            pair_kept(acts, made_acts, names[one], f"next {names[one]}")
+            for one in columns.of("action")
         ]
     sections["reward given state and action, share of its variance explained"] = [
         replace(prediction_kept(real, made, target=reward, given=given), name=reward)

@@ -5,17 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distributed_privrl.core.config import OutputConfig, RunConfig
-from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.returns import check_environment
 from distributed_privrl.evaluation.trainer import Trainer, settings_of
 from distributed_privrl.experiments.agents import EVALUATION_FILE, Trials, keep_trials
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.evaluation_checks import known_trainers
 from distributed_privrl.experiments.registry import method_named
+from distributed_privrl.experiments.trainers import check_agents
 from distributed_privrl.experiments.trials import (
     AGENTS,
     TRAINING,
@@ -25,61 +24,6 @@ from distributed_privrl.experiments.trials import (
     run_trials,
 )
 from distributed_privrl.privacy.certificate import Certificate
-
-
-def check_agents(
-    config: RunConfig, store: DatasetStore, *, more_trainers: Mapping[str, Trainer] | None = None
-) -> None:
-    """Check that the agents asked for can be trained on the release, before anything is drawn.
-
-    Args:
-        config: of the run.
-        store: has the sensitive dataset, whose spaces the release will have.
-        more_trainers: trainers beside the plain loops, by name.
-
-    Raises:
-        ConfigError: a trainer or an option of it is unknown or cannot use the actions, or no
-            environment is named, or it is not that of the dataset; or the run learns a policy.
-        UnsafeError: a trainer shares its rows, and the run is not private.
-    """
-    if not (trainers := asked_trainers(config, more_trainers)):
-        return
-    info = store.info(config.data.sensitive)
-    for trainer in trainers:
-        trainer.algorithm.check_actions(info.action_space)
-    spaces = {"observation": info.observation_space, "action": info.action_space}
-    check_environment(str(config.data.environment), spaces)
-
-
-def asked_trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> list[Trainer]:
-    """Return the trainers that a run is to train on the dataset that it makes.
-
-    Args:
-        config: of the run.
-        more: trainers beside the plain loops, by name.
-
-    Raises:
-        ConfigError: as `check_agents`, whatever the dataset.
-        UnsafeError: as `check_agents`.
-    """
-    evaluation = config.evaluation
-    if not evaluation.trainers:
-        return []
-    if not isinstance(config.output, OutputConfig):
-        raise ConfigError(
-            f"evaluation.trainers judge a synthetic dataset, {config.method} releases none: leave"
-            " them out"
-        )
-    if config.data.environment is None:
-        raise ConfigError("evaluation.trainers needs data.environment: name a Gymnasium id")
-    trainers = known_trainers(evaluation.trainers, evaluation.options, more=more)
-    for name, trainer in trainers.items():
-        if trainer.released_rows_only and config.privacy.epsilon is None:
-            raise UnsafeError(
-                f"privacy.epsilon is null, so {name} may not read what this run makes: it gives"
-                f" rows to other processes; name {trainer.algorithm.name} in evaluation.trainers"
-            )
-    return list(trainers.values())
 
 
 def evaluate_release(

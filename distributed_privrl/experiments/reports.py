@@ -25,7 +25,7 @@ from distributed_privrl.experiments.agents import Trials, returns_section
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.measures_report import measures_sections
-from distributed_privrl.experiments.public_facts import facts_section
+from distributed_privrl.experiments.public_facts import facts_sections
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
@@ -123,12 +123,13 @@ def _write_dataset_reports(
         about = certificate.to_dict()
         sections.append(returns_section(trials, maze, certificate=about, source=source))
     sections += trajectory_sections(store, source, {name: name for name in public}, maze)
+    facts = facts_sections(config, store, ledger, directory.run_id, info) if releasable else []
     write_report(
         directory.report,
         directory.path / "report.json",
         title=f"{output.dataset}: a synthetic dataset",
         certificate=certificate.to_dict(),
-        sections=[*sections, facts_section(config.data, output, info)] if releasable else [],
+        sections=[*sections, *facts] if releasable else [],
     )
     real, synthetic = config.data.sensitive, rows.content
     compared = [

@@ -1,10 +1,14 @@
-"""The one program: checks, the method, the certificate, the release, the reports."""
+"""The one program: checks, the method, the certificate, the release, the reports.
+
+Whatever trains or draws figures is imported once a run gets there: most refusals need none of it.
+"""
 
 import importlib.metadata
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import (
@@ -19,9 +23,7 @@ from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
-from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.clearance import cleared
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.kinship import with_declarations
@@ -31,8 +33,7 @@ from distributed_privrl.experiments.publishing import (
     publisher_of,
 )
 from distributed_privrl.experiments.registry import check_gpus, method_named, package_of
-from distributed_privrl.experiments.release_evaluation import check_agents, evaluate_release
-from distributed_privrl.experiments.reports import write_reports
+from distributed_privrl.experiments.trainers import check_agents
 from distributed_privrl.privacy.certificate import (
     Certificate,
     Stage,
@@ -46,6 +47,10 @@ from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, state
 from distributed_privrl.privacy.reservations import check_charged
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 from distributed_privrl.stages.context import MethodResult, RunContext
+
+if TYPE_CHECKING:
+    from distributed_privrl.evaluation.trainer import Trainer
+    from distributed_privrl.experiments.agents import Trials
 
 VERSIONED = ("distributed_privrl", "dp-accounting", "numpy", "torch", "opendp", "cryptography")
 
@@ -64,7 +69,7 @@ class RunResult:
     certificate: Certificate
     directory: RunDirectory
     released: str
-    trials: Trials
+    trials: "Trials"
 
 
 def run(
@@ -77,7 +82,7 @@ def run(
     resume: bool = False,
     progress: Progress = silent,
     sign_key: Path | None = None,
-    more_trainers: Mapping[str, Trainer] | None = None,
+    more_trainers: "Mapping[str, Trainer] | None" = None,
     insecure_key: int | None = None,
     anyway: bool = False,
     reports: bool = True,
@@ -145,19 +150,19 @@ def run(
         certificate = _release(config, context, result, directory, publisher, sign_key)
         _release_beside(config, context, result, directory, sign_key)
         _log(directory, certificate)
-        trials = evaluate_release(
+        from distributed_privrl.experiments.judging import judged
+
+        trials = judged(
             config,
             store,
             directory,
             certificate,
             executor,
+            ledger=ledger,
             progress=progress,
             more_trainers=more_trainers,
+            reports=reports,
         )
-        if reports:
-            progress("writing reports", 0, 1)  # TrajScore trains a model of its own
-            write_reports(config, store, directory, certificate, trials, ledger=ledger)
-            progress("writing reports", 1, 1)
         directory.clear()  # of workers that died while the run went on
     except (ConfigError, BudgetError, UnsafeError, UselessError) as error:
         charged, certified = _charged(directory, ledger), directory.certificate.exists()

@@ -6,10 +6,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from gymnasium.spaces import Box
+
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.rehearsal import rehearse
 from distributed_privrl.experiments.speeds import Speeds
@@ -17,6 +22,8 @@ from distributed_privrl.experiments.speeds import Speeds
 SMALL, LARGE = (32,), (512,)
 """Hidden layers of the two networks that are measured."""
 ROUNDS, BATCH, STEPS, SIZE, UNITS = 60, 512, 200, 40_000, 20_000
+AGENT_STEPS = 2_000
+"""Of an agent whose network and batch are so small that nothing but its steps takes time."""
 _BOUNDS = """observation: {low: [0, 0, 0, 0, 0, 0], high: [1, 1, 1, 1, 1, 1]}
 action: {low: [-1, -1], high: [1, 1]}
 reward: [0, 1]
@@ -47,6 +54,7 @@ def measure(machine: str, *, progress: Progress = silent) -> Speeds:
         joint_count=small.seconds["marginals"] / max(small.joint_counts, 1),
         round=max(rounds / ROUNDS, 1e-4),
         private_row=private,
+        learned_step=_seconds_of_step(),
         learned_row=learned,
         drawn_row=drawn,
         memory=1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
@@ -73,6 +81,37 @@ class _Measured:
     def more(self, other: "_Measured") -> int:
         """Return how many weights more than the other it has."""
         return self.weights - other.weights
+
+
+def _seconds_of_step() -> float:
+    """Train a tiny agent on invented rows; return the seconds of a step, the first tenth aside."""
+    from distributed_privrl.agents.bc import BC
+    from distributed_privrl.agents.settings import BCConfig
+    from distributed_privrl.agents.training import train_agent
+
+    source, space = Streams(0).numpy("measured rows"), Box(-1, 1, (4,))
+    rows = source.uniform(-1, 1, (BATCH, 4)).astype(np.float32)
+    ended = np.zeros(BATCH, np.bool_)
+    times: list[float] = []
+    train_agent(
+        BC(BCConfig(hidden=(8, 8), batch_size=8)),
+        Transitions(
+            observations=rows,
+            actions=rows,
+            rewards=rows[:, 0],
+            next_observations=rows,
+            terminated=ended,
+            truncated=ended,
+            unit_ids=np.arange(BATCH, dtype=np.uint64),
+        ),
+        observation_space=space,
+        action_space=space,
+        steps=AGENT_STEPS,
+        streams=Streams(0),
+        progress=lambda _: times.append(time.perf_counter()),
+    )
+    counted = times[AGENT_STEPS // 10 :]
+    return (counted[-1] - counted[0]) / (len(counted) - 1)
 
 
 _STAGES = {

@@ -25,6 +25,7 @@ class Speeds:
         joint_count: a joint count.
         round: a private round, beside its rows.
         private_row: a row of clipped gradients times a weight.
+        learned_step: a step of plain training of a network, beside its rows.
         learned_row: a row of plain training times a weight.
         drawn_row: a drawn row times a weight.
         memory: bytes of a small run, in one process.
@@ -35,6 +36,7 @@ class Speeds:
     joint_count: float
     round: float
     private_row: float
+    learned_step: float
     learned_row: float
     drawn_row: float
     memory: float
@@ -51,6 +53,7 @@ class Speeds:
             self.start
             + effort.joint_counts * self.joint_count
             + effort.rounds * self.round
+            + effort.learned_steps * self.learned_step
             + effort.learned_rows * self.learned_row
             + effort.drawn_rows * self.drawn_row
         )
@@ -80,6 +83,7 @@ REFERENCE = Speeds(
     joint_count=2.2,
     round=0.04,
     private_row=1.3e-10,
+    learned_step=4.2e-4,
     learned_row=7.6e-11,
     drawn_row=3.8e-11,
     memory=1.6e9,

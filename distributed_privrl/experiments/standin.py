@@ -1,11 +1,13 @@
 """Rows that stand in for a sensitive dataset: invented from its declared spaces and bounds.
 
 Columns go together in a known way: each with its neighbour, by strengths that repeat (`STRENGTHS`),
-actions with observations, the reward with both, and a next observation with what led to it.
+actions with observations, the reward with both, and a next observation with what led to it. Within
+a trajectory, an action is the one before it with probability `KEEPS`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +19,43 @@ from distributed_privrl.marginals.columns import ENDS, Column, TableColumns
 
 STRENGTHS = (0.9, 0.7, 0.5, 0.3)
 """Correlation of the numbers behind neighbouring columns, in turn."""
+KEEPS = 0.7
+"""Probability that the next action of a trajectory is the same."""
 _ACTION, _REWARD, _STAYS = 0.7, 0.6, 0.8
 _ZIPF = 1.5
 _ENDS_ABOVE = {2: 1.0, 3: 0.0}
 """Above it lies the hidden number of the first column where steps terminate, by kinds of ends."""
 _CHUNK = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """How much an invented unit has: so many trajectories, each number of rows as likely.
+
+    Args:
+        trajectories: of a unit; of independent rows 1.
+        least: rows of a trajectory, at least.
+        most: rows of a trajectory, at most.
+    """
+
+    trajectories: int = 1
+    least: int
+    most: int
+
+    @classmethod
+    def about(cls, rows: float, *, trajectories: int = 1, longest: int | None = None) -> Self:
+        """Return lengths of so many rows a trajectory in the mean, ``longest`` at most."""
+        twice = max(2, round(2 * rows))
+        most = twice - max(1, twice // 4)
+        if longest is not None:
+            most = min(most, longest)
+        least = min(most, max(1, twice - most))
+        return cls(trajectories=trajectories, least=least, most=most)
+
+    @classmethod
+    def up_to(cls, rows: int, *, trajectories: int = 1) -> Self:
+        """Return lengths between half of so many rows a trajectory and all of them."""
+        return cls(trajectories=trajectories, least=-(-rows // 2), most=rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,47 +65,65 @@ class StandIn:
     Args:
         columns: of a step; of a trajectory, with three ends.
         units: how many there are.
-        rows: of a unit at most; units have between half of them and all.
+        lengths: of a unit.
         wide: bounds are ranges to search in, of which values fill a part.
     """
 
     columns: TableColumns
     units: int
-    rows: int
+    lengths: Lengths
     wide: bool
 
     def transitions(self, random: np.random.Generator) -> Iterator[Transitions]:
         """Yield independent rows, unit after unit."""
-        for rows, _ in self._units(random):
+        for rows, _ in self._units(random, keeps=0.0):
             yield rows
 
     def trajectories(self, random: np.random.Generator) -> Iterator[Trajectories]:
-        """Yield trajectories, one a unit."""
-        for rows, lengths in self._units(random):
+        """Yield trajectories, unit after unit."""
+        for rows, lengths in self._units(random, keeps=KEEPS):
             yield join_rows(rows, lengths)
 
     def _units(
-        self, random: np.random.Generator
+        self, random: np.random.Generator, *, keeps: float
     ) -> Iterator[tuple[Transitions, NDArray[np.int64]]]:
-        at_once = max(1, _CHUNK // self.rows)
+        """Yield the rows of some units, and how many each of their trajectories has."""
+        each, most = self.lengths.trajectories, self.lengths.most
+        at_once = max(1, _CHUNK // (each * most))
         for start in range(0, self.units, at_once):
             units = np.arange(start, min(start + at_once, self.units), dtype=np.uint64)
-            lengths = random.integers(-(-self.rows // 2), self.rows, len(units), endpoint=True)
-            yield self._steps(units, lengths, random), lengths
+            units = np.repeat(units, each)
+            lengths = random.integers(self.lengths.least, most, len(units), endpoint=True)
+            yield self._steps(units, lengths, random, keeps=keeps), lengths
 
     def _steps(
-        self, units: NDArray[np.uint64], lengths: NDArray[np.int64], random: np.random.Generator
+        self,
+        units: NDArray[np.uint64],
+        lengths: NDArray[np.int64],
+        random: np.random.Generator,
+        *,
+        keeps: float,
     ) -> Transitions:
-        """Return the rows of units, each unit's after each other."""
+        """Return the rows of trajectories, each one's after each other.
+
+        Args:
+            units: that each trajectory is of, ``(K,)``.
+            lengths: rows of each, ``(K,)``.
+            random: a public stream.
+            keeps: probability that a step has the action of the one before.
+        """
         table = self.columns
         places = {part: table.of(part) for part in ("observation", "action", "next_observation")}
         state = _chained(len(units), len(places["observation"]), random)
         hidden = np.zeros((int(lengths.max()), len(units), len(table)))
         (reward,), ends = table.of("reward"), table.of("end")
-        for step in hidden:
+        action = np.zeros((len(units), len(places["action"])))
+        for place, step in enumerate(hidden):
             led = np.arange(len(places["action"])) % state.shape[1]
-            action = _ACTION * state[:, led]
-            action = action + np.sqrt(1 - _ACTION**2) * random.standard_normal(action.shape)
+            chosen = _ACTION * state[:, led]
+            chosen = chosen + np.sqrt(1 - _ACTION**2) * random.standard_normal(chosen.shape)
+            again = (random.random(len(units)) < keeps) & (place > 0)
+            action = np.where(again[:, None], action, chosen)
             both = _REWARD * (state[:, 0] + action[:, 0])
             noise = random.standard_normal(len(units))
             step[:, list(places["observation"])] = state

@@ -142,7 +142,7 @@ class AgentTrial:
             rows = proven(rows, cleared(store, spec.dataset, reader=trainer.name, ledger=None))
         _check_content(store, spec.dataset, spec.content)
         spaces = Spaces(observation=info.observation_space, action=info.action_space)
-        found = {**spec.record(), "agent": trainer.algorithm.name}
+        found = {**spec.record(), "agent": trainer.agent}
         if spec.judged_on:
             policy = train(trainer, rows, spaces, seed=spec.seed, steps=spec.steps)
             judge = judge_of(store, spec.judged_on)

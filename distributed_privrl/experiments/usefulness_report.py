@@ -9,7 +9,9 @@ import numpy as np
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE
 from distributed_privrl.evaluation.figures import PrivateFigure
+from distributed_privrl.evaluation.judged import Judged
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.usefulness import (
     AREA_ROWS,
@@ -23,7 +25,6 @@ from distributed_privrl.evaluation.usefulness import (
     RARE_EVENT,
     SPLITS,
     TELLING_AREA,
-    Judged,
     Usefulness,
     usefulness,
 )
@@ -32,7 +33,7 @@ from distributed_privrl.experiments.samples import sampled_units
 TITLE = "What the release is worth"
 SHOWN = 10
 """Columns, pairs and events that a section names, the worst ones."""
-_REASONS = 12
+_REASONS = 16
 
 
 def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> list[Section]:
@@ -50,7 +51,7 @@ def usefulness_sections(store: DatasetStore, *, real: str, synthetic: str) -> li
     )
     if isinstance(found, str):
         return [Section(title=TITLE, metrics=[Metric(name=TITLE, value=found)])]
-    sections = [_overview(found), _columns(found), _pairs(found), _taught(found)]
+    sections = [_overview(found), _columns(found), _pairs(found), _rules(found), _taught(found)]
     if found.over_time:
         sections.append(_over_time(found))
     return [*sections, _events(found), _areas(found)]
@@ -66,7 +67,8 @@ def _overview(found: Usefulness) -> Section:
         " other half: what that scores stands beside each figure, and is what another real sample"
         f" of that size would score. Figures are means over {SPLITS} splits."
         f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
-        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, what follows from"
+        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, a rule if the share of"
+        f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
         f" state and action if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
         f" synthetic rows less than {HALF:g} of what any does, a rare event if it is"
         f" {EVENT_FACTOR:g} times more often or more seldom. Rows do not stand in for real ones if"
@@ -148,6 +150,27 @@ def _pairs(found: Usefulness) -> Section:
         ]
         if names
         else [],
+    )
+
+
+def _rules(found: Usefulness) -> Section:
+    return Section(
+        title="Exact rules",
+        explanation="What holds in every real row, or nearly: a column follows from another one,"
+        " numbers differ by a constant or are multiples, a category picks the number that another"
+        " one is, values never meet. One half of the real units teaches a rule. The figure is the"
+        " share of the synthetic rows that keep to it, among those that it says something of;"
+        " beside it, of the other half.",
+        metrics=[
+            Metric(
+                name=one.share.name,
+                value=one.share.value,
+                reference=one.share.reference,
+                explanation=one.rule.says,
+            )
+            for one in found.rules[:SHOWN]
+        ]
+        or [Metric(name="exact rules", value="none: no relation holds in all real rows")],
     )
 
 

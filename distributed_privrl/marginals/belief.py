@@ -15,16 +15,19 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.cleaning import Released, cleaned
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
-from distributed_privrl.marginals.model import Drawer, Field, Measured, elimination, estimated
+from distributed_privrl.marginals.growth import Growth
+from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
+from distributed_privrl.marginals.successors import Successors
 from distributed_privrl.marginals.tables import Clique, Margin, counts_of, raked
 from distributed_privrl.marginals.workload import fitting, workload
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
 _SHARED = 3.0
-"""How much less a shared column's counts say of the one that shares them."""
+"""How much less counts of observations say of next observations."""
 _SEEN = 2.0
 """Deviations of its noise that a bin must weigh to be seen."""
 _TRUST = 3.0
@@ -48,7 +51,8 @@ class TableFacts:
         most_cells: of a joint count.
         model_cells: of the model's tables together.
         rows: that stand for the model while counts are chosen.
-        given: columns that others are drawn given; see `elimination`.
+        row_cells: of the tables that one row is drawn by, where columns are given.
+        given: columns that others are drawn given; see `Drawer`.
         public: where public rows come from; none: nothing is known before.
     """
 
@@ -57,6 +61,7 @@ class TableFacts:
     most_bins: int = 48
     most_cells: int = 20_000
     model_cells: int = 300_000
+    row_cells: int = 6_000
     rows: int = 200_000
     given: tuple[int, ...] = ()
     public: tuple[StepSource, ...] = ()
@@ -85,10 +90,11 @@ class Belief:
     Args:
         spec: public facts.
         joint_deviation: of the noise of a joint count's cell.
+        planned: joint counts of the whole run.
     """
 
-    def __init__(self, spec: TableFacts, *, joint_deviation: float) -> None:
-        self._spec, self._joint_deviation = spec, joint_deviation
+    def __init__(self, spec: TableFacts, *, joint_deviation: float, planned: int) -> None:
+        self._spec, self._joint_deviation, self._planned = spec, joint_deviation, planned
         self.columns = spec.columns
         """Of the table; of two codings of a number, one is unused once they were released."""
         self._streams = Streams(spec.seed).child("marginals")
@@ -104,6 +110,7 @@ class Belief:
         self._weights = np.empty(0)
         self._prior: PublicRows | None = None
         self._of_public: tuple[Clique, ...] = ()
+        self._replayed: tuple[int, dict[Clique, Measured]] = (0, {})
 
     @cached_property
     def public_cells(self) -> NDArray[np.int32]:
@@ -114,8 +121,13 @@ class Belief:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bins of each column."""
-        return tuple(shape.size for shape in self.shapes)
+        """Bins of each column, at last of hidden ones."""
+        sizes = tuple(shape.size for shape in self.shapes)
+        return sizes + tuple(sizes[i] for i in self._successors.hidden)
+
+    @property
+    def _successors(self) -> Successors:
+        return Successors(self.columns)
 
     @cached_property
     def candidates(self) -> dict[Clique, int]:
@@ -126,6 +138,17 @@ class Belief:
     def worth_counting(self, clique: Clique) -> bool:
         """Say whether a joint count could tell anything, and the model stays small with it."""
         return not self._covered(clique) and self._varies(clique) and self._fits(clique)
+
+    def small_enough(self, cliques: Sequence[Clique]) -> list[Clique]:
+        """Return those of joint counts with which the model stays as small as is its turn.
+
+        All are returned where none is; see `Growth.share`.
+
+        Args:
+            cliques: `worth_counting`.
+        """
+        share = self._growth.share(len(self.tables) + 1)
+        return [one for one in cliques if self._fits(one, share=share)] or list(cliques)
 
     def expected(self, clique: Clique) -> NDArray[np.float64]:
         """Return what is expected of a clique's cells."""
@@ -148,7 +171,8 @@ class Belief:
         random = self._streams.numpy(f"cleaning/{len(self.tables)}")
         found = cleaned(released, random)
         self.tables.append(ReleasedTable(clique, noisy, deviation, found))
-        self._weights = raked(self._rows, self._weights, self._cleaned, self.sizes)
+        told = {one: measured.counts for one, measured in self._told.items()}
+        self._weights = raked(self._rows, self._weights, told | self._cleaned, self.sizes)
 
     def shape(self, counts: NDArray[np.int64], deviation: float) -> None:
         """Find bins, and shapes inside them, from the released counts of columns.
@@ -221,7 +245,8 @@ class Belief:
         if self._fitted == len(self.tables) and len(self._rows):
             return
         sizes = self.sizes
-        margins = [self._margin(i) for i in range(len(sizes))]
+        hidden = self._successors.hidden
+        margins = [self._margin(i) for i in (*range(len(self.shapes)), *hidden)]
         public = self._public_tables(margins)
         self._of_public = tuple(public)
         if not self.tables and not public:
@@ -229,21 +254,22 @@ class Belief:
                 (i,): np.log(np.maximum(margin.masses, 1e-9 * self.total))
                 for i, margin in enumerate(margins)
             }
-            self._field = Field(sizes, potentials)
+            self._field = Field(sizes, potentials, hidden=len(hidden))
         else:
-            joint = {i for clique in (*self._cleaned, *public) for i in clique}
+            joint = {i for clique in (*self._cleaned, *self._told, *public) for i in clique}
             measured = [
                 Measured((i,), margin.masses, margin.deviations)
                 for i, margin in enumerate(margins)
                 if i not in joint
             ]
             measured += [Measured(one.clique, one.cleaned, one.deviation) for one in self.tables]
+            measured += self._told.values()
             deviation = _TRUST * self._joint_deviation
             measured += [
                 Measured(clique, self.total * shares, deviation)
                 for clique, shares in public.items()
             ]
-            self._field = estimated(sizes, measured, total=self.total)
+            self._field = estimated(sizes, measured, total=self.total, hidden=len(hidden))
         self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
         Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self.tables)}"))
         self._weights = np.full(len(self._rows), 1 / len(self._rows))
@@ -257,7 +283,7 @@ class Belief:
         """
         self.estimate()
         assert self._field is not None
-        cliques = [*self._cleaned, *self._of_public]
+        cliques = [*self._cleaned, *self._told, *self._of_public]
         return TableModel(
             columns=self.columns,
             shapes=self.shapes,
@@ -281,10 +307,20 @@ class Belief:
             for margin in map(self._margin, clique)
         )
 
-    def _fits(self, *cliques: Clique) -> bool:
-        """Say whether the model stays small enough with further cliques."""
-        _, cells = elimination(self.sizes, {*self._cleaned, *cliques}, self._spec.given)
-        return cells <= self._spec.model_cells
+    def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
+        """Say whether the model stays within a share of its size with further cliques."""
+        return self._growth.allows({*self._cleaned, *self._told, *cliques}, share)
+
+    @property
+    def _growth(self) -> Growth:
+        spec = self._spec
+        return Growth(
+            sizes=self.sizes,
+            model_cells=spec.model_cells,
+            row_cells=spec.row_cells,
+            given=spec.given,
+            planned=self._planned,
+        )
 
     def _margin(self, place: int) -> Margin:
         shape = self.shapes[place]
@@ -294,6 +330,21 @@ class Belief:
         shared = self._spec.columns[place].like is not None
         deviations = shape.deviation * np.sqrt(cells) * (_SHARED if shared else 1.0)
         return Margin(masses, deviations)
+
+    @property
+    def _told(self) -> dict[Clique, Measured]:
+        """What joint counts say of the step before."""
+        if self._replayed[0] != len(self.tables):
+            tables = [(one.clique, one.cleaned) for one in self.tables]
+            deviations = {one.clique: one.deviation for one in self.tables}
+            found = {
+                clique: Measured(clique, self.total * shares, _SHARED * deviations[source])
+                for clique, (shares, source) in self._successors.replayed(
+                    tables, self._growth
+                ).items()
+            }
+            self._replayed = len(self.tables), found
+        return self._replayed[1]
 
     def _public_tables(self, margins: Sequence[Margin]) -> dict[Clique, NDArray[np.float64]]:
         """Return what public rows say of columns that were not counted together, if they fit."""
@@ -305,7 +356,7 @@ class Belief:
                 np.stack(bins, axis=1).astype(np.int32),
                 self.sizes,
                 self.candidates,
-                {(i,): margin.masses for i, margin in enumerate(margins)},
+                {(i,): margins[i].masses for i in range(len(self.shapes))},
             )
         chosen: list[Clique] = []
         for clique in self._prior.cliques:

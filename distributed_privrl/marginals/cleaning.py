@@ -69,6 +69,16 @@ class Released:
         sizes = self.noisy.shape
         return len(sizes) == 2 and all(self.ordered) and min(sizes) >= FEWEST_BINS
 
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """Cells whose categories were seen when their columns were counted."""
+        found = np.ones(self.noisy.shape, np.bool_)
+        for axis, (margin, ordered) in enumerate(zip(self.margins, self.ordered, strict=True)):
+            if not ordered and (margin.masses > 0).any():
+                others = tuple(i for i in range(found.ndim) if i != axis)
+                found &= np.expand_dims(margin.masses > 0, others)
+        return found
+
 
 def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float64]:
     """Return a released joint count without most of its noise, cleaned in the best of some ways.
@@ -125,7 +135,8 @@ def _refined(
 
     What stands out is kept, and the rest of the weight goes to the other cells as the coarser
     blocks have it, raked to what each column's margin still lacks. So the noise of many empty cells
-    does not become rows, and a relation that no single cell shows is seen in blocks.
+    does not become rows, and a relation that no single cell shows is seen in blocks. A category
+    that the count of its column did not show has no rows: nobody dies where nobody did.
     """
     total = released.total
     least = 1e-9 * total / noisy.size  # a block without weight could not take any up later
@@ -142,6 +153,7 @@ def _refined(
         deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), maps))
         after = _kept_and_raked(blocks(noisy, maps), deviations, total, before, known, rule)
         result = np.maximum(result * (after / before)[np.ix_(*maps)], least)
+    result = np.where(released.possible, result, 0.0)
     return np.asarray(result * (total / result.sum()))
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import ShardRef, load_trajectories, rows_by_unit, shard_of
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import CodedRows, Steps, TableColumns
+from distributed_privrl.marginals.columns import CodedRows, Steps, TableColumns, steps_in_time
 from distributed_privrl.marginals.tables import Clique, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
@@ -74,9 +74,9 @@ class StoredSteps:
         times = np.arange(len(rows)) - starts
         last = times == np.repeat(lengths, lengths) - 1
         rows = replace(rows, truncated=last & ~rows.terminated)
-        previous = np.roll(rows.actions, 1, axis=0)
-        units = np.repeat(trajectories.unit_ids, lengths)
-        yield Steps(rows, times=times, previous=previous, begins=times == 0), units
+        copied = DatasetStore(Path(self.ref.root)).info(self.ref.dataset).last_rows_copied
+        steps = steps_in_time(rows, times, last_rows_copied=copied)
+        yield steps, np.repeat(trajectories.unit_ids, lengths)
 
 
 @dataclass(frozen=True, kw_only=True)

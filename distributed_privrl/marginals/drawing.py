@@ -9,7 +9,8 @@ from scipy.stats import norm
 
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.model import Drawer, Field
+from distributed_privrl.marginals.drawer import Drawer
+from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.shapes import ColumnShape, drawn_numbers
 from distributed_privrl.marginals.tables import Clique, counts_of, local_correlation
 

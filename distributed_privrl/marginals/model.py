@@ -1,7 +1,6 @@
-"""A Markov random field over the bins of a table: its size, its estimation, draws from it.
+"""A Markov random field over the bins of a table: its size, and its estimation.
 
-Estimation is private-PGM's (McKenna, Sheldon and Miklau 2019), by the library mbi; draws are ours,
-as they take a column after the other, some of them given.
+Estimation is private-PGM's (McKenna, Sheldon and Miklau 2019), by the library mbi.
 """
 
 import math
@@ -11,15 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.marginals.tables import Clique
 
 _FLOOR = 1e-4
 """Part of an even share that a cell has at least where estimation starts."""
 _ITERATIONS = 1000
 _TOLERANCE = 1e-6
-_NUMBERS = 4_000_000
-_LEAST_SHARE = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,27 +38,24 @@ class Field:
     """A distribution over rows of bins: log-potentials of cliques.
 
     Args:
-        sizes: bins of each column (V).
+        sizes: bins of each column.
         potentials: of each clique, of the shape of its sizes.
+        hidden: so many of the last columns explain others, and are no part of a row.
     """
 
     sizes: tuple[int, ...]
     potentials: Mapping[Clique, NDArray[np.float64]]
-
-    def drawer(self, given: Iterable[int] = ()) -> "Drawer":
-        """Return what draws rows; the columns ``given`` are not drawn."""
-        return Drawer(self, tuple(given))
+    hidden: int = 0
 
 
 def elimination(
-    sizes: Sequence[int], cliques: Iterable[Clique], given: Iterable[int] = ()
+    sizes: Sequence[int], cliques: Iterable[Clique]
 ) -> tuple[list[tuple[int, Clique]], int]:
     """Return a greedy order in which columns are summed out, and how many cells that takes.
 
     Args:
         sizes: bins of each column.
         cliques: of the model.
-        given: columns that come last, as others are drawn given them.
 
     Returns:
         each column with those it depends on, the first to be summed out first (drawn last); and the
@@ -72,16 +65,16 @@ def elimination(
     for clique in cliques:
         for one in clique:
             neighbours[one] |= set(clique) - {one}
-    last, order, cells = set(given), [], 0
+    order, cells = [], 0
     left = set(neighbours)
 
-    def cost(one: int) -> tuple[bool, int, int]:
-        return one in last, math.prod(sizes[i] for i in (one, *neighbours[one])), one
+    def cost(one: int) -> tuple[int, int]:
+        return math.prod(sizes[i] for i in (one, *neighbours[one])), one
 
     while left:
         one = min(left, key=cost)
         around = neighbours[one] & left
-        cells += cost(one)[1]
+        cells += cost(one)[0]
         order.append((one, tuple(sorted(around))))
         for other in around:
             neighbours[other] |= around - {other}
@@ -90,13 +83,16 @@ def elimination(
     return order, cells
 
 
-def estimated(sizes: Sequence[int], measured: Sequence[Measured], *, total: float) -> Field:
+def estimated(
+    sizes: Sequence[int], measured: Sequence[Measured], *, total: float, hidden: int = 0
+) -> Field:
     """Return the field of the largest entropy whose sums are nearest to the measured ones.
 
     Args:
         sizes: bins of each column.
         measured: noisy sums; each column has one at least.
         total: weight of all rows.
+        hidden: so many of the last columns are hidden.
 
     Mirror descent starts from the measured counts as a chain of conditionals, which is the answer
     already where cliques make a tree.
@@ -141,7 +137,7 @@ def estimated(sizes: Sequence[int], measured: Sequence[Measured], *, total: floa
         tuple(int(name) for name in clique): np.asarray(found.potentials[clique].values)
         for clique in found.potentials.cliques
     }
-    return Field(tuple(sizes), potentials)
+    return Field(tuple(sizes), potentials, hidden=hidden)
 
 
 def _factorised(measured: Sequence[Measured]) -> dict[Clique, NDArray[np.float64]]:
@@ -163,85 +159,3 @@ def _factorised(measured: Sequence[Measured]) -> dict[Clique, NDArray[np.float64
             potentials[clique] = np.zeros(counts.shape)
         known |= set(clique)
     return potentials
-
-
-class Drawer:
-    """Draws rows of a field, a column after the other, each given those it depends on.
-
-    Args:
-        field: the distribution.
-        given: columns that the caller fills in.
-    """
-
-    def __init__(self, field: Field, given: tuple[int, ...] = ()) -> None:
-        self._given = set(given)
-        order, _ = elimination(field.sizes, field.potentials, given)
-        factors = [(set(clique), clique, values) for clique, values in field.potentials.items()]
-        self._conditionals: list[tuple[int, Clique, NDArray[np.float64]]] = []
-        self._log_shares: list[NDArray[np.float64]] = []
-        for column, parents in order:
-            if column in self._given:
-                break
-            own = [factor for factor in factors if column in factor[0]]
-            factors = [factor for factor in factors if column not in factor[0]]
-            axes = (*parents, column)
-            joint = np.zeros([field.sizes[i] for i in axes])
-            for _, clique, values in own:
-                joint = joint + _aligned(values, clique, axes)
-            most = joint.max(axis=-1, keepdims=True)
-            with np.errstate(all="ignore"):
-                masses = np.exp(joint - np.where(np.isfinite(most), most, 0.0))
-            sums = masses.sum(axis=-1, keepdims=True)
-            even = np.full(masses.shape, 1 / masses.shape[-1])
-            shares = np.divide(masses, sums, out=even, where=sums > 0)
-            self._conditionals.append((column, parents, np.cumsum(shares, axis=-1)))
-            self._log_shares.append(np.log(np.maximum(shares, _LEAST_SHARE)))
-            if parents:
-                with np.errstate(all="ignore"):
-                    message = np.log(sums[..., 0]) + most[..., 0]
-                factors.append((set(parents), parents, message))
-        self._conditionals.reverse()
-        self._log_shares.reverse()
-
-    def shares(self, column: int, rows: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Return how likely each bin of a drawn column is in rows, ``(N, K)``."""
-        for one, parents, cumulated in self._conditionals:
-            if one == column:
-                chosen = cumulated[tuple(rows[:, parent] for parent in parents)]
-                chosen = np.broadcast_to(chosen, (len(rows), cumulated.shape[-1]))
-                return np.diff(chosen, axis=1, prepend=0.0)
-        raise ConfigError(f"column {column} is not drawn")
-
-    def fill(self, rows: NDArray[np.int32], random: np.random.Generator) -> None:
-        """Draw all columns of rows ``(N, V)`` but the given ones, in place."""
-        for column, parents, cumulated in self._conditionals:
-            size = cumulated.shape[-1]
-            flat = cumulated.reshape(-1, size)
-            places = np.zeros(len(rows), np.int64)
-            for parent, extent in zip(parents, cumulated.shape, strict=False):
-                places = places * extent + rows[:, parent]
-            uniforms = random.random(len(rows))
-            step = max(1, _NUMBERS // size)
-            for start in range(0, len(rows), step):
-                part = slice(start, start + step)
-                above = flat[places[part]] <= uniforms[part, None]
-                rows[part, column] = np.minimum(above.sum(axis=1), size - 1)
-
-    def log_likelihoods(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Return the log-probability ``(N,)`` of rows ``(N, V)``, given the columns not drawn.
-
-        It is finite: what cannot be drawn is as likely as the smallest float.
-        """
-        total = np.zeros(len(rows))
-        for (column, parents, _), logs in zip(self._conditionals, self._log_shares, strict=True):
-            total += logs[tuple(rows[:, i] for i in (*parents, column))]
-        return total
-
-
-def _aligned(
-    values: NDArray[np.float64], clique: Clique, axes: Sequence[int]
-) -> NDArray[np.float64]:
-    """Return a factor with its axes where ``axes`` has them, and of length one elsewhere."""
-    moved = values.transpose([clique.index(i) for i in axes if i in clique])
-    extents = iter(moved.shape)
-    return moved.reshape([next(extents) if i in clique else 1 for i in axes])

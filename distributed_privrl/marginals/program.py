@@ -47,10 +47,12 @@ class ProgramSpec(TableFacts):
     Args:
         plan: what each step draws.
         chooser: draws the choices.
+        weighed: caps on a unit's rows, and whether last rows are copies: what a count is of.
     """
 
     plan: MarginalsPlan
     chooser: Chooser
+    weighed: tuple[int | bool | None, ...] = ()
 
     def __call__(self) -> "MarginalsProgram":
         """Return a fresh program."""
@@ -79,7 +81,8 @@ class MarginalsProgram(Program):
 
     def __init__(self, spec: ProgramSpec) -> None:
         self._spec = spec
-        self._belief = Belief(spec, joint_deviation=spec.joint_deviation)
+        planned = sum(spec.plan.counts)
+        self._belief = Belief(spec, joint_deviation=spec.joint_deviation, planned=planned)
         self._noisy_columns: tuple[NDArray[np.int64], float] | None = None
 
     def prepare(self, index: int) -> None:
@@ -144,10 +147,10 @@ class MarginalsProgram(Program):
 
     @property
     def _digest(self) -> Tensor:
-        """Says what the counts mean: columns, cells, settings of bins, public rows."""
+        """Says what the counts mean: columns, cells, weights, settings of bins, public rows."""
         spec = self._spec
-        sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.rows)
-        facts = repr((spec.columns, spec.seed, sizes, spec.given)).encode()
+        sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.row_cells, spec.rows)
+        facts = repr((spec.columns, spec.seed, sizes, spec.given, spec.weighed)).encode()
         digest = hashlib.sha256(facts)
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)
@@ -233,6 +236,7 @@ class MarginalsProgram(Program):
             open_ = [one for one in cliques if belief.worth_counting(one)]
             if not open_:
                 return
+            open_ = belief.small_enough(open_)
             open_ = in_turn(spec.columns, open_, len(belief.tables))
             scores = [
                 score(

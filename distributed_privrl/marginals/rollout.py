@@ -12,8 +12,8 @@ from scipy.optimize import brentq
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.columns import TableColumns, time_starts
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
-from distributed_privrl.marginals.model import Drawer
 
 _LEAST = 1e-6
 _WIDEST = 30.0
@@ -42,14 +42,14 @@ class Rollout:
     @cached_property
     def _drawers(self) -> tuple[Drawer, Drawer]:
         columns, field = self.model.columns, self.model.field
-        begin = field.drawer(columns.of("previous", "time"))
-        return begin, field.drawer(known_before(columns))
+        begin = Drawer(field, columns.of("previous", "time"))
+        return begin, Drawer(field, known_before(columns))
 
     def draw(self, count: int, random: np.random.Generator) -> Trajectories:
         """Return ``count`` trajectories."""
         columns = self.model.columns
         drawn: list[tuple[NDArray[np.int64], Transitions]] = []
-        bins = np.zeros((count, len(columns)), np.int32)
+        bins = np.zeros((count, len(self.model.field.sizes)), np.int32)
         scores = np.zeros(bins.shape)
         places, before = np.arange(count), [np.empty(0)] * len(columns)
         for time in range(self.longest):
@@ -123,7 +123,7 @@ class Rollout:
             return
         (place,) = self.model.columns.of("end")
         shares = drawer.shares(place, bins)
-        kinds = np.maximum(shares[:, 1:], _LEAST)
+        kinds = (shares[:, 1:] + _LEAST * self._kinds) * (self._kinds > 0)
         goes_on = np.maximum(shares[:, 0], _LEAST)
         odds = kinds.sum(axis=1) / goes_on
 
@@ -138,6 +138,17 @@ class Rollout:
         ends = random.random(len(bins)) < scaled / (1 + scaled)
         cut = random.random(len(bins)) < kinds[:, -1] / kinds.sum(axis=1)
         bins[:, place] = np.where(ends, np.where(cut, kinds.shape[1], 1), 0)
+
+    @cached_property
+    def _kinds(self) -> NDArray[np.float64]:
+        """How ends are divided among their kinds, ``(2,)``, where the model expects none.
+
+        A kind that was not seen is 0 everywhere: what the model has of it is its floor.
+        """
+        (place,) = self.model.columns.of("end")
+        masses = self.model.shapes[place].bin_masses[1:]
+        even = np.full(len(masses), 1 / len(masses))
+        return np.asarray(masses / masses.sum() if masses.sum() > 0 else even)
 
     @cached_property
     def _hazards(self) -> list[float | None]:

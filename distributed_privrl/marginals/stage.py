@@ -194,7 +194,7 @@ class MarginalsStage:
         columns: of the table.
         table: cells, joint counts and weights.
         source: where the rows of a shard come from.
-        given: columns that others are drawn given; see `model.elimination`.
+        given: columns that others are drawn given; see `drawer.Drawer`.
     """
 
     columns: TableColumns
@@ -269,6 +269,12 @@ class MarginalsStage:
             model_cells=self.table.model_cells,
             rows=self.table.draws,
             given=self.given,
+            weighed=(
+                self.table.row_cap(config.data),
+                self.table.trajectory_cap(config.data),
+                config.data.max_length,
+                context.store.info(config.data.sensitive).last_rows_copied,
+            ),
             public=self._public(config, context) if self.table.public_prior else (),
         )
 

@@ -20,6 +20,7 @@ _BLOCKS = 4
 """Blocks along a column at the coarsest."""
 _SWEEPS = 3
 _LARGEST_WEIGHT = 1e3
+_NOTHING = 1e-200
 _PLACED = 0.74
 _MOST = 0.97
 
@@ -102,7 +103,7 @@ def raked(
     for _ in range(_SWEEPS):
         for clique, table in tables.items():
             now, shares = counts_of(rows, clique, sizes, weights), table / table.sum()
-            ratio = np.divide(shares, now, out=np.zeros_like(now), where=now > 0)
+            ratio = np.divide(shares, now, out=np.zeros_like(now), where=now > _NOTHING)
             weights = np.minimum(weights * ratio[tuple(rows[:, i] for i in clique)], limit)
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(weights), 1 / len(weights))

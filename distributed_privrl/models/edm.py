@@ -17,6 +17,7 @@ from torch import Tensor
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
+from distributed_privrl.models.chunks import chunk_count
 
 Network = Callable[[Tensor, Tensor], Tensor]
 Precision = Literal["fp32", "bf16"]
@@ -257,13 +258,3 @@ def sample_chunks(
         size = min(chunk_rows, rows - index * chunk_rows)
         shape = (size, row_width)
         yield sample(network, edm, config, shape, generator=generator, precision=precision)
-
-
-def chunk_count(rows: int, chunk_rows: int) -> int:
-    """Return the number of chunks that hold ``rows``.
-
-    Example:
-        >>> chunk_count(rows=2049, chunk_rows=1024)
-        3
-    """
-    return -(-rows // chunk_rows)

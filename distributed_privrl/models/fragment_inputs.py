@@ -1,4 +1,4 @@
-"""What the networks of trajectory fragments share: parts of a step, fixed features, the condition.
+"""What the networks of trajectory fragments share: fixed features, the condition.
 
 A step is S numbers: observation, action, reward, next observation, terminal and truncated bit.
 """
@@ -9,11 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from distributed_privrl.core.checks import check_positive
 from distributed_privrl.models.layers import Waves, linear
-
-STEP_FEATURES = 64
-_END_BITS = 2
+from distributed_privrl.models.sizes import STEP_FEATURES
 
 
 class FragmentNetwork(Protocol):
@@ -31,25 +28,6 @@ class FragmentNetwork(Protocol):
             mask: ``(N, H)``; non-zero where a step is real, zero where it is padded.
         """
         ...
-
-
-def step_parts(observation_width: int, action_width: int) -> list[int]:
-    """Return the widths of a step's five parts, which sum to S.
-
-    Args:
-        observation_width: numbers of an encoded observation (O).
-        action_width: numbers of an encoded action (A).
-
-    Raises:
-        ConfigError: a width is not positive.
-
-    Example:
-        >>> step_parts(observation_width=4, action_width=2)
-        [4, 2, 1, 4, 2]
-    """
-    check_positive("observation_width", observation_width)
-    check_positive("action_width", action_width)
-    return [observation_width, action_width, 1, observation_width, _END_BITS]
 
 
 def sinusoids(values: Tensor, *, count: int, shortest: float, longest: float) -> Tensor:

@@ -3,7 +3,18 @@
 import itertools
 from collections.abc import Collection, Sequence
 
+from distributed_privrl.core.checks import check_positive
 from distributed_privrl.models.row_bins import RowBins
+
+STEP_FEATURES = 64
+"""Fixed features of a diffusion step, in networks of fragments."""
+POSITION_FEATURES = 64
+"""Fixed features of a token's place in a `TrajectoryTransformer`."""
+WIDENING = 4
+"""Times that the MLP in a block of a `TrajectoryTransformer` is wider than a token."""
+KERNEL = 3
+"""Steps that a convolution of a `TrajectoryUNet` sees."""
+_END_BITS = 2
 
 
 def dense_weights(widths: Sequence[int]) -> int:
@@ -67,4 +78,93 @@ def denoiser_weights(
         + shown
         + depth * dense_weights((width, width))
         + dense_weights((width, row_width))
+    )
+
+
+def step_parts(observation_width: int, action_width: int) -> list[int]:
+    """Return the widths of a step's five parts, which sum to S.
+
+    Args:
+        observation_width: numbers of an encoded observation (O).
+        action_width: numbers of an encoded action (A).
+
+    Raises:
+        ConfigError: a width is not positive.
+
+    Example:
+        >>> step_parts(observation_width=4, action_width=2)
+        [4, 2, 1, 4, 2]
+    """
+    check_positive("observation_width", observation_width)
+    check_positive("action_width", action_width)
+    return [observation_width, action_width, 1, observation_width, _END_BITS]
+
+
+def transformer_weights(
+    observation_width: int,
+    action_width: int,
+    *,
+    width: int,
+    depth: int,
+    column_frequencies: int,
+) -> int:
+    """Return how many numbers a `TrajectoryTransformer` learns; arguments as there.
+
+    Example:
+        >>> transformer_weights(4, 2, width=256, depth=6, column_frequencies=0)
+        5830157
+    """
+    parts = step_parts(observation_width, action_width)
+    shown = [waves_width(part, column_frequencies) for part in parts]
+    block = (
+        dense_weights((width, 3 * width))
+        + dense_weights((width, width))
+        + dense_weights((width, WIDENING * width, width))
+    )
+    return (
+        dense_weights((STEP_FEATURES, width, width))
+        + dense_weights((sum(shown) + 1, width, len(parts) * width))
+        + sum(dense_weights((part, width, width)) for part in shown)
+        + dense_weights((POSITION_FEATURES, width))
+        + depth * block
+        + sum(dense_weights((width, width, part)) for part in parts)
+    )
+
+
+def unet_weights(
+    observation_width: int,
+    action_width: int,
+    *,
+    width: int,
+    depth: int,
+    column_frequencies: int,
+) -> int:
+    """Return how many numbers a `TrajectoryUNet` learns; arguments as there.
+
+    Example:
+        >>> unet_weights(4, 2, width=64, depth=3, column_frequencies=0)
+        1078925
+    """
+    columns, context = sum(step_parts(observation_width, action_width)), 2 * width
+    shown = waves_width(columns, column_frequencies)
+    widths = [width * 2**level for level in range(depth)]
+    levels = list(itertools.pairwise(widths))
+
+    def residual(inputs: int, outputs: int) -> int:
+        skip = 0 if inputs == outputs else dense_weights((inputs, outputs))
+        return (
+            dense_weights((KERNEL * inputs, outputs))
+            + dense_weights((context, outputs))
+            + dense_weights((KERNEL * outputs, outputs))
+            + skip
+        )
+
+    return (
+        dense_weights((STEP_FEATURES, context, context))
+        + dense_weights((shown + 1, context, context))
+        + dense_weights((KERNEL * shown, width))
+        + sum(residual(one, one) for one in widths)
+        + sum(dense_weights((KERNEL * fine, coarse)) for fine, coarse in levels)
+        + sum(residual(fine + coarse, fine) for fine, coarse in levels)
+        + dense_weights((KERNEL * width, columns))
     )

@@ -7,19 +7,21 @@ from torch import Tensor, nn
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.fragment_inputs import (
-    STEP_FEATURES,
     condition_features,
     embedding,
     sinusoids,
     step_features,
-    step_parts,
 )
 from distributed_privrl.models.layers import Waves, linear
+from distributed_privrl.models.sizes import (
+    POSITION_FEATURES,
+    STEP_FEATURES,
+    WIDENING,
+    step_parts,
+)
 
 _PARTS = 5
 _PREFIX_TOKENS = 1 + _PARTS  # the diffusion step, and five tokens of the linking transition
-_POSITION_FEATURES = 64
-_WIDENING = 4
 
 
 class TrajectoryTransformer(nn.Module):
@@ -79,7 +81,7 @@ class TrajectoryTransformer(nn.Module):
         shown = [self.waves.width(part) for part in self.parts]
         self.condition = embedding(sum(shown) + 1, width, _PARTS * width, generator)
         self.embed = nn.ModuleList(embedding(p, width, width, generator) for p in shown)
-        self.position = linear(_POSITION_FEATURES, width, generator)
+        self.position = linear(POSITION_FEATURES, width, generator)
         self.blocks = nn.ModuleList(_Block(width, heads, generator) for _ in range(depth))
         self.decode = nn.ModuleList(embedding(width, width, p, generator) for p in self.parts)
         self.register_buffer("positions", _position_features(horizon), persistent=False)
@@ -121,8 +123,8 @@ class _Block(nn.Module):
         self.heads = heads
         self.query_key_value = linear(width, 3 * width, generator)
         self.mix = linear(width, width, generator)
-        self.widen = linear(width, _WIDENING * width, generator)
-        self.narrow = linear(_WIDENING * width, width, generator)
+        self.widen = linear(width, WIDENING * width, generator)
+        self.narrow = linear(WIDENING * width, width, generator)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
         """Return the next tokens ``(N, T, W)``; ``keys`` ``(N, 1, 1, T)`` says which are seen."""
@@ -143,7 +145,7 @@ def _normalise(hidden: Tensor) -> Tensor:
 
 
 def _position_features(horizon: int) -> Tensor:
-    """Return ``(6 + 5 H, _POSITION_FEATURES)``: sinusoids of each token's index in the paper.
+    """Return ``(6 + 5 H, POSITION_FEATURES)``: sinusoids of each token's index in the paper.
 
     The paper orders tokens by step, then by part; attention does not care, so they are stored by
     part and keep the paper's index.
@@ -151,4 +153,4 @@ def _position_features(horizon: int) -> Tensor:
     prefix = torch.arange(_PREFIX_TOKENS)
     steps = _PREFIX_TOKENS + _PARTS * torch.arange(horizon) + torch.arange(_PARTS).unsqueeze(1)
     index = torch.cat((prefix, steps.flatten())).float()
-    return sinusoids(index, count=_POSITION_FEATURES, shortest=2.0 * _PARTS, longest=1000.0)
+    return sinusoids(index, count=POSITION_FEATURES, shortest=2.0 * _PARTS, longest=1000.0)

@@ -8,15 +8,12 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.models.fragment_inputs import (
-    STEP_FEATURES,
     condition_features,
     embedding,
     step_features,
-    step_parts,
 )
 from distributed_privrl.models.layers import Waves, linear
-
-_KERNEL = 3
+from distributed_privrl.models.sizes import KERNEL, STEP_FEATURES, step_parts
 
 
 class TrajectoryUNet(nn.Module):
@@ -68,16 +65,16 @@ class TrajectoryUNet(nn.Module):
         self.waves = Waves(column_frequencies)
         shown = self.waves.width(self.step_width)
         self.condition = embedding(shown + 1, context, context, generator)
-        self.input = linear(_KERNEL * shown, width, generator)
+        self.input = linear(KERNEL * shown, width, generator)
         self.down = nn.ModuleList(_Residual(w, w, context, generator) for w in widths)
         self.coarsen = nn.ModuleList(
-            linear(_KERNEL * fine, coarse, generator) for fine, coarse in itertools.pairwise(widths)
+            linear(KERNEL * fine, coarse, generator) for fine, coarse in itertools.pairwise(widths)
         )
         self.up = nn.ModuleList(
             _Residual(fine + coarse, fine, context, generator)
             for fine, coarse in itertools.pairwise(widths)
         )
-        self.output = linear(_KERNEL * width, self.step_width, generator)
+        self.output = linear(KERNEL * width, self.step_width, generator)
 
     def forward(
         self, noisy: Tensor, step_condition: Tensor, condition: Tensor, mask: Tensor
@@ -109,9 +106,9 @@ class _Residual(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, context: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.first = linear(_KERNEL * inputs, outputs, generator)
+        self.first = linear(KERNEL * inputs, outputs, generator)
         self.context = linear(context, outputs, generator)
-        self.second = linear(_KERNEL * outputs, outputs, generator)
+        self.second = linear(KERNEL * outputs, outputs, generator)
         self.skip = linear(inputs, outputs, generator) if inputs != outputs else nn.Identity()
 
     def forward(self, hidden: Tensor, context: Tensor, real: Tensor) -> Tensor:
@@ -136,5 +133,5 @@ def _windows(steps: Tensor, *, stride: int = 1) -> Tensor:
     length = steps.shape[1]
     outside = F.pad(steps, (0, 0, 1, 1))
     return torch.cat(
-        [outside[:, shift : shift + length : stride] for shift in range(_KERNEL)], dim=-1
+        [outside[:, shift : shift + length : stride] for shift in range(KERNEL)], dim=-1
     )

@@ -1,9 +1,10 @@
 """Running a configuration where its ``runtime`` section says."""
 
+from functools import partial
 from pathlib import Path
 
 from distributed_privrl.core.config import RunConfig, RuntimeConfig
-from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.core.executor import DeferredExecutor, Executor, LocalExecutor
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
@@ -26,6 +27,22 @@ def start_executor(runtime: RuntimeConfig) -> Executor:
         gpus_per_worker=runtime.gpus_per_worker,
         recovery_seconds=runtime.recovery_seconds,
     )
+
+
+def deferred_executor(runtime: RuntimeConfig) -> Executor:
+    """Return the same, Ray started once it is needed; see `DeferredExecutor`.
+
+    Raises:
+        ConfigError: the address of the cluster is a dashboard's.
+        UnsafeError: Ray is told to do without a token, or the address cannot be probed for one.
+    """
+    if runtime.executor == "local":
+        return start_executor(runtime)
+    from distributed_privrl.runtime.session import cluster_address, prepare_environment
+
+    prepare_environment()
+    cluster_address()
+    return DeferredExecutor(partial(start_executor, runtime))
 
 
 def run(

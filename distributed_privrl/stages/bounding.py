@@ -4,7 +4,8 @@ Reference: PRIVACY.md section 5 (normalisation from private data is forbidden or
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 
 WorldT = TypeVar("WorldT")
+BOUNDS = "bounds"
+"""Name of the certificate's stage, and of the ledger's entry."""
 NARROWEST = 1 / 256
 """The least width of released bounds, as a share of the range that was searched.
 
@@ -48,7 +51,7 @@ def first_bounds(
     if not isinstance(data.bounds, NoisyBounds):
         return ()
     epsilon = data.bounds.epsilon
-    return (FirstRelease(name="bounds", key="data.bounds", epsilon=epsilon, ask=ask),)
+    return (FirstRelease(name=BOUNDS, key="data.bounds", epsilon=epsilon, ask=ask),)
 
 
 def bounds_question(
@@ -102,7 +105,7 @@ def bounds_question(
             "quantiles": asked.quantiles,
         },
         draw=draw,
-        found=lambda answer: _widened(ranges, searched, np.array(answer, np.float64)),
+        found=partial(found_bounds, asked, ranges),
     )
 
 
@@ -197,11 +200,17 @@ def weights_of_rows(
     return lambda unit_ids: row_weights(rows[np.searchsorted(order, unit_ids)])
 
 
-def _widened(ranges: Bounds, searched: NDArray[np.int64], found: NDArray[np.float64]) -> Bounds:
-    """Return ``ranges`` with the bounds ``found`` (B, 2), where too narrow widened evenly.
+def found_bounds(asked: NoisyBounds, ranges: Bounds, answer: Sequence[Sequence[float]]) -> Bounds:
+    """Return the bounds of a run by its release's answer, where too narrow widened evenly.
 
-    What was found lies anywhere: a searched column has no step.
+    Args:
+        asked: what was searched.
+        ranges: public; where it was searched, and the bounds of all other columns.
+        answer: low and high of each searched column, as the ledger holds them.
+
+    Privacy: post-processing. What was found lies anywhere: a searched column has no step.
     """
+    searched, found = searched_columns(asked, ranges), np.array(answer, np.float64)
     least = NARROWEST * (ranges.high[searched] - ranges.low[searched])
     missing = np.maximum(0.0, least - (found[:, 1] - found[:, 0])) / 2
     low, high, step = ranges.low.copy(), ranges.high.copy(), ranges.step.copy()

@@ -1,6 +1,9 @@
 """How much work a stage is, from public facts alone; `experiments.speeds` makes minutes of it."""
 
 from dataclasses import dataclass
+from typing import Self
+
+from distributed_privrl.agents.work import StepWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +17,7 @@ class Effort:
         joint_counts: joint counts that are chosen, measured and estimated.
         rounds: private rounds.
         private_rows: rows of clipped gradients times weights, workers together.
+        learned_steps: steps of plain training times networks: what they take beside their rows.
         learned_rows: rows of plain training times weights.
         drawn_rows: rows that are drawn times weights.
     """
@@ -21,8 +25,20 @@ class Effort:
     joint_counts: float = 0.0
     rounds: float = 0.0
     private_rows: float = 0.0
+    learned_steps: float = 0.0
     learned_rows: float = 0.0
     drawn_rows: float = 0.0
+
+    @classmethod
+    def of_steps(cls, steps: float, rows: int, work: StepWork) -> Self:
+        """Return the work of plain training.
+
+        Args:
+            steps: gradient steps.
+            rows: of a batch.
+            work: of a step.
+        """
+        return cls(learned_steps=steps * work.networks, learned_rows=steps * rows * work.weights)
 
     def __add__(self, other: "Effort") -> "Effort":
         """Return the work of both."""
@@ -30,6 +46,7 @@ class Effort:
             joint_counts=self.joint_counts + other.joint_counts,
             rounds=self.rounds + other.rounds,
             private_rows=self.private_rows + other.private_rows,
+            learned_steps=self.learned_steps + other.learned_steps,
             learned_rows=self.learned_rows + other.learned_rows,
             drawn_rows=self.drawn_rows + other.drawn_rows,
         )

@@ -131,6 +131,20 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
         """
         return self.stages(None, units)
 
+    def check_machine(self, world: WorldT, context: RunContext) -> None:
+        """Refuse what only long work tells: networks that cannot be built, workers without a GPU.
+
+        Called last of all checks, when the budget is held and nothing has been drawn; a run that is
+        refused here holds nothing.
+
+        Args:
+            world: as `check` left it.
+            context: of the run.
+
+        Raises:
+            ConfigError: the machine, or the configuration, cannot do it.
+        """
+
     def policies(self, context: RunContext) -> str | None:
         """Return the digest of the sensitive policies that a stage hosts; None: there are none."""
         return None

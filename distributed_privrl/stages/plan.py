@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from distributed_privrl.core.config import PrivacyConfig
+from distributed_privrl.core.config import PrivacyConfig, RuntimeConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import Event
@@ -41,6 +41,13 @@ class Plan(ABC):
     details: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
     effort: Effort | None = None
+
+    def check_runtime(self, runtime: RuntimeConfig) -> None:  # noqa: B027
+        """Refuse machines that it cannot be carried out on, before anything is charged.
+
+        Raises:
+            ConfigError: workers would have nothing to do.
+        """
 
     @property
     @abstractmethod

@@ -106,7 +106,7 @@ def declared_stages(
         units: how many there are.
 
     Raises:
-        ConfigError: they cost more than the run may.
+        ConfigError: they cost more than the run may, or there are too many workers.
         UnsafeError: a stage would draw under nothing that was charged, or under another's charge.
     """
     return _checked(method, method.stages(world, units))
@@ -118,6 +118,7 @@ def _checked(
     stages, privacy = tuple(declared), method.config.privacy
     private = privacy.epsilon is not None
     for stage in stages:
+        stage.plan.check_runtime(method.config.runtime)
         if (stage.plan.budget is not None) != private:
             raise UnsafeError(
                 f"stage {stage.name} has {'no' if private else 'a'} budget, and privacy.epsilon is"

@@ -116,6 +116,10 @@ class RoundPlan(Plan):
         """L2 bound of a unit's vector (C); None without privacy."""
         return None if self.mechanism is None else self.mechanism.clip_norm
 
+    def check_runtime(self, runtime: RuntimeConfig) -> None:
+        """Refuse more workers than there are blocks; see `blocks_for`."""
+        self.blocks_for(runtime)
+
     def blocks_for(self, runtime: RuntimeConfig) -> int:
         """Return how many blocks slots are divided into: as configured, else by the batch.
 

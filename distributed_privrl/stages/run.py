@@ -10,6 +10,7 @@ from typing import NoReturn, TypeVar
 
 from distributed_privrl.core.config import NoisyCount
 from distributed_privrl.core.errors import ConfigError, UnsafeError, UselessError
+from distributed_privrl.core.executor import begin
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import UnitCount
@@ -57,7 +58,7 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     is protected, and the certificate says ``non_private``.
     """
     config, data = method.config, method.config.data
-    # 1. Whatever can be refused is refused before anything is held or drawn.
+    # 1. What public facts and the ledger refuse is refused before anything is held.
     check_declared(method)
     private = config.privacy.epsilon is not None
     if not private:
@@ -68,9 +69,12 @@ def run_method(method: DeclaredMethod[WorldT], context: RunContext) -> MethodRes
     stages = () if counted else declared_stages(method, world, declared_units(data))
     _check_useful(stages, context)
     policies = method.policies(context)
-    # 2. The whole budget is held in one step; what the run does not come to pay is freed.
+    # 2. The whole budget is held in one step; what the run does not come to pay is freed: all of
+    #    it, if the machine or its workers are not up to the run.
     known = _charges(method, context, stages, policies)
     with held_budget(data, config.privacy, context, known):
+        begin(context.executor)
+        method.check_machine(world, context)
         # 3. First releases, each charged to the hold before it is drawn.
         units, stage = count_units(data, context, relation=method.relation)
         certified = [] if stage is None else [stage]
@@ -118,6 +122,7 @@ def recalled_world(method: DeclaredMethod[WorldT], context: RunContext) -> World
         ConfigError: the ledger does not hold what the run released before its stages.
     """
     world = method.check(context)
+    method.check_machine(world, context)
     for name in method.charged_before:
         entry = context.ledger.reserved(f"{context.run_id}/{name}")
         if entry is None or entry.status != "settled":

@@ -7,7 +7,6 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numba
 import numpy as np
@@ -18,8 +17,8 @@ from torch import nn
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.updates.exact_sums import ExactSum
+from distributed_privrl.updates.federated_config import ClipStrategy
 
-ClipStrategy = Literal["concatenated", "flat", "per_layer"]
 _SAFETY = 1.0 - 2.0**-20  # more than scaling a float32 vector can round
 _MEASURED = 1.0 - 2.0**-30  # more than a float64 norm of millions of numbers can round
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from distributed_privrl.updates.ensemble_clipping import EnsembleClip, scale
-from distributed_privrl.updates.federated import FederatedConfig, row_order
+from distributed_privrl.updates.federated import row_order
+from distributed_privrl.updates.federated_config import FederatedConfig
 from distributed_privrl.updates.local_update import RowLoss, UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
 

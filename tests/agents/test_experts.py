@@ -14,7 +14,8 @@ import torch
 from scipy import stats
 
 from distributed_privrl.agents import experts
-from distributed_privrl.agents.experts import ExpertFacts, ExpertPolicies
+from distributed_privrl.agents.expert_policies import ExpertPolicies
+from distributed_privrl.agents.experts import ExpertFacts
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data.spaces import Box, Discrete
 from distributed_privrl.data.store import DatasetStore

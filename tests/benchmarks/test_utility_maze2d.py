@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import cells, utility_maze2d, utility_mujoco, utility_table
+from benchmarks import utility_maze2d, utility_mujoco, utility_table
 from benchmarks.cells import CONFIGURATIONS
 from benchmarks.utility_cells import Cell, Scale, Table, run_config
 from benchmarks.utility_rows import agent_columns, release_figures, share_in_walls
@@ -21,6 +21,7 @@ from benchmarks.utility_tasks import TABLE_MAZES, TASKS
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments.mazes import MAZES
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
+from distributed_privrl.experiments import judging
 from distributed_privrl.experiments.registry import (
     load_config,
     method_named,
@@ -104,7 +105,7 @@ def test_rows_of_41_numbers_have_a_table_of_their_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_quick(monkeypatch, MUJOCO_TABLES, "privorl_n", replace(QUICK, steps=2000))
-    monkeypatch.setattr(cells.program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(judging, "write_reports", lambda *_, **__: None)
     short = {"training_steps": 9, "reference_episodes": 1, "snapshots": 1}
     for name in ("halfcheetah", "halfcheetah-expert"):
         monkeypatch.setitem(TASKS, name, replace(TASKS[name], options=short))  # type: ignore[arg-type]

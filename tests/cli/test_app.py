@@ -2,11 +2,13 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
 from distributed_privrl.cli.app import app
+from tests.cli.light import check_light
 
 VERBS = {
     "audit",
@@ -22,6 +24,7 @@ VERBS = {
     "ledger",
     "plan",
     "rehearse",
+    "remove",
     "report",
     "run",
     "sample",
@@ -129,17 +132,7 @@ def test_start_loads_neither_ray_nor_torch():
 )
 def test_cheap_mistakes_load_neither_ray_nor_torch(workplace, line):
     words = line.format(folder=workplace.folder, file=workplace.config).split()
-    script = (
-        "import sys\n"
-        "from distributed_privrl.cli import main\n"
-        f"sys.argv = ['privrl', *{words!r}]\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as end:\n"
-        "    assert end.code == 2\n"
-        "assert not {'ray', 'torch', 'jax', 'mbi', 'scipy'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    check_light(words, 2, may_import={"numba", "pandas", "matplotlib"}, nor={"scipy"})
 
 
 ROUNDS = """
@@ -150,6 +143,29 @@ training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
 evaluation: {trainers: [bc]}
 output: {dataset: clinic/private-v0, size: 10}
 """
+AGENTS = """
+method: privorl_ar
+data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, environment: CartPole-v1}
+privacy: {epsilon: 4, delta: 1.0e-6, accountant: rdp}
+training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
+evaluation:
+  trainers: [bc, rllib_discrete_cql, discrete_bcq]
+  options: {bc: {hidden: [8]}, discrete_bcq: {threshold: 0.5}}
+output: {dataset: clinic/private-v0, size: 10}
+"""
+FRAGMENTS = """
+method: privorl_j
+data:
+  sensitive: clinic/stays-v0
+  unit: trajectory
+  units: 20000
+  max_length: 64
+  environment: CartPole-v1
+privacy: {epsilon: 4, delta: 1.0e-6, accountant: rdp}
+model: {width: 64}
+training: {rounds: 10, expected_batch_size: 100, pretraining: {steps: 0}}
+output: {dataset: clinic/private-v0, size: 10}
+"""
 COUNTS = """
 method: marginals
 data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, bounds: BOUNDS}
@@ -158,14 +174,40 @@ output: {dataset: clinic/private-v0, size: 10}
 """
 
 
-@pytest.mark.parametrize("verb", ["plan", "config validate"])
+VALUE = """
+method: policy_value
+data: {sensitive: ward/stays-v0, unit: patient, units: 20000}
+privacy: {epsilon: 2}
+model: {release: made/stays-v0, returns: [0, 1], horizon: 20}
+training: {trainer: bc}
+"""
+TUNED = Path(__file__).parents[2] / "tune_configs"
+PLANNING = pytest.mark.parametrize("verb", ["plan", "config validate"])
+
+
+@PLANNING
 @pytest.mark.parametrize(
     ("text", "code"),
     [
         (ROUNDS, 0),
         (COUNTS, 0),
+        (VALUE, 0),
         (ROUNDS.replace("units: 20000", "units: 50"), 2),
+        (AGENTS, 0),
+        (AGENTS.replace("bc, rllib_discrete_cql", "bc, sarsa"), 2),
+        (AGENTS.replace("bc, rllib_discrete_cql", "rllib_iql, discrete_cql"), 2),
+        (AGENTS.replace("threshold: 0.5", "threshold: 2.0"), 2),
+        (AGENTS.replace("threshold: 0.5", "threshold: low"), 2),
+        (AGENTS.replace("threshold: 0.5", "beta: 0.5"), 2),
+        (AGENTS.replace("discrete_bcq: {", "rllib_discrete_bcq: {"), 2),
+        (AGENTS.replace("epsilon: 4", "epsilon: null"), 4),
         (COUNTS.replace("1.0e-6", "1.0e-2"), 4),
+        (FRAGMENTS, 0),
+        (FRAGMENTS.replace("privorl_j", "privorl_j_unet"), 0),
+        (FRAGMENTS.replace("width: 64", "width: 63"), 2),
+        (FRAGMENTS.replace("unit: trajectory", "unit: transition"), 2),
+        (VALUE.replace("trainer: bc", "trainer: sarsa"), 2),
+        (VALUE.replace("trainer: bc", "trainer: bc, options: {beta: 1}"), 2),
     ],
 )
 def test_plans_and_their_refusals_load_no_torch(tmp_path, verb, text, code):
@@ -173,18 +215,27 @@ def test_plans_and_their_refusals_load_no_torch(tmp_path, verb, text, code):
     bounds = tmp_path / "bounds.yaml"
     bounds.write_text("observation: {low: [0, 0], high: [1, 1]}\nreward: [0, 1]\n")
     config.write_text(text.replace("BOUNDS", str(bounds)))
-    script = (
-        "import sys\n"
-        "from distributed_privrl.cli import main\n"
-        f"sys.argv = ['privrl', *{[*verb.split(), str(config)]!r}]\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as end:\n"
-        f"    assert end.code == {code}\n"
-        "loaded = {'ray', 'torch', 'jax', 'mbi', 'numba', 'pandas'} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    check_light([*verb.split(), str(config)], code)
+
+
+@PLANNING
+@pytest.mark.parametrize(
+    ("name", "override", "code"),
+    [
+        ("apvi_icu_sepsis", None, 0),
+        ("vapvi_linear_mdp", None, 0),
+        ("primorl_pendulum", None, 0),
+        ("mopo_pendulum", None, 0),
+        ("expert_hiv", None, 0),
+        ("primorl_pendulum", "training.local.weight_decay=1e6", 2),
+        ("mopo_pendulum", "training.policy.action_repeat=2", 2),
+        ("expert_hiv", "model.options={beta: 1}", 2),
+        ("expert_hiv", "model.options={alpha: -1}", 2),
+    ],
+)
+def test_plans_of_policies_and_their_refusals_load_no_torch(verb, name, override, code):
+    options = [] if override is None else ["-o", override]
+    check_light([*verb.split(), str(TUNED / f"{name}.yaml"), *options], code)
 
 
 def test_start_is_quick():

@@ -189,7 +189,46 @@ def test_a_dataset_is_split_by_units(workplace):
     assert "--held-out=1.3 must" in refused.stderr
     again = workplace.privrl("split", "maze/all-v0", "--held-out", 0.5)
     assert again.exit_code == 2
-    assert f"rm -r {workplace.datasets / 'maze' / 'all-held-out-v0'}" in again.stderr
+    assert "`privrl remove maze/all-held-out-v0`" in again.stderr
+
+
+def test_a_dataset_is_removed_and_its_account_stays(workplace):
+    table, schema = workplace.folder / "stays.csv", workplace.folder / "schema.yaml"
+    table.write_text(TABLE)
+    schema.write_text(SCHEMA)
+    again = ("import", table, "--schema", schema, "--dataset")
+    assert workplace.privrl(*again, "clinic/stays-v0").exit_code == 0
+    budget = ("--epsilon", 2, "--delta", "1e-5", "--unit", "trajectory")
+    assert workplace.privrl("ledger", "budget", "clinic/stays-v0", *budget).exit_code == 0
+    shown = workplace.privrl("ledger", "show", "--json").stdout
+    removed = workplace.privrl("remove", "clinic/stays-v0")
+    assert removed.stdout == (
+        "clinic/stays-v0: removed; its account stays, with epsilon 2 of 2 and delta 1e-05 of 1e-05"
+        " left\n"
+    )
+    assert not [path for path in workplace.datasets.rglob("*") if path.is_file()]
+    assert workplace.privrl("ledger", "show", "--json").stdout == shown
+    gone = workplace.privrl("remove", "clinic/stays-v0")
+    assert gone.exit_code == 2
+    assert "no dataset 'clinic/stays-v0'" in gone.stderr
+    assert workplace.privrl(*again, "clinic/other-v0").exit_code == 0
+    refused = workplace.privrl("ledger", "budget", "clinic/other-v0", *budget)
+    assert refused.exit_code == 4
+    assert "already have a budget as clinic/stays-v0" in refused.stderr
+    removed = workplace.privrl("remove", "clinic/other-v0")
+    assert removed.stdout == "clinic/other-v0: removed\n"
+
+
+def test_what_a_run_read_or_released_is_not_removed(finished):
+    place = finished.workplace
+    for dataset, said in (
+        ("clinic/stays-v0", "report, sample and audit of a run that was charged as run-"),
+        ("clinic/private-v0", "it is the release of a run"),
+    ):
+        refused = place.privrl("remove", dataset)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+        assert "--anyway removes it all the same" in refused.stderr
 
 
 def test_rllib_gets_public_rows_alone(workplace):

@@ -18,10 +18,20 @@ def test_init_drafts_three_files_and_tells_the_owner_alone(workplace):
     for value in ("ward0", "w7", "43.625", "30"):
         assert value not in written + made.stdout
     assert "trajectories by who, in the order of visit" in made.stdout
+    assert "\naction: dose\nreward: gain\n" in made.stdout
     assert f"--schema {files[0]} --dataset ward-v0" in made.stdout
     again = workplace.privrl("init", table, "--out", out)
     assert again.exit_code == 2
     assert "exists already" in again.stderr
+
+
+def test_init_says_which_roles_it_guessed_and_how_to_name_them(workplace):
+    table, out = workplace.folder / "ward.csv", workplace.folder / "drafts"
+    table.write_text(ROWS.replace("dose", "level").replace("gain", "rate"))
+    made = workplace.privrl("init", table, "--out", out, "--unit", "who", "--reward", "rate")
+    said = "action: ward (GUESSED, no column is called so: name it with --action COLUMN)\n"
+    assert f"{said}reward: rate\n" in made.stdout
+    assert "GUESSED: action, because" in (out / "schema.yaml").read_text()
 
 
 def test_drafts_with_blanks_stop_at_their_lines(workplace):
@@ -57,3 +67,30 @@ def test_what_init_refuses_is_one_line(workplace):
         assert said in refused.stderr
         assert refused.stderr.count("\n") == 1
     assert not (workplace.folder / "d").exists()
+
+
+def test_a_file_with_semicolons_is_drafted_and_imported(workplace):
+    table, out = workplace.folder / "ward.csv", workplace.folder / "drafts"
+    table.write_text(ROWS.replace(",", ";"))
+    init = ("init", table, "--unit", "who", "--out")
+    made = workplace.privrl(*init, out)
+    assert "fields: separated by semicolons\n" in made.stdout
+    schema = (out / "schema.yaml").read_text()
+    assert "\nseparator: semicolon\ncolumns:\n" in schema
+    (workplace.folder / "schema.yaml").write_text(
+        "separator: semicolon\n"
+        "columns: {observation: age, action: dose, reward: gain, trajectory: who, order: visit}\n"
+        "spaces: {observation: {type: box}, action: {type: discrete, n: 4}}\n"
+    )
+    line = ("import", table, "--schema", workplace.folder / "schema.yaml", "--dataset", "ward-v0")
+    assert workplace.privrl(*line).exit_code == 0
+    refused = workplace.privrl(*init, workplace.folder / "other", "--separator", "tab")
+    assert refused.exit_code == 2
+    assert "separated by tabs, and its header is separated by semicolons" in refused.stderr
+    table.write_text(ROWS.replace(",", ";").replace(".", ","))
+    refused = workplace.privrl(*init, workplace.folder / "other")
+    assert refused.exit_code == 2
+    assert "age, gain have numbers with a comma: write decimals with a point" in refused.stderr
+    table.write_text(ROWS)
+    assert "separat" not in workplace.privrl(*init, workplace.folder / "comma").stdout
+    assert "separat" not in (workplace.folder / "comma" / "schema.yaml").read_text()

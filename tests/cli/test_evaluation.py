@@ -250,7 +250,7 @@ def test_local_needs_no_ray(workplace, released, monkeypatch):
 
 
 def test_help_lists_the_agents(workplace):
-    from distributed_privrl.evaluation.trainer import ALGORITHMS
+    from distributed_privrl.agents.algorithms import ALGORITHMS
 
     text = " ".join(workplace.privrl("evaluate", "--help").stdout.split())
     assert all(re.search(rf"\b{name}\b", text) for name in ALGORITHMS)

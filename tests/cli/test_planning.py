@@ -152,3 +152,31 @@ def test_a_plan_in_words_has_a_policy_s_files_and_what_its_starts_cost(workplace
     assert lines["epsilon"].endswith("1 is held meanwhile, 0.25 for the starts included")
     mopo = workplace.privrl("plan", ROOT / "tune_configs" / "mopo_pendulum.yaml")
     assert "private/policy.safetensors, private/policy.pt" in mopo.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "primorl_pendulum",
+        "mopo_pendulum",
+        "expert_cartpole",
+        "apvi_icu_sepsis",
+        "vapvi_linear_mdp",
+        "policy_value",
+    ],
+)
+def test_a_plan_of_a_policy_has_minutes(workplace, no_data, name):
+    path = ROOT / "tune_configs" / f"{name}.yaml"
+    if name == "policy_value":
+        path = workplace.folder / "value.yaml"
+        path.write_text(
+            "method: policy_value\n"
+            "data: {sensitive: ward/a-v0, unit: patient, units: 900, environment: CartPole-v1}\n"
+            "privacy: {epsilon: 1}\n"
+            "model: {release: ward/b-v0, returns: [0, 1], horizon: 20}\n"
+        )
+    shown = workplace.privrl("plan", path, "--json")
+    assert shown.exit_code == 0, shown.output
+    time = json.loads(shown.stdout)["time"]
+    low, high = time["minutes_between"]
+    assert 0 < low < time["minutes"] < high < 100

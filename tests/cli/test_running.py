@@ -146,7 +146,12 @@ def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, mo
     module = types.ModuleType("distributed_privrl.runtime.executor")
     module.RayExecutor = FakeExecutor
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    stubbed(kill_and_wait)
+
+    def program(_, executor, **__):
+        executor.begin()
+        kill_and_wait()
+
+    stubbed(program)
     workplace.write_config(runtime={"workers": 3, "cpus_per_worker": 0.5, "recovery_seconds": 600})
     result = workplace.privrl("run", workplace.config, "--out", "runs/a")
     assert result.exit_code == 130

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from distributed_privrl.agents import experts as files
-from distributed_privrl.agents.experts import ExpertFacts, ExpertPolicies
+from distributed_privrl.agents.expert_policies import ExpertPolicies
+from distributed_privrl.agents.experts import ExpertFacts
 from distributed_privrl.collection import RECIPES, collect, experts_training
 from distributed_privrl.collection.experts_grids import GRIDS, Grid
 from distributed_privrl.core.errors import ConfigError, StorageError

@@ -210,7 +210,7 @@ EIGHT = "\n".join(line.removesuffix(",x").removesuffix(",unused") for line in TA
         (EIGHT.replace("d,7,1,50,51,2,4,True", "d,7,1,50"), "line 8 has 4 fields, the header 8"),
         (
             EIGHT.replace(",", ";").replace("a;7;", "a;7,5;"),
-            r"line 3 has 2 fields, the header 1: .*not semicolons",
+            "read as separated by commas, and its header is separated by semicolons",
         ),
         (EIGHT + "\nd", "line 9 has 1 field, the header 8"),
         (EIGHT.replace(",False", ""), "line 3 has 7 fields, the header 8: complete it"),
@@ -218,7 +218,13 @@ EIGHT = "\n".join(line.removesuffix(",x").removesuffix(",unused") for line in TA
         (EIGHT.replace("stay,patient", "stays,patient"), "has no column stay"),
         (TABLE.replace("unused", "gain"), "several columns gain"),
         (EIGHT.replace("007", '"0"07'), "no proper csv file: line 2"),
-        (EIGHT.replace(",", ";"), "has no column"),
+        (EIGHT.replace(",", ";"), "write `separator: semicolon` into its schema"),
+        (EIGHT.replace(",", "\t"), "write `separator: tab` into its schema"),
+        (
+            EIGHT.replace(",", ";").replace("hour", "hour, 1 to 24"),
+            "write `separator: semicolon` into its schema",
+        ),
+        (EIGHT.replace("10,11", '"10,5",11'), "'pulse' has numbers with a comma: .*3.5, not 3,5"),
     ],
 )
 def test_every_line_has_as_many_fields_as_the_header(run, store, table, message):
@@ -244,6 +250,22 @@ def test_every_line_has_as_many_fields_as_the_header(run, store, table, message)
 )
 def test_what_is_no_ragged_table(run, table):
     check_stays(run(STAYS, table))
+
+
+@pytest.mark.parametrize(("name", "mark"), [("semicolon", ";"), ("tab", "\t"), ("bar", "|")])
+def test_a_schema_declares_what_separates_fields(run, name, mark):
+    schema = f"separator: {name}\n{STAYS}"
+    table = TABLE.replace(",", mark).replace("unused", "not, or un;used\t|".replace(mark, ""))
+    check_stays(run(schema, table))
+    for wrong, message in (
+        (TABLE, f"separated by {name}s, and its header is separated by commas"),
+        (table.replace(f"{mark}False", ""), "line 3 has 8 fields, the header 9: complete it"),
+        (table.replace(f"2{mark}11", f"2{mark}11{mark}0"), f"put texts with {name}s in quotes"),
+        (table.replace(f"{mark}11{mark}", f"{mark}11,5{mark}"), "has numbers with a comma"),
+        ("unused\n1\n", "has no column"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run(schema, wrong, dataset="b-v0")
 
 
 def test_files_that_are_not_there_or_of_another_kind(run, tmp_path, store):

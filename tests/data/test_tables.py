@@ -170,6 +170,12 @@ def test_values_as_numbers(take, store, kind, values, numbers):
     ("kind", "table", "told"),
     [
         ("{type: category, values: [a, b]}", "a c b", "x: a value that is not declared in 1 row;"),
+        (
+            "{type: flag, values: [no, yes]}",
+            "no yes no",
+            "x: a value that is not declared (the schema's yes and no without quotes are true and"
+            " false) in 3 rows;",
+        ),
         ("{type: date}", "2020-01-01 9999-01-01 ?", None),
         ("{type: number}", "1 inf 3", "x: infinite in 1 row;"),
         ("{type: number}", "1 11 -3", "x: outside 0 to 10 in 2 rows;"),

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.iql import IQL, IQLConfig
+from distributed_privrl.agents.algorithms import ALGORITHMS, configured
+from distributed_privrl.agents.iql import IQLConfig
+from distributed_privrl.agents.options import DEFAULTS
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.evaluation.trainer import (
-    ALGORITHMS,
     TRAINERS,
     OnEvaluation,
     PlainTrainer,
     Spaces,
     Trainer,
-    configured,
     find_trainer,
     settings_of,
     train_and_evaluate,
 )
-from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
+from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS, RLlibTrainer
 
 PENDULUM = gymnasium.make("Pendulum-v1")
 SPACES = Spaces(observation=PENDULUM.observation_space, action=PENDULUM.action_space)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ class FakeTrainer:
     """Reports on time and acts with nothing."""
 
     name = "fake"
-    algorithm = TRAINERS["bc"].algorithm
+    agent = "bc"
     released_rows_only = False
 
     def with_settings(self, settings: Mapping[str, Any]) -> "FakeTrainer":
@@ -98,7 +98,7 @@ def test_curve_has_an_evaluation_at_even_steps_and_at_the_end() -> None:
 
 
 def test_iql_goes_through_the_port_and_repeats() -> None:
-    trainer = PlainTrainer(IQL(IQLConfig(hidden=(16,), batch_size=32)))
+    trainer = PlainTrainer("iql", IQLConfig(hidden=(16,), batch_size=32))
     settings: dict[str, Any] = {
         "environment_id": "Pendulum-v1",
         "seed": 1,
@@ -172,6 +172,7 @@ def test_options_change_a_plain_loop_and_unknown_ones_are_named() -> None:
     trainer = find_trainer("iql", {"beta": 10.0, "hidden": [64, 64]})
     assert isinstance(trainer, PlainTrainer)
     config = trainer.algorithm.config
+    assert config == trainer.config
     assert isinstance(config, IQLConfig)
     assert (config.beta, config.hidden) == (10.0, (64, 64))
     with pytest.raises(ConfigError, match="no option temperature"):
@@ -198,6 +199,10 @@ def test_an_option_of_another_type_is_named(name: str, key: str, value: Any, kin
         find_trainer(name, {key: value})
 
 
+def test_settings_that_plans_check_are_those_of_the_agents() -> None:
+    assert {name: one.config for name, one in ALGORITHMS.items()} == DEFAULTS
+
+
 def test_every_default_is_of_the_type_that_its_option_has() -> None:
     for algorithm in ALGORITHMS.values():
         assert configured(algorithm, asdict(algorithm.config)) == algorithm
@@ -212,7 +217,9 @@ def test_an_agents_settings_hold_whoever_trains_it() -> None:
         find_trainer(name, settings_of(name, options, more=more), more=more)
         for name in ("iql", "rllib_iql")
     )
-    assert loop.algorithm == through_rllib.algorithm
+    assert isinstance(loop, PlainTrainer)
+    assert isinstance(through_rllib, RLlibTrainer)
+    assert (loop.agent, loop.config) == (through_rllib.agent, through_rllib.config)
     assert (loop.name, through_rllib.name) == ("iql", "rllib_iql")
     assert through_rllib.released_rows_only
     with pytest.raises(ConfigError, match="no option temperature"):

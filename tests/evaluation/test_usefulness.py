@@ -143,6 +143,18 @@ def test_too_few_units_are_told() -> None:
     )
 
 
+def test_rows_that_nothing_follows_are_judged() -> None:
+    """As of a table whose schema has no next observation, and may have no end."""
+
+    def alone(rows: Rows) -> Rows:
+        kept = [*rows.state, *rows.action, rows.reward]
+        return dataclasses.replace(rows, frame=rows.frame[kept], successor=(), end=None)
+
+    assert judged(alone(REAL), alone(clinic(300, 1))).problems() == []
+    lost = judged(alone(REAL), alone(shuffled(clinic(300, 1), "gain"))).problems()
+    assert any(text.startswith("how dose and gain go together") for text in lost)
+
+
 def test_more_rows_than_are_judged_are_drawn_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "JUDGED_ROWS", 500)
     assert 195 <= judged(REAL, clinic(400, 1)).units <= 400

@@ -1,5 +1,6 @@
 """Drafts say what the columns are, hold no value of a row, and are files that work once filled."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from distributed_privrl.data.schema import load_schema
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.drafts import AskedRoles, Draft, drafted
 from distributed_privrl.experiments.registry import load_config, plan_run
+from tests.data.real_tables import panel_text
 
 FOLDER = Path("clinic")
 SOURCE = Path("stays.csv")
@@ -96,6 +98,7 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
     assert info.kind == "trajectories"
     config = load_config(tmp_path / "config.yaml")
     assert config.output.dataset == "clinic/stays-private-v0"
+    assert config.model.trajectories_per_unit == 1  # type: ignore[attr-defined]
     assert "columns" in plan_run(config, store).facts()
     assert read_yaml(tmp_path / "bounds.yaml")["observation"]["step"] == [0, 1]
 
@@ -121,7 +124,7 @@ def test_roles_that_are_named_are_taken() -> None:
     columns = yaml.safe_load(text)["columns"]
     assert columns["reward"] == "age, years"
     assert columns["action"] == ["sex", "ward"]
-    assert "count all columns alike" not in text
+    assert "GUESSED" not in text
     for asked, said in (
         ({"reward": "ward"}, "--reward ward holds a category: a reward is a number, flag or date"),
         ({"action": ("remark",)}, "--action remark holds"),
@@ -143,3 +146,35 @@ def test_names_that_yaml_would_misread_are_quoted() -> None:
     columns = yaml.safe_load(draft.files(FOLDER)["schema.yaml"])["columns"]
     assert (columns["action"], columns["reward"]) == (["no"], "12")
     assert "a: b #c" in columns["observation"]
+
+
+def test_a_guessed_role_changes_within_a_trajectory_and_is_called_a_guess() -> None:
+    frame = stays().rename(columns={"dose": "level", "gain": "score"})
+    frame["sex"] = [f"s{i // 4 % 2}" for i in range(40)]  # a person keeps both
+    frame["born"] = [1950 + i // 8 for i in range(40)]
+    draft = draft_of(frame)
+    assert (draft.action, draft.reward, draft.guessed) == (("ward",), "score", ("action",))
+    text = draft.files(FOLDER)["schema.yaml"]
+    assert "# GUESSED: action, because no column is called so" in text
+    assert "draft anew with --action COLUMN.\n" in text
+    frame = frame.rename(columns={"score": "result"})
+    draft = draft_of(frame.drop(columns="ward"))
+    assert (draft.action, draft.reward) == (("level",), "result"), "a number that changes is better"
+    text = draft.files(FOLDER)["schema.yaml"]
+    assert "GUESSED: action and reward" in text
+    assert "--action COLUMN and --reward COLUMN" in text
+    kept = draft_of(frame[["patient_id", "hour", "born", "sex", "result"]])
+    assert (kept.action, kept.reward) == (("sex",), "result"), "nothing else is there"
+    without_order = draft_of(frame.drop(columns=["hour", "admitted"]), Roles(trajectory="none"))
+    assert (without_order.unit, without_order.action) == ("patient_id", ("ward",))
+    alone = frame.drop(columns=["patient_id", "hour", "ward"])
+    assert draft_of(alone, Roles(trajectory="none")).action == ("sex",)
+
+
+def test_wages_of_people_do_not_choose_who_is_black() -> None:
+    frame = pd.read_csv(io.StringIO(panel_text("Ecdat/Wages"))).drop(columns="Unnamed: 0")
+    frame.insert(0, "person", [f"p{i // 7}" for i in range(len(frame))])
+    frame.insert(1, "year", [i % 7 for i in range(len(frame))])
+    draft = draft_of(frame)
+    assert (draft.trajectory, draft.action, draft.reward) == ("person", ("union",), "lwage")
+    assert draft.guessed == ("action", "reward")

@@ -2,15 +2,14 @@ import json
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distributed_privrl.agents.algorithm import Algorithm
-from distributed_privrl.agents.bc import BC
+from distributed_privrl.agents.options import settings_named
 from distributed_privrl.cli.progress import is_timed
 from distributed_privrl.collection import collect
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError, VerificationError
@@ -22,7 +21,7 @@ from distributed_privrl.evaluation.intervals import spread
 from distributed_privrl.evaluation.report import Section
 from distributed_privrl.evaluation.returns import normalised
 from distributed_privrl.evaluation.source import Sourced
-from distributed_privrl.evaluation.trainer import PlainTrainer, configured
+from distributed_privrl.evaluation.trainer import find_trainer
 from distributed_privrl.experiments import evaluate as module
 from distributed_privrl.experiments.agents import ratio_section, return_ratios, returns_section
 from distributed_privrl.experiments.evaluate import (
@@ -59,10 +58,11 @@ class Trainer:
     fails: set[int] = field(default_factory=set)
     released_rows_only: bool = False
     name: str = "fake"
-    algorithm: Algorithm[Any, Any] = BC()  # noqa: RUF009
+    agent: str = "bc"
 
     def with_settings(self, settings: Any) -> "Trainer":
-        return replace(self, algorithm=configured(self.algorithm, settings))
+        settings_named(self.agent, settings)
+        return self
 
     def train(self, transitions: Any, spaces: Any, **options: Any) -> "Trainer":
         self.asked.append(len(self.asked))
@@ -93,10 +93,7 @@ def _report(folder: Path) -> Iterator[tuple[str, Any]]:
 def test_every_discrete_agent_has_its_cell(store: DatasetStore, tmp_path: Path) -> None:
     out = tmp_path / "out"
     names = ("bc", "discrete_cql", "discrete_bcq")
-    small = {
-        name: PlainTrainer(configured(_plain(name), {"hidden": [8], "batch_size": 16}))
-        for name in names
-    }
+    small = {name: find_trainer(name, {"hidden": [8], "batch_size": 16}) for name in names}
     figures = _evaluate(store, out, trainers=names, more_trainers=small)
     assert set(figures) == {"dataset", "environment", "kind", *names}
     assert all(1 <= figures[name] <= 500 for name in names)
@@ -106,12 +103,6 @@ def test_every_discrete_agent_has_its_cell(store: DatasetStore, tmp_path: Path) 
     assert {f"{name}: mean return over the last evaluations" for name in names} <= set(shown)
     assert not any("normalised" in name for name in shown)
     assert not (out / "private").exists()
-
-
-def _plain(name: str) -> Algorithm[Any, Any]:
-    from distributed_privrl.evaluation.trainer import ALGORITHMS
-
-    return ALGORITHMS[name]
 
 
 def test_a_failed_seed_is_shown_and_the_others_go_on(store: DatasetStore, tmp_path: Path) -> None:
@@ -160,7 +151,7 @@ def test_all_seeds_may_fail(store: DatasetStore, tmp_path: Path) -> None:
 
 def test_real_rows_train_plain_loops_in_private(store: DatasetStore, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    trainer = Trainer(asked=[], released_rows_only=True, algorithm=BC())
+    trainer = Trainer(asked=[], released_rows_only=True)
     figures = _evaluate(
         store,
         out,
@@ -217,7 +208,7 @@ def test_agents_run_beside_each_other(
     store: DatasetStore, tmp_path: Path, ray_executor: Executor
 ) -> None:
     small = {
-        "bc": PlainTrainer(configured(BC(), {"hidden": [8], "batch_size": 16})),
+        "bc": find_trainer("bc", {"hidden": [8], "batch_size": 16}),
         "bad": Trainer(asked=[], fails={0}),
     }
     options = {"trainers": ("bc", "bad"), "more_trainers": small, "seeds": 1}
@@ -282,7 +273,7 @@ def test_a_report_has_the_paper_s_cell(tmp_path: Path) -> None:
     name = "maze/released-v0"
     collect("maze2d-umaze", dataset=name, store=store, steps=700)
     certify(store, name, epsilon=9.5)
-    small = PlainTrainer(configured(_plain("iql"), {"hidden": [8], "batch_size": 16}))
+    small = find_trainer("iql", {"hidden": [8], "batch_size": 16})
     options = {"trainers": ("rllib_iql",), "more_trainers": {"rllib_iql": small}, "seeds": 1}
     figures = _evaluate(store, tmp_path / "out", synthetic=name, **{**options, "episodes": 1})
     assert figures["normalised"]["rllib_iql"] == pytest.approx(
@@ -518,7 +509,7 @@ def _with_bad_row(store: DatasetStore, name: str, column: str, value: Any) -> No
 def test_a_reference_changes_nothing_but_private(store: DatasetStore, tmp_path: Path) -> None:
     _with_bad_row(store, "gym/nan-v0", "observations", np.nan)
     _with_bad_row(store, "gym/category-v0", "actions", 17)
-    small = PlainTrainer(configured(_plain("bc"), {"hidden": [8], "batch_size": 16}))
+    small = find_trainer("bc", {"hidden": [8], "batch_size": 16})
     seen = []
     for reference in ("gym/own-v0", "gym/nan-v0", "gym/category-v0"):
         out, told = tmp_path / reference, []
@@ -545,7 +536,7 @@ def test_a_reference_changes_nothing_but_private(store: DatasetStore, tmp_path: 
 
 def test_errors_of_a_reference_are_private(store: DatasetStore, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    fine = PlainTrainer(configured(_plain("bc"), {"hidden": [8], "batch_size": 16}))
+    fine = find_trainer("bc", {"hidden": [8], "batch_size": 16})
     figures = _evaluate(
         store,
         out,

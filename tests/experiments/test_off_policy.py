@@ -17,7 +17,7 @@ from distributed_privrl.data.splitting import held_out
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.evaluation.report import Section
-from distributed_privrl.evaluation.trainer import ALGORITHMS, PlainTrainer, configured
+from distributed_privrl.evaluation.trainer import find_trainer
 from distributed_privrl.experiments import evaluate as module
 from distributed_privrl.experiments import halves
 from distributed_privrl.experiments import reference as reference_module
@@ -30,7 +30,7 @@ from distributed_privrl.experiments.halves import judge_of, training_half
 from distributed_privrl.experiments.off_policy import OFF_POLICY_FILE, TITLE
 from tests.worlds.certified import certify
 
-SMALL = PlainTrainer(configured(ALGORITHMS["bc"], {"hidden": [8], "batch_size": 16}))
+SMALL = find_trainer("bc", {"hidden": [8], "batch_size": 16})
 AGENTS = {"small": SMALL, "bc": SMALL}
 
 
@@ -184,7 +184,7 @@ def test_without_agents_who_acted_is_shown(store: DatasetStore, tmp_path: Path) 
 
 def test_an_agent_that_fails_is_a_private_line(store: DatasetStore, tmp_path: Path) -> None:
     class Failing:
-        name, released_rows_only, algorithm = "small", False, ALGORITHMS["bc"]
+        name, released_rows_only, agent = "small", False, "bc"
 
         def with_settings(self, settings: Any) -> "Failing":
             return self

@@ -11,10 +11,13 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as entry
+from distributed_privrl.experiments import rehearsal
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.rehearsal import Rehearsal, rehearse, write_rehearsal
+from distributed_privrl.experiments.standin import KEEPS
 from distributed_privrl.marginals import belief
+from distributed_privrl.marginals.columns import step_columns
+from distributed_privrl.stages.encoders import foreseen_columns
 from tests.marginals.programs import chained
 from tests.worlds import walks
 from tests.worlds.intake import Intake, admissions, config_values, write
@@ -23,7 +26,9 @@ from tests.worlds.intake import Intake, admissions, config_values, write
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
-    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 def rehearsed(place: Intake, name: str, **changes: Any) -> Rehearsal:
@@ -101,3 +106,65 @@ def test_trajectories_have_lengths(tmp_path: Path) -> None:
     found = rehearse(config, LocalExecutor(), work=tmp_path / "work", store=store, insecure_key=3)
     assert "lengths" in found.sections
     assert "rehearsed on invented rows" in found.text()
+    (acted,) = (one for name, one in found.sections.items() if name.startswith("actions and"))
+    assert [one.name for one in acted] == ["action_0 and next action_0"]
+    assert acted[0].before > 0.6
+
+
+OF_WALKERS = {
+    "data__unit": "walker",
+    "data__max_length": None,
+    "training__sampling__max_length": 24,
+}
+
+
+@pytest.mark.parametrize(
+    ("declared", "trajectories", "lengths"),
+    [
+        ({}, 1, (12, 24)),
+        ({"model__rows_per_unit": 6}, 1, (3, 9)),
+        ({"model__rows_per_unit": 20}, 1, (16, 24)),
+        ({"model__rows_per_unit": 1}, 1, (1, 1)),
+        ({"model__trajectories_per_unit": 4, **OF_WALKERS}, 4, (12, 24)),
+        ({"model__rows_per_unit": 30, "model__trajectories_per_unit": 6, **OF_WALKERS}, 6, (2, 8)),
+        ({"model__rows_per_unit": 60, **OF_WALKERS}, 3, (16, 24)),
+        ({"model__rows_per_unit": 60, **OF_WALKERS, "data__max_length": 48}, 2, (24, 24)),
+    ],
+)
+def test_stand_ins_are_as_long_as_the_configuration_declares(
+    tmp_path: Path, declared: dict[str, Any], trajectories: int, lengths: tuple[int, int]
+) -> None:
+    config = walks.marginals_config(data__units=300, **declared)
+    stood_in = invented(config, tmp_path).read_trajectories(INVENTED)
+    assert (np.bincount(stood_in.unit_ids.astype(int), minlength=300) == trajectories).all()
+    assert (stood_in.lengths.min(), stood_in.lengths.max()) == lengths
+    rows = declared.get("model__rows_per_unit")
+    if rows is not None and config.data.max_length != 48:
+        assert stood_in.lengths.sum() / 300 == pytest.approx(rows, rel=0.05)
+
+
+INVENTED = "rehearsal/walks-v0"
+
+
+def invented(config: Any, folder: Path) -> DatasetStore:
+    """Return a store with the rows that stand in for a run's, and nothing else."""
+    sensitive = walks.walk_store(folder / "sensitive")
+    store = DatasetStore(folder / "invented")
+    known = foreseen_columns(config.data, sensitive)
+    assert known is not None
+    bounds = rehearsal._bounds(config.data, sensitive, known)
+    spaces = known.observation_space, known.action_space
+    columns = step_columns(*spaces, bounds, next_observation="absolute", ends=3)
+    rehearsal._invent(config, columns, store, INVENTED, None, units=config.data.units, whole=True)
+    return store
+
+
+def test_an_action_stays_as_often_as_the_page_says(tmp_path: Path) -> None:
+    config = walks.marginals_config(data__units=2000)
+    store = invented(config, tmp_path)
+    walked = store.read_trajectories(INVENTED)
+    assert len(walked) == 2000
+    rows = walked.transitions("trajectory")
+    follows = rows.unit_ids[1:] == rows.unit_ids[:-1]
+    same = (rows.actions[1:] == rows.actions[:-1]).all(axis=1)[follows]
+    assert same.mean() == pytest.approx(KEEPS, abs=0.02)

@@ -3,20 +3,16 @@
 import json
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distributed_privrl.agents.algorithm import Algorithm
-from distributed_privrl.agents.discrete_cql import DiscreteCQL
-from distributed_privrl.agents.iql import IQL
+from distributed_privrl.agents.options import settings_named
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.trainer import configured
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.agents import failures, reasons
 from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.run import RunResult
@@ -31,10 +27,11 @@ class Idle:
     fails: tuple[int, ...] = ()
     released_rows_only: bool = False
     name: str = "idle"
-    algorithm: Algorithm[Any, Any] = IQL()  # noqa: RUF009
+    agent: str = "iql"
 
     def with_settings(self, settings: Any) -> "Idle":
-        return replace(self, algorithm=configured(self.algorithm, settings))
+        settings_named(self.agent, settings)
+        return self
 
     def train(self, transitions: Any, spaces: Any, **options: Any) -> "Idle":
         self.asked.append(len(self.asked))
@@ -54,7 +51,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Mazes:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     return Mazes(tmp_path, master)
 
 
@@ -101,7 +100,7 @@ def test_a_resume_trains_what_failed_and_nothing_else(world: Mazes) -> None:
         (Idle(), {"evaluation": {"trainers": ["none"]}}, "unknown trainer 'none'"),
         (Idle(), {"evaluation": {"options": {"idle": {"beta": 1}}}}, "write iql.key=value"),
         (Idle(), {"data__environment": None}, "needs data.environment"),
-        (Idle(algorithm=DiscreteCQL()), {}, "must be a Discrete"),
+        (Idle(agent="discrete_cql"), {}, "must be a Discrete"),
     ],
 )
 def test_agents_that_cannot_be_trained_are_refused_before_anything_is_drawn(

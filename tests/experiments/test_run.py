@@ -39,7 +39,7 @@ from distributed_privrl.experiments.evaluate import (
 from distributed_privrl.experiments.registry import METHODS, load_config, method_named, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.methods.privorl.method import PrivorlMethod
-from distributed_privrl.methods.privorl.update import RowSynthesizer
+from distributed_privrl.methods.privorl.row_model import RowSynthesizer
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds import server as server_module
 from distributed_privrl.stages.context import MethodResult
@@ -59,7 +59,9 @@ def world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Mazes:
     if "with_reports" not in request.fixturenames:  # plots cost more than all else together
-        monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+        monkeypatch.setattr(
+            "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+        )
     return Mazes(tmp_path, master)
 
 

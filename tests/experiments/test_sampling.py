@@ -9,7 +9,6 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError, VerificationError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.experiments import run as entry
 from distributed_privrl.experiments.run import RunResult
 from distributed_privrl.experiments.sampling import Sample, finished_config, sample_run
 from distributed_privrl.marginals import belief
@@ -24,7 +23,9 @@ from tests.worlds.world import World
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
-    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     monkeypatch.chdir(tmp_path)
 
 

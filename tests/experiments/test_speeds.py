@@ -22,9 +22,16 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_work_takes_what_its_parts_take() -> None:
     one = speeds.REFERENCE
-    effort = Effort(joint_counts=3, rounds=10, private_rows=1e9, learned_rows=2e9, drawn_rows=3e9)
+    effort = Effort(
+        joint_counts=3,
+        rounds=10,
+        private_rows=1e9,
+        learned_steps=4e3,
+        learned_rows=2e9,
+        drawn_rows=3e9,
+    )
     parts = one.start + 3 * one.joint_count + 10 * one.round
-    parts += 2e9 * one.learned_row + 3e9 * one.drawn_row
+    parts += 4e3 * one.learned_step + 2e9 * one.learned_row + 3e9 * one.drawn_row
     assert one.seconds(effort) == pytest.approx(parts + 1e9 * one.private_row)
     assert one.seconds(effort, workers=4) == pytest.approx(parts + 1e9 * one.private_row / 4)
     assert one.seconds(effort + effort) == pytest.approx(2 * one.seconds(effort) - one.start)
@@ -61,6 +68,7 @@ def test_a_small_run_measures_a_machine(kept: Path, monkeypatch: pytest.MonkeyPa
         "BATCH": 64,
         "STEPS": 4,
         "SIZE": 200,
+        "AGENT_STEPS": 50,
         "UNITS": 500,
         "SMALL": (4,),
         "LARGE": (256,),
@@ -72,7 +80,15 @@ def test_a_small_run_measures_a_machine(kept: Path, monkeypatch: pytest.MonkeyPa
     assert found.machine == "here"
     assert all(
         getattr(found, name) > 0
-        for name in ("start", "joint_count", "round", "private_row", "learned_row", "drawn_row")
+        for name in (
+            "start",
+            "joint_count",
+            "round",
+            "private_row",
+            "learned_step",
+            "learned_row",
+            "drawn_row",
+        )
     )
     assert found.memory > 1e8
     assert {"measuring, private rounds", "measuring, marginals"} <= set(told)

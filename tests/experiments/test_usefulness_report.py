@@ -109,6 +109,10 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     lost = report["not_useful_for"]
     assert any(text.startswith("how before: 1 and outcome go together: 0.5") for text in lost)
     assert any(text.startswith("learning outcome from state and action") for text in lost)
+    assert any(text.startswith("what depends on next sex: M given sex: M: ") for text in lost)
+    rule = metrics(report, "Exact rules")["next sex: M given sex: M"]
+    assert rule["explanation"] == "sex: M tells next sex: M"
+    assert rule["value"] < 0.9 < 0.995 <= rule["reference"]
     assert f"<span>for {len(lost)} purposes, named below</span>" in page
     assert '<b class="valid">valid</b>' in page
     assert '<b class="broken">not useful</b>' in page
@@ -122,8 +126,9 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     assert facts["column sex: M"] == facts["column before: 1"] == "yes or no"
     assert facts["column age"] == "number from 0 to 100"
     assert facts["column treat"] == "one of 2: A, P"
-    assert facts["column outcome"] == "number"
+    assert facts["column outcome"] == "number from 0 to 1"
     assert "not useful" not in shown
+    assert "Exact rules" not in shown
 
 
 def test_real_rows_beside_real_rows_are_not_red(tmp_path: Path) -> None:

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from distributed_privrl.core.config import DataConfig, EvaluationConfig, NoisyCount, PrivacyConfig
+from distributed_privrl.core.config import (
+    DataConfig,
+    EvaluationConfig,
+    NoisyCount,
+    PrivacyConfig,
+    RuntimeConfig,
+)
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.events import GaussianEvent, PureDpEvent
 from distributed_privrl.privacy.ledger import Ledger
@@ -50,6 +57,9 @@ class TwoStages(DeclaredMethod[Diary]):
     def check(self, context: Any) -> Diary:
         self.watch("check", ())
         return ("checked",)
+
+    def check_machine(self, world: Diary, context: Any) -> None:
+        self.watch("machine", world)
 
     def first_releases(self) -> Sequence[FirstRelease[Diary]]:
         return (FirstRelease(name="bounds", key="data.bounds", epsilon=0.5, ask=self._ask),)
@@ -107,7 +117,8 @@ def world(folder: Path, *, units: Any = COUNTED, epsilon: float | None = 6.0) ->
         sensitive=DATASET, unit="trajectory", units=units, bounds=None
     )
     privacy = PrivacyConfig(epsilon=epsilon, delta=1e-6)
-    return around, SimpleNamespace(data=data, privacy=privacy, evaluation=EvaluationConfig())
+    about = {"evaluation": EvaluationConfig(), "runtime": RuntimeConfig()}
+    return around, SimpleNamespace(data=data, privacy=privacy, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +129,7 @@ class _Context:
     run_id: str
     fingerprint: str
     store: Store
+    executor: LocalExecutor = field(default_factory=LocalExecutor)
 
     def noise_source(self) -> SeededNoise:
         return SeededNoise(3)
@@ -139,7 +151,7 @@ def gate_one_order(folder: Path) -> None:
         found = entries()
         if step == "check":
             assert spent() == 0.0, "something was charged before the checks"
-        if step in ("bounds", "ready"):
+        if step in ("machine", "bounds", "ready"):
             assert spent() == pytest.approx(6.0), "a release was drawn before the budget was held"
         if step == "before":
             opened = {found.get(""), found.get("/filter")}
@@ -152,7 +164,7 @@ def gate_one_order(folder: Path) -> None:
             assert found[""] == "settled", "post-processing begins before a stage is settled"
 
     result = run.run_method(TwoStages(around, config, watch), around)
-    expected = ["check", "bounds", "ready", "before", "filter", "rounds", "finish"]
+    expected = ["check", "machine", "bounds", "ready", "before", "filter", "rounds", "finish"]
     assert seen == expected, f"the order was {seen}"
     _certifies_all(ledger, result)
 
@@ -168,7 +180,7 @@ def _certifies_all(ledger: Ledger, result: MethodResult) -> None:
 
 def gate_refusals_cost_nothing(folder: Path) -> None:
     """Whoever is refused before a draw, by a check or by the ledger, has paid nothing."""
-    for step in ("check", "ready"):
+    for step in ("check", "machine", "ready"):
         around, config = world(folder, units=100)
         refused = replace(TwoStages(around, config), watch=_refuse_at(step))
         refused = _without_bounds(refused)
@@ -218,7 +230,9 @@ def gate_resumed_at_every_step(folder: Path) -> None:
         if step == "bounds":  # charged, and its answer lost: no other one is drawn
             with pytest.raises(UnsafeError, match="answer was lost"):
                 run.run_method(again, around)
-            assert drawn == ["check"], "bounds were drawn again after their answer was lost"
+            assert drawn == ["check", "machine"], (
+                "bounds were drawn again after their answer was lost"
+            )
             continue
         result = run.run_method(again, around)
         assert "bounds" not in drawn, f"bounds were drawn again after a death at {step}"

@@ -23,8 +23,7 @@ from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
 from distributed_privrl.rounds.worker import ShardSource, StoredShard
-from distributed_privrl.updates.ensemble_clipping import ClipStrategy
-from distributed_privrl.updates.federated import FederatedConfig
+from distributed_privrl.updates.federated_config import ClipStrategy, FederatedConfig
 from tests.gates import gates
 from tests.gates.bounds import assert_dispersion, assert_z
 from tests.gates.norms import TOLERANCE, assert_within, clipped_sum, stored_units

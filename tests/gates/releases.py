@@ -17,12 +17,15 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.value_iteration.counts import CountLayout, CountSpec, CountWorker
 from distributed_privrl.methods.value_iteration.features import FeatureMap
-from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
-from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
-from distributed_privrl.methods.value_iteration.method import Programs
+from distributed_privrl.methods.value_iteration.linear import LinearProgram
+from distributed_privrl.methods.value_iteration.linear_settings import (
+    LinearSettings,
+    statistics_spec,
+)
+from distributed_privrl.methods.value_iteration.programs import Programs
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker
 from distributed_privrl.methods.value_iteration.step_noise import StepNoise
-from distributed_privrl.methods.value_iteration.tabular import TabularSettings
+from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
 from distributed_privrl.privacy.events import charged_rounds
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import SecureNoise

@@ -79,6 +79,9 @@ LEAKS: dict[str, Callable[[Path, Secrets], Any]] = {
     "a rare number": lambda folder, secrets: _write(
         folder, "edges", np.array([0, secrets.planted["a rare reward"]], np.float32).tobytes()
     ),
+    "a negative number": lambda folder, secrets: _report(
+        folder, f"{secrets.planted['a rare reward']:.6f}"
+    ),
     "an id": lambda folder, secrets: _report(
         folder, "patient " + _planted(secrets, "the last patient's id")
     ),

@@ -19,9 +19,11 @@ from distributed_privrl.privacy.units import UnitCount
 UNITS = UnitCount(value=1000, source="declared")
 
 
-def chained(sizes: Sequence[int], measured: Sequence[Measured], *, total: float) -> Field:
+def chained(
+    sizes: Sequence[int], measured: Sequence[Measured], *, total: float, hidden: int = 0
+) -> Field:
     """Return the field of a chain of conditionals: what an estimate starts from, in no time."""
-    return Field(tuple(sizes), _factorised(measured))
+    return Field(tuple(sizes), _factorised(measured), hidden=hidden)
 
 
 def plan_of(

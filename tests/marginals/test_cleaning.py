@@ -138,3 +138,15 @@ def test_an_association_tells_more_than_its_cells() -> None:
     flat = [Margin(even.sum(axis=1), np.full(16, 3.0))] * 2
     unrelated = associated(noisy, 10.0, SUPPLE, expected=even, margins=flat)
     assert away(unrelated, even) < 0.3 * away(np.maximum(noisy, 0), even)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_category_that_nobody_saw_has_no_rows(ordered: bool) -> None:
+    """Noise of a joint count revives no category; an empty bin of a number may be one by chance."""
+    source, deviation = np.random.default_rng(3), 5.0
+    truth = np.outer(source.uniform(50, 100, 6), [1.0, 0.0, 1.0])
+    noisy = truth + deviation * source.normal(size=truth.shape)
+    noisy[:, 1] = 4 * deviation
+    found = clean(noisy, deviation, truth, ordered=ordered)
+    assert (found[:, 1] > 0).any() == ordered
+    assert found.sum() == pytest.approx(truth.sum())

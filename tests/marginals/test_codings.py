@@ -58,7 +58,7 @@ def noisy_counts(table: TableColumns, seed: int, noise: float) -> np.ndarray:
 
 def believed(seed: int, noise: float = NOISE) -> TableColumns:
     table = columns()
-    belief = Belief(TableFacts(columns=table, seed=seed), joint_deviation=noise)
+    belief = Belief(TableFacts(columns=table, seed=seed), joint_deviation=noise, planned=1)
     belief.shape(noisy_counts(table, seed, noise), noise)
     return belief.columns
 

@@ -52,6 +52,40 @@ def test_rows_are_cells_by_hand() -> None:
     assert changes.cells[:, 3].tolist() == [4, 3, 1]  # +1, 0 and -2, of -3 .. 3
 
 
+def test_what_nobody_saw_is_what_happened_in_the_step_before() -> None:
+    """Rows 0 -> 1 and 1 -> ?, 3 -> 1 and 1 -> ?: by a copy of the state nothing would move."""
+    rows = steps_of(
+        [
+            (0.0, 0, 0.0, 1.0, False),
+            (1.0, 0, 0.0, 1.0, True),
+            (3.0, 1, 0.0, 1.0, False),
+            (1.0, 1, 0.0, 1.0, True),
+        ]
+    )
+    earlier = np.roll(rows.observations, 1, axis=0)
+    steps = Steps(rows, earlier=earlier, unseen=rows.terminated)
+    assert few_columns().coded(steps).cells[:, 3].tolist() == [1, 2, 1, 0]  # -1 is clipped to 0
+    changes = few_columns(next_observation="difference").coded(steps)
+    assert changes.cells[:, 3].tolist() == [4, 4, 1, 1]  # +1 and -2, of -3 .. 3, twice each
+    assert few_columns().coded(Steps(rows)).cells[:, 3].tolist() == [1, 1, 1, 1]
+
+
+def test_a_category_that_nobody_saw_stays_if_it_stayed_before() -> None:
+    space = Discrete(3)
+    zero, one = np.zeros(1), np.ones(1)
+    bounds = Bounds(low=zero, high=one, columns=("reward",), step=one)
+    columns = step_columns(space, ACTION, bounds, next_observation="absolute")
+    rows = replace(
+        steps_of([(0.0, 0, 0.0, 0.0, False)] * 3),
+        observations=np.array([2, 2, 1]),
+        next_observations=np.array([2, 1, 1]),
+        terminated=np.array([False, True, True]),
+    )
+    steps = Steps(rows, earlier=np.array([0, 2, 0]), unseen=rows.terminated)
+    (after,) = columns.of("next_observation")
+    assert columns.coded(steps).cells[:, after].tolist() == [2, 2, 0]
+
+
 def test_a_cut_step_is_told_apart_only_where_three_ends_are() -> None:
     rows = replace(steps_of(ROWS), truncated=np.array([True, True, False]))
     assert few_columns().coded(Steps(rows)).cells[:, 4].tolist() == [0, 1, 0]

@@ -6,8 +6,9 @@ from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.marginals.columns import TableColumns, step_columns
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
-from distributed_privrl.marginals.model import Drawer, Field
+from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.shapes import ColumnShape
 
 BINS, COUNT = 3, 30_000

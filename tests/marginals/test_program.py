@@ -9,6 +9,7 @@ import pytest
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.columns import step_columns
+from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
@@ -134,6 +135,17 @@ def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened() -> N
     np.testing.assert_array_equal(one.observations, other.observations)
 
 
+@pytest.mark.parametrize(
+    "changed", [{"weighed": (5, 1, None, False)}, {"weighed": (4, 1, None, True)}, {"seed": 4}]
+)
+def test_counts_of_other_rows_or_caps_are_refused(changed: dict[str, Any]) -> None:
+    about: dict[str, Any] = {"weighed": (4, 1, None, False)}
+    half = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1)), **about), Adds(7), 0, 1)
+    program_of(COLUMNS, PLAN, **about).restore(half.tensors(), 2)
+    with pytest.raises(UnsafeError, match="are not those that the counts were made with"):
+        program_of(COLUMNS, PLAN, **(about | changed)).restore(half.tensors(), 2)
+
+
 def test_what_is_kept_is_noisy_or_follows_from_it() -> None:
     made = drawn(program_of(COLUMNS, PLAN), Adds(amount=12_345), 0, 1, 2)
     tensors = made.tensors()
@@ -191,6 +203,23 @@ def test_large_candidates_and_models_are_left_out() -> None:
     none = drawn(program_of(COLUMNS, PLAN, Chooses(), model_cells=3), noise, 0, 1, 2)
     assert len(noise.asked) == 1  # no candidate: fewer draws than are paid for
     assert none.model().transitions(10, np.random.default_rng(0)).rewards.shape == (10,)
+
+
+def test_a_model_grows_with_each_choice_alike() -> None:
+    """What is large waits its turn; where nothing is small enough, all may be chosen."""
+    made = drawn(program_of(COLUMNS, PLAN, Chooses()), Adds(), 0)
+    made.prepare(1)
+    belief = made._belief
+    open_ = [one for one in belief.candidates if belief.worth_counting(one)]
+    cells = {one: elimination(belief.sizes, [one])[1] for one in open_}
+    least, most = min(cells.values()), max(cells.values())
+    assert least < most
+    belief._spec, belief._planned = replace(belief._spec, model_cells=2 * least), 2
+    assert belief.small_enough(open_) == [one for one in open_ if cells[one] == least]
+    belief._spec, belief._planned = replace(belief._spec, model_cells=most), 1
+    assert belief.small_enough(open_) == open_
+    belief._planned = 10**6
+    assert belief.small_enough(open_) == open_  # nothing is small enough: all may be
 
 
 def test_a_run_that_released_nothing_has_no_model() -> None:

@@ -1,5 +1,7 @@
 """Trajectories that go on from where a step led to, and end as often as lengths say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
@@ -104,6 +106,23 @@ def test_lengths_are_those_that_were_counted() -> None:
     share = np.bincount(drawn.lengths, minlength=LONGEST + 1) / 4000
     assert share[[2, 5, 8]] == pytest.approx([0.3, 0.6, 0.1], abs=0.04)
     assert share.sum() - share[[2, 5, 8]].sum() < 0.02
+
+
+@pytest.mark.parametrize("floor", [-np.inf, -12.0])
+def test_ends_that_no_state_expects_are_of_the_kinds_that_were_seen(floor: float) -> None:
+    """Lengths say that all end; the model expects no end anywhere, and nobody has terminated."""
+    columns = columns_of()
+    (end,) = columns.of("end")
+    model = model_of(columns, [30.0] * columns.lengths)
+    masses = np.array([300.0, 0.0, 30.0])
+    shapes = [
+        replace(one, masses=masses) if i == end else one for i, one in enumerate(model.shapes)
+    ]
+    never = {**model.field.potentials, (end,): np.array([0.0, floor, floor])}
+    model = replace(model, shapes=tuple(shapes), field=replace(model.field, potentials=never))
+    drawn = Rollout(model, LONGEST).draw(500, np.random.default_rng(0))
+    assert drawn.truncated[drawn.offsets[1:] - 1].all()
+    assert drawn.lengths.min() < LONGEST / 2
 
 
 def test_trajectories_of_one_seed_are_the_same() -> None:

@@ -44,3 +44,12 @@ def test_correlation_of_a_table_has_its_sign_and_size() -> None:
         found = local_correlation(counts_of(rows, (0, 1), (8, 8)))
         assert found.shape == (8, 8)
         assert np.abs(found[3:5, 3:5] - correlation).max() < 0.1
+
+
+def test_weights_that_have_all_but_vanished_stay_numbers() -> None:
+    """Rows of a cell that weighs next to nothing do not come back as infinitely many."""
+    rows = np.array([[0], [1], [1]], np.int32)
+    weights = raked(rows, np.array([1.0, 1e-310, 1e-310]), {(0,): np.array([1.0, 1.0])}, (2,))
+    assert np.isfinite(weights).all()
+    assert weights.sum() == pytest.approx(1)
+    assert weights[0] > 0.99

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.ddpm import DDPM, DDPMSampler, sample
-from distributed_privrl.models.fragment_inputs import STEP_FEATURES, step_features
+from distributed_privrl.models.fragment_inputs import step_features
 from distributed_privrl.models.layers import linear
+from distributed_privrl.models.sizes import STEP_FEATURES
 from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
 
 SCHEDULES = ("cosine", "linear")

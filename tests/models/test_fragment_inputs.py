@@ -2,13 +2,9 @@ import math
 
 import torch
 
-from distributed_privrl.models.fragment_inputs import (
-    STEP_FEATURES,
-    condition_features,
-    sinusoids,
-    step_features,
-)
+from distributed_privrl.models.fragment_inputs import condition_features, sinusoids, step_features
 from distributed_privrl.models.layers import Waves
+from distributed_privrl.models.sizes import STEP_FEATURES
 
 
 def test_sinusoids_are_the_formula() -> None:

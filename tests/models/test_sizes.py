@@ -13,7 +13,15 @@ from distributed_privrl.methods.privorl.binning import foreseen_bins
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
 from distributed_privrl.models.dynamics import DynamicsEnsemble
-from distributed_privrl.models.sizes import denoiser_weights, dense_weights, factor_weights
+from distributed_privrl.models.sizes import (
+    denoiser_weights,
+    dense_weights,
+    factor_weights,
+    transformer_weights,
+    unet_weights,
+)
+from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
+from distributed_privrl.models.trajectory_unet import TrajectoryUNet
 
 SEED = torch.Generator().manual_seed(0)
 
@@ -65,3 +73,31 @@ def test_the_denoiser() -> None:
 def test_the_ensemble_of_dynamics() -> None:
     network = DynamicsEnsemble(4, 3, members=2, hidden=(6, 5), generator=SEED)
     assert 2 * dense_weights((4, 6, 5, 2 * 3)) == learned(network)
+
+
+FRAGMENT_SIZES = pytest.mark.parametrize(
+    "sizes",
+    [
+        {"width": 8, "depth": 1, "column_frequencies": 0},
+        {"width": 4, "depth": 2, "column_frequencies": 3},
+        {"width": 12, "depth": 4, "column_frequencies": 1},
+        {"width": 64, "depth": 3, "column_frequencies": 0},
+    ],
+)
+STEP_SIZES = pytest.mark.parametrize("parts", [(1, 1), (4, 2), (3, 7)])
+
+
+@FRAGMENT_SIZES
+@STEP_SIZES
+@pytest.mark.parametrize("horizon", [8, 16])
+def test_the_transformer(sizes: dict[str, int], parts: tuple[int, int], horizon: int) -> None:
+    network = TrajectoryTransformer(*parts, horizon=horizon, **sizes, heads=4, generator=SEED)
+    assert transformer_weights(*parts, **sizes) == learned(network)
+
+
+@FRAGMENT_SIZES
+@STEP_SIZES
+@pytest.mark.parametrize("horizon", [8, 16])
+def test_the_unet(sizes: dict[str, int], parts: tuple[int, int], horizon: int) -> None:
+    network = TrajectoryUNet(*parts, horizon=horizon, **sizes, generator=SEED)
+    assert unet_weights(*parts, **sizes) == learned(network)

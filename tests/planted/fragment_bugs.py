@@ -11,7 +11,7 @@ import torch
 from distributed_privrl.data import shards
 from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
-from distributed_privrl.methods.privorl.step_model import StepLoss
+from distributed_privrl.methods.privorl.step_loss import StepLoss
 from distributed_privrl.models.ddpm import DDPM
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker

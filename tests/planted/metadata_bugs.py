@@ -10,9 +10,9 @@ import pytest
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.experiments import judging
 from distributed_privrl.experiments import run as program
-from distributed_privrl.methods.expert import entry_points as expert_method
-from distributed_privrl.methods.expert import method as expert_run
+from distributed_privrl.methods.expert import report as expert_report
 from distributed_privrl.privacy.metrics import PublicValue
 from tests.gates.metadata import Case
 
@@ -25,38 +25,38 @@ def _said(case: Case) -> Any:
 
 def best_expert_in_the_report(patch: pytest.MonkeyPatch, case: Case) -> None:
     """The report shows which return counts as 1: that of the best sensitive expert."""
-    right = expert_method.policy_sections
+    right = expert_report.policy_sections
 
     def sections(*arguments: Any) -> list[Section]:
         first, *others = right(*arguments)
         best = Metric(name="best", value=PublicValue(_said(case)["evaluation_returns"]["best"]))
         return [replace(first, metrics=[*first.metrics, best]), *others]
 
-    patch.setattr(expert_method, "policy_sections", sections)
+    patch.setattr(expert_report, "policy_sections", sections)
 
 
 def best_expert_in_an_explanation(patch: pytest.MonkeyPatch, case: Case) -> None:
     """The same to four digits, in the words beside a figure that was released."""
-    right = expert_method.policy_sections
+    right = expert_report.policy_sections
 
     def sections(*arguments: Any) -> list[Section]:
         first, *others = right(*arguments)
         best = _said(case)["evaluation_returns"]["best"]
         return [replace(first, explanation=f"1 is the best policy ({best:.4g})."), *others]
 
-    patch.setattr(expert_method, "policy_sections", sections)
+    patch.setattr(expert_report, "policy_sections", sections)
 
 
 def returns_in_the_checkpoint(patch: pytest.MonkeyPatch, case: Case) -> None:
     """The checkpoint keeps the returns that the metadata have, for a later report."""
-    right = expert_run.write_facts
+    right = expert_report.write_facts
 
     def facts(folder: Any, stable: Any) -> None:
         right(folder, stable)
         known = json.dumps(_said(case)["reference_returns"])
         (folder / "references.json").write_text(known)
 
-    patch.setattr(expert_run, "write_facts", facts)
+    patch.setattr(expert_report, "write_facts", facts)
 
 
 def description_of_the_release(patch: pytest.MonkeyPatch, case: Case) -> None:
@@ -72,13 +72,13 @@ def description_of_the_release(patch: pytest.MonkeyPatch, case: Case) -> None:
 
 def lengths_in_the_progress(patch: pytest.MonkeyPatch, case: Case) -> None:
     """Progress says how long the longest trajectory is."""
-    right = program.evaluate_release
+    right = judging.evaluate_release
 
     def evaluate(*arguments: Any, progress: Any, **others: Any) -> Any:
         progress(f"trajectories of up to {max(_said(case)['lengths'])} steps", 0, 1)
         return right(*arguments, progress=progress, **others)
 
-    patch.setattr(program, "evaluate_release", evaluate)
+    patch.setattr(judging, "evaluate_release", evaluate)
 
 
 def rows_in_the_metrics(patch: pytest.MonkeyPatch, case: Case) -> None:

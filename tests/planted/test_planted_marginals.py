@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from distributed_privrl.experiments import run as program
 from tests.gates import marginals as gates
 from tests.planted import marginal_bugs
 from tests.planted.marginal_bugs import Plant
@@ -77,7 +76,9 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 @pytest.mark.parametrize("name", GATES)

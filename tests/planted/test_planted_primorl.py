@@ -6,7 +6,6 @@ import pytest
 
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from tests.gates.primorl import gate_certified_run
 from tests.planted import primorl_bugs, run_bugs
 from tests.planted.round_bugs import Plant
@@ -32,7 +31,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 def test_a_run_does_what_it_certifies(tmp_path: Path, master: DatasetStore) -> None:

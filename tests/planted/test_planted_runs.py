@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
-from distributed_privrl.methods.expert import method as expert
+from distributed_privrl.methods.expert import report as expert_report
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
@@ -63,8 +62,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DatasetStore]:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
-    monkeypatch.setattr(expert, "write_private_report", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
+    monkeypatch.setattr(expert_report, "write_private_report", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("method", GATES)

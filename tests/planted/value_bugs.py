@@ -7,7 +7,7 @@ import pytest
 
 from distributed_privrl.data.proper import proper_transitions
 from distributed_privrl.evaluation.off_policy.released import ReleasedModels, UnitFigures
-from distributed_privrl.methods.policy_value import method, sums
+from distributed_privrl.methods.policy_value import method, program
 from tests.worlds.judged import REAL
 
 
@@ -18,8 +18,8 @@ def models_of_real_rows(patch: pytest.MonkeyPatch) -> None:
 
 def a_unit_counts_twice(patch: pytest.MonkeyPatch) -> None:
     """The bound is that of one number, and two are added."""
-    right = sums.unit_integers
-    patch.setattr(sums, "unit_integers", lambda *given: 2 * right(*given))
+    right = program.unit_integers
+    patch.setattr(program, "unit_integers", lambda *given: 2 * right(*given))
 
 
 def values_beside_those_before(patch: pytest.MonkeyPatch) -> None:

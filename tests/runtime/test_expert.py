@@ -9,7 +9,6 @@ import pytest
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from tests.worlds.crowd import Crowd, crowd_store
 
 STABLE = "crowd/stable-v0"
@@ -26,7 +25,9 @@ def test_ray_releases_what_the_local_executor_does(
     ray_executor: Executor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     found: list[Any] = []
     for name, executor in (("local", None), ("ray", ray_executor)):
         world = Crowd(tmp_path / name, master)

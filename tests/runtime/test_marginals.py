@@ -8,7 +8,6 @@ import pytest
 
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.worlds.intake import Intake, admission_store
@@ -35,7 +34,9 @@ def released(folder: Path, master: DatasetStore, executor: Executor) -> dict[str
 def test_ray_releases_what_one_process_releases(
     tmp_path: Path, ray_executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     master = admission_store(tmp_path / "master")
     local = released(tmp_path / "local", master, LocalExecutor())
     remote = released(tmp_path / "ray", master, ray_executor)

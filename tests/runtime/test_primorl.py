@@ -10,9 +10,8 @@ import torch
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.primorl.ensemble import load_ensemble
-from distributed_privrl.methods.primorl.method import TRAINED
+from distributed_privrl.methods.primorl.training import TRAINED
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.worlds.swings import Swings, swing_store
 
@@ -57,7 +56,9 @@ def test_ray_learns_what_one_process_learns(
     ray_executor: Executor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     local = learned(tmp_path / "local", master, LocalExecutor())
     remote = learned(tmp_path / "ray", master, ray_executor)
     assert local.pop("charged") == remote.pop("charged")

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.executor import Executor, LocalExecutor
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.privorl.release import TRAINED, read_chunks
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from tests.worlds.walks import SENSITIVE, Walks, walk_store
@@ -43,7 +42,9 @@ def test_ray_trains_and_draws_what_the_local_executor_does(
     ray_executor: Executor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     local, steps, rounds = made(tmp_path / "local", master, LocalExecutor(), workers)
     remote, others, charged = made(tmp_path / "ray", master, ray_executor, workers)
     assert rounds == charged == 4
@@ -57,7 +58,9 @@ def test_ray_trains_and_draws_what_the_local_executor_does(
 def test_the_number_of_workers_changes_nothing(
     master: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     one, _, _ = made(tmp_path / "one", master, LocalExecutor(), 1)
     two, _, _ = made(tmp_path / "two", master, LocalExecutor(), 2)
     np.testing.assert_allclose(two["parameters"], one["parameters"], atol=1e-6)

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from distributed_privrl.agents.algorithm import Algorithm
-from distributed_privrl.agents.bc import BC
 from distributed_privrl.collection import collect
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import silent
@@ -30,7 +28,7 @@ class Quoting:
     """Fails and quotes the rows."""
 
     name: str
-    algorithm: Algorithm[Any, Any] = BC()  # noqa: RUF009
+    agent: str = "bc"
     released_rows_only: bool = False
 
     def with_settings(self, settings: Any) -> "Quoting":

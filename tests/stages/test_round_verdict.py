@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from distributed_privrl.core.config import PrivacyConfig
+from distributed_privrl.core.config import PrivacyConfig, RuntimeConfig
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig, make_plan
 from distributed_privrl.stages.round_verdict import (
@@ -97,3 +98,11 @@ def test_the_worse_of_two_verdicts() -> None:
         assert worse(one, None) is one
         assert worse(None, one) is one
     assert worse(None, None) is None
+
+
+def test_more_workers_than_blocks_are_refused_by_the_plan() -> None:
+    """Before anything is charged: a run that found it out later would stay charged."""
+    plan = planned()
+    plan.check_runtime(RuntimeConfig(workers=2))
+    with pytest.raises(ConfigError, match=r"workers=1000 is above the \d+ blocks"):
+        plan.check_runtime(RuntimeConfig(workers=1000))

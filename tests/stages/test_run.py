@@ -328,7 +328,7 @@ def test_a_finished_run_is_recalled_without_a_draw(tmp_path: Path) -> None:
     seen: list[str] = []
     method = TwoStages(around, config, lambda step, _: seen.append(step))
     assert recalled_world(method, around) == ("checked", "bounds 7")
-    assert seen == ["check", "ready"], "as the stages began, priced as they were"
+    assert seen == ["check", "machine", "ready"], "as the stages began, priced as they were"
 
 
 def test_a_run_that_charges_nothing_is_not_private(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from torch import nn
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.noise import lattice_granularity
-from distributed_privrl.updates.ensemble_clipping import ClipStrategy, EnsembleClip, EnsembleLayout
+from distributed_privrl.updates.ensemble_clipping import EnsembleClip, EnsembleLayout
 from distributed_privrl.updates.exact_sums import ExactSum
+from distributed_privrl.updates.federated_config import ClipStrategy
 
 STRATEGIES: tuple[ClipStrategy, ...] = ("concatenated", "flat", "per_layer")
 LAYOUT = EnsembleLayout(members=3, layers=((8, 4), (20, 5), (10, 2)))

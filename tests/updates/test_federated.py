@@ -26,8 +26,9 @@ from distributed_privrl.models.dynamics import DynamicsEnsemble
 from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
-from distributed_privrl.updates.ensemble_clipping import ClipStrategy, EnsembleClip, EnsembleLayout
-from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate, row_order
+from distributed_privrl.updates.ensemble_clipping import EnsembleClip, EnsembleLayout
+from distributed_privrl.updates.federated import FederatedUpdate, row_order
+from distributed_privrl.updates.federated_config import ClipStrategy, FederatedConfig
 from distributed_privrl.updates.functional_training import FunctionalTrainer
 from distributed_privrl.updates.local_update import UnitBatch
 from tests.worlds.toy import ToyLoss, ToyNetwork

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.audit import Audit, audit_run
 from tests.worlds.world import World
 
@@ -29,7 +28,9 @@ class Audited(World):
     ) -> None:
         """Run without reports."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(program, "write_reports", lambda *_, **__: None)
+            patch.setattr(
+                "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+            )
             self.afford(config).start(config, name, insecure_key=key, **options)
 
     def audit(self, name: str, out: Path, **settings: Any) -> Audit:

@@ -7,11 +7,11 @@ import gymnasium
 import numpy as np
 import torch
 
+from distributed_privrl.agents.expert_policies import ExpertPolicies
 from distributed_privrl.agents.experts import (
     EXPERTS_KEY,
     UNIT_COLUMN,
     ExpertFacts,
-    ExpertPolicies,
     experts_folder,
     unit_of_expert,
     write_experts,

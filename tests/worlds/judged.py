@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.collection.sampling import sample_trajectories
 from distributed_privrl.core.random import Streams
@@ -69,3 +69,41 @@ class Judged(World):
             "runtime": {"workers": 2, "executor": "local"},
         }
         return parsed(changed(values, changes), PolicyValueConfig)
+
+
+class Measured(Judged):
+    """The same for patients of whom two numbers are measured, and who may be given a drug."""
+
+    steps = 4
+
+    @classmethod
+    def stays(cls, seed: int) -> Trajectories:
+        """Return stays of patients who take turns."""
+        source, count = np.random.default_rng(seed), PATIENTS * STAYS
+        rows = count * cls.steps
+        return Trajectories(
+            observations=source.uniform(0, 1, (rows + count, 2)).astype(np.float32),
+            actions=source.integers(0, 2, rows),
+            rewards=(source.random(rows) < 0.2).astype(np.float32),
+            terminated=np.tile(np.arange(cls.steps) == cls.steps - 1, count),
+            truncated=np.zeros(rows, np.bool_),
+            offsets=np.arange(count + 1) * cls.steps,
+            unit_ids=(np.arange(count) % PATIENTS).astype(np.uint64),
+        )
+
+    def __init__(self, folder: Path, real: Trajectories) -> None:
+        World.__init__(self, folder)
+        self.write(REAL, real)
+        self.write(MADE, self.stays(4))
+        certify(self.store, MADE)
+
+    def write(self, name: str, rows: Trajectories) -> None:
+        """Write stays."""
+        self.store.write_trajectories(
+            name,
+            rows,
+            observation_space=Box(0, 1, (2,)),
+            action_space=Discrete(2),
+            unit_column="patient",
+            layout="packed",
+        )

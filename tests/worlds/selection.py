@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from distributed_privrl.core.config import DataConfig, EvaluationConfig, PrivacyConfig
+from distributed_privrl.core.config import (
+    DataConfig,
+    EvaluationConfig,
+    PrivacyConfig,
+    RuntimeConfig,
+)
 from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
 from distributed_privrl.core.progress import silent
 from distributed_privrl.privacy.certificate import Certificate, Stage, build_certificate
@@ -191,7 +196,8 @@ class World:
             sensitive=DATASET, unit="trajectory", units=UNITS, bounds=None
         )
         privacy = PrivacyConfig(epsilon=4.0, delta=1e-6)
-        config = SimpleNamespace(data=data, privacy=privacy, evaluation=EvaluationConfig())
+        about = {"evaluation": EvaluationConfig(), "runtime": RuntimeConfig()}
+        config = SimpleNamespace(data=data, privacy=privacy, **about)
         store: Any = Store()
         around = RunContext(
             run_id="run",

@@ -9,6 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.counting import CountWorker
+from distributed_privrl.methods.policy_value import program as value_program
+from distributed_privrl.methods.policy_value.program import SumWorker
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
 from distributed_privrl.privacy import noise
 from distributed_privrl.privacy.choosing import SecureChooser
@@ -20,8 +22,13 @@ from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
 from tests.gates.leaks import Secrets
 
 
-def spy(patch: pytest.MonkeyPatch, owner: type, name: str, note: Callable[..., Any]) -> None:
-    """Tell ``note`` what a method gave, and what it was given."""
+def spy(
+    patch: pytest.MonkeyPatch,
+    owner: type | types.ModuleType,
+    name: str,
+    note: Callable[..., Any],
+) -> None:
+    """Tell ``note`` what a method or function gave, and what it was given."""
     right = getattr(owner, name)
 
     def spied(*arguments: Any, **keywords: Any) -> Any:
@@ -53,6 +60,8 @@ def watch(patch: pytest.MonkeyPatch, secrets: Secrets, seen: dict[str, list[Any]
     counts = secrets.counts
     spy(patch, CountWorker, "columns", lambda result, *_: counts.append(result.copy()))
     spy(patch, CountWorker, "tables", lambda result, *_: counts.extend(map(np.copy, result)))
+    spy(patch, SumWorker, "sums", lambda result, *_: counts.append(result.copy()))
+    spy(patch, value_program, "unit_integers", lambda result, *_: counts.append(result.copy()))
     choose = "choose_exponential"
     for release in ("add_discrete_gaussian", "add_discrete_laplace"):
         spy(patch, SecureNoise, release, lambda _, __, values, *___: counts.append(values))

@@ -108,7 +108,7 @@ class World:
         self, config: RunConfig, patch: pytest.MonkeyPatch
     ) -> tuple[program.RunResult, RunContext]:
         """Run without reports; return the result, and a context as an audit opens it."""
-        patch.setattr(program, "write_reports", lambda *_, **__: None)
+        patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
         result = self.afford(config).start(config)
         folder = result.directory.working(private=True)
         return result, self.context(result.directory.run_id, folder=folder, fingerprint="")

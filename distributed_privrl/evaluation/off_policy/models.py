@@ -23,6 +23,8 @@ from distributed_privrl.evaluation.off_policy.estimators import Episodes, Floats
 MOST_CELLS = 500
 _ROWS_A_CELL = 100
 _CLUSTERED_ROWS = 20_000
+_REACH = 1e6
+"""Deviations from the mean at which an observation is cut off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +72,25 @@ class Cells:
         """Return the cell of each observation (N,)."""
         if self.centres is None or self.normalisation is None:
             return np.asarray(observations, dtype=np.int64) - self.start
-        rows = self.normalisation.apply(observations.reshape(len(observations), -1))
+        near = self.near(observations)
+        rows = self.normalisation.apply(near.reshape(len(observations), -1))
         found: NDArray[np.int64] = vq(rows, self.centres)[0].astype(np.int64)
         return found
+
+    def near(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Return observations of a Box cut off far outside the rows that the cells were fitted on.
+
+        What is normalised then stays finite, and so do distances, and a policy's arithmetic: a row
+        of the largest float in a file ends no run.
+        """
+        if self.normalisation is None:
+            return observations
+        wide = observations.astype(np.float64)
+        middle = self.normalisation.mean.astype(np.float64)
+        reach = _REACH * self.normalisation.spread.astype(np.float64)
+        shape = (1, *observations.shape[1:])
+        low, high = (middle - reach).reshape(shape), (middle + reach).reshape(shape)
+        return np.asarray(np.clip(wide, low, high).astype(observations.dtype))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -126,9 +126,10 @@ class ReleasedModels:
             ratios off likewise.
         """
         logged, rows = _within(episodes, self.horizon)
-        cells, following = self.cells.of(rows.observations), self.cells.of(rows.next_observations)
+        before, after = self.cells.near(rows.observations), self.cells.near(rows.next_observations)
+        cells, following = self.cells.of(before), self.cells.of(after)
         actions = rows.actions - self.start
-        now, then = policy(rows.observations), policy(rows.next_observations)
+        now, then = policy(before), policy(after)
         ratios = now[np.arange(len(actions)), actions] / self.behaviour[cells, actions]
         weights = np.minimum(importance_weights(ratios, logged), LARGEST_WEIGHT)
         to_go = self.horizon - logged.step

@@ -30,7 +30,6 @@ from distributed_privrl.experiments.agents import keep_trials
 from distributed_privrl.experiments.directory import RunDirectory, holds_something
 from distributed_privrl.experiments.publishing import RUN_KEY, publisher_of
 from distributed_privrl.experiments.registry import parse_config, plan_run, planned_events
-from distributed_privrl.experiments.release_evaluation import check_agents
 from distributed_privrl.experiments.reports import write_reports
 from distributed_privrl.experiments.run import check_datasets, versions_of
 from distributed_privrl.experiments.sweeps.config import PrivateSelection, Sweep
@@ -42,6 +41,7 @@ from distributed_privrl.experiments.sweeps.pool import (
     Winner,
     clear_left,
 )
+from distributed_privrl.experiments.trainers import check_agents
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import (
     Certificate,

@@ -26,15 +26,6 @@ from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from distributed_privrl.rounds.releases import Program
 
 COUNTS_FILE = "prefix_counts.json"
-POLICIES_COLLECTED_THE_DATA = "hosted_policies_collected_the_data"
-POOL_TRAJECTORIES_ARE_FRESH = "release_pool_trajectories_are_fresh_draws_used_by_no_other_run"
-PUBLIC_MINIMUM_PROBABILITY = "minimum_probability_max_length_and_pool_sizes_are_public"
-FILTER_ASSUMPTIONS = (
-    POLICIES_COLLECTED_THE_DATA,
-    POOL_TRAJECTORIES_ARE_FRESH,
-    PUBLIC_MINIMUM_PROBABILITY,
-)
-"""What the guarantee of a filter assumes beside the noise source's own assumptions."""
 
 _COLUMNS = ("observations", "actions", "rewards", "terminated", "truncated", "offsets")
 

@@ -16,7 +16,8 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distributed_privrl.agents.experts import ExpertPolicies, expert_files
+from distributed_privrl.agents.expert_policies import ExpertPolicies
+from distributed_privrl.agents.experts import expert_files
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.store import DatasetStore

@@ -3,51 +3,35 @@
 Reference: Expert-level DP, algorithms 2 and 3.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from distributed_privrl.agents.experts import policies_digest
-from distributed_privrl.data.trajectories import TRANSITION, Trajectories
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.methods.expert.noiseless_steps import (
-    StableSpec,
-    StableTrainer,
-    StableTrainerSpec,
-    save_rows,
-)
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.methods.expert.plan import (
     RunPlan,
     check_config,
     check_dataset,
+    check_networks,
+    plan_effort,
     plan_parts,
 )
-from distributed_privrl.methods.expert.prefix_stage import FILTER, FilterPlan, run_filter
-from distributed_privrl.methods.expert.release import (
-    STABLE_TRAINING,
-    filter_answer,
-    learned_policy,
-    stable_dataset,
-)
-from distributed_privrl.methods.expert.report import write_facts, write_private_report
-from distributed_privrl.methods.expert.update import AgentFacts, AgentUpdate
+from distributed_privrl.methods.expert.prefix_plan import FILTER, FilterPlan
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.charging import declared_units
-from distributed_privrl.stages.context import (
-    RunContext,
-)
+from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.encoders import foreseen_columns
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
-from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.round_plan import RoundPlan
-from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
 
 ROUNDS_STAGE = "rounds"
-INITIAL = "initial.safetensors"
-ROUNDS = "rounds.safetensors"
-STABLE_ROWS = "stable_rows.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +78,11 @@ class ExpertMethod(DeclaredMethod[World]):
             facts=AgentFacts.of(config.model, config.data, context.store, seed=config.seed)
         )
 
+    def check_machine(self, world: World, context: RunContext) -> None:
+        """Refuse stored networks that the filter cannot host; they are read here alone."""
+        if self.plan.filter is not None:
+            check_networks(self.config, context.store)
+
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the filter and the rounds, each with its part of the budget, or one with all."""
         parts = []
@@ -103,6 +92,18 @@ class ExpertMethod(DeclaredMethod[World]):
             parts.append(StagePlan(name=ROUNDS_STAGE, plan=self.plan.rounds))
         return tuple(parts)
 
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the same, with its work for the spaces that public facts tell."""
+        *before, last = self.stages(None, units)
+        known = foreseen_columns(self.config.data, store)
+        if known is None:
+            return (*before, last)
+        spaces = known.observation_space, known.action_space
+        effort = plan_effort(self.config, self.plan, *spaces)
+        return (*before, replace(last, plan=replace(last.plan, effort=effort)))
+
     def policies(self, context: RunContext) -> str | None:
         """Return the digest of the policies that the filter hosts."""
         if self.plan.filter is None:
@@ -111,23 +112,35 @@ class ExpertMethod(DeclaredMethod[World]):
 
     def before(self, world: World, context: RunContext) -> None:
         """Write the parameters that the rounds start from, the same for the same public seed."""
+        from distributed_privrl.methods.expert.training import write_networks
+
         if self.plan.rounds is not None:
-            write_initial(context.folder / INITIAL, world.facts.networks(), context)
+            write_networks(context, world.facts)
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Release the stable prefixes, or train in rounds and on them."""
+        from distributed_privrl.methods.expert.prefix_stage import run_filter
+        from distributed_privrl.methods.expert.training import train_agent
+
         if isinstance(stage.plan, FilterPlan):
             return replace(world, stable=run_filter(self.config, context, stage.plan))
         assert isinstance(stage.plan, RoundPlan)
-        spec = _stable_spec(self.config, context, world)
-        _train_in_rounds(self.config, context, world.facts, stage.plan, spec)
+        train_agent(self.config, context, world.facts, stage.plan, stable=world.stable)
         return world
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Train on the prefixes where no rounds did; return policy, prefixes and their report."""
+        from distributed_privrl.methods.expert.release import (
+            filter_answer,
+            learned_policy,
+            stable_dataset,
+        )
+        from distributed_privrl.methods.expert.report import write_facts, write_private_report
+        from distributed_privrl.methods.expert.training import ROUNDS, train_on_prefixes
+
         config, trained = self.config, context.folder / ROUNDS
         if self.plan.rounds is None:
-            trained = _train_on_prefixes(context, _stable_spec(config, context, world, alone=True))
+            trained = train_on_prefixes(config, context, world.facts, stable=world.stable)
         threshold = None if self.plan.filter is None else self.plan.filter.mechanism.threshold
         write_facts(context.folder, filter_answer(context, world.stable))
         write_private_report(config, context, threshold=threshold)
@@ -135,58 +148,3 @@ class ExpertMethod(DeclaredMethod[World]):
             release=learned_policy(config, context, world.facts, trained),
             beside=stable_dataset(config, context, world.stable, certified),
         )
-
-
-def _stable_spec(
-    config: ExpertConfig, context: RunContext, world: World, *, alone: bool = False
-) -> StableSpec:
-    """Return what noiseless steps are built from; the released rows are kept in a file."""
-    path, facts, stable = context.folder / STABLE_ROWS, world.facts, world.stable
-    if stable is not None and not path.exists():
-        save_rows(path, facts.rows(stable.transitions(TRANSITION)), context.run_id)
-    return StableSpec(
-        facts=facts,
-        run_id=context.run_id,
-        rows=None if stable is None else path,
-        steps=config.training.stable_steps,
-        rounds=config.training.rounds,
-        ema_decay=config.training.optimiser.ema_decay if alone else 0.0,
-    )
-
-
-def _train_in_rounds(
-    config: ExpertConfig,
-    context: RunContext,
-    facts: AgentFacts,
-    plan: RoundPlan,
-    spec: StableSpec,
-) -> None:
-    """Algorithm 3: noisy rounds on pool B, and noiseless steps on the released prefixes."""
-    training = config.training
-
-    def update(clip_norm: float | None) -> AgentUpdate:
-        return AgentUpdate(
-            facts=facts,
-            clip_norm=clip_norm,
-            micro_batch_rows=training.rows_at_once(config.runtime),
-            federated=training.federated if training.local == "federated" else None,
-        )
-
-    rounds = TrainingSpec(
-        source=lambda ref: StoredShard(ref=ref, encoder=facts.encoder_json),
-        local_update=update,
-        initial=context.folder / INITIAL,
-        checkpoint=context.folder / ROUNDS,
-        copies=training.rows_per_expert,  # algorithm 4, line 4
-        public_update=spec,
-    )
-    train_in_rounds(rounds, config, context, plan)
-
-
-def _train_on_prefixes(context: RunContext, spec: StableSpec) -> Path:
-    """Noiseless steps alone, where the whole budget went into the filter."""
-    trainer = StableTrainerSpec(stable=spec, checkpoint=context.folder / STABLE_TRAINING)
-    take_steps(
-        StableTrainer, [trainer], context, total=spec.rounds, label="training on stable prefixes"
-    )
-    return trainer.checkpoint

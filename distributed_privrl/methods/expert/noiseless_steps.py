@@ -14,7 +14,7 @@ from torch import Tensor
 
 from distributed_privrl.agents.replay import sampled_rows
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.expert.update import AgentFacts
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig

@@ -3,25 +3,31 @@
 Reference: Expert-level DP, theorem 5.6; the split of a budget between the filter and the rounds.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from distributed_privrl.agents.experts import (
     ExpertFacts,
-    ExpertPolicies,
     expert_files,
     policy_units,
 )
+from distributed_privrl.agents.work import FORWARD, discrete_work
 from distributed_privrl.core.config import NoisyBounds, NoisyCount
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.metadata import DatasetInfo
-from distributed_privrl.data.spaces import environment_spaces, part_width
+from distributed_privrl.data.spaces import Space, environment_spaces, part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.methods.expert.prefix_stage import FilterPlan, plan_filter
-from distributed_privrl.methods.expert.update import algorithm_of, levels_of, local_settings
+from distributed_privrl.methods.expert.prefix_plan import FilterPlan, plan_filter
+from distributed_privrl.methods.expert.settings import (
+    agent_settings,
+    levels_of,
+    local_settings,
+)
+from distributed_privrl.models.sizes import dense_weights
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.units import (
     PrivacyBudget,
@@ -29,11 +35,18 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.encoders import check_bounds_named
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
 
 ADAM_AND_TARGET = "adam_moments_and_target_network_post_process_noisy_steps"
 SPLIT_POOLS = "pools_split_by_trajectory_index"
+ROUND_OF_EXPERTS = 0.6
+"""Of a round of tens of thousands of units: one of hundreds or thousands of experts, beside its
+rows; .3 to .6 were measured."""
+FEDERATED_ROWS = 8
+"""Rows of a gradient that cost as much as one of local training, where each expert has weights of
+its own; 5 to 18 were measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +127,39 @@ def plan_parts(config: ExpertConfig, units: UnitCount) -> RunPlan:
     return RunPlan(filter=filter_plan, rounds=rounds)
 
 
+def plan_effort(config: ExpertConfig, plan: RunPlan, observations: Space, actions: Space) -> Effort:
+    """Return the work of a run: of the filter's draws, of the rounds and of the noiseless steps.
+
+    The experts' own networks are taken to be as large as the agent's, and all trajectories of the
+    filter as long as declared.
+
+    Args:
+        config: of the run.
+        plan: of its parts.
+        observations: space of the observations.
+        actions: space of the actions, as they were recorded.
+    """
+    agent, training, levels = config.model, config.training, config.data.action_levels
+    settings = agent_settings(agent)
+    width = part_width(observations)
+    number = part_width(actions) if levels is None else math.prod(map(len, levels))
+    of_step = discrete_work(agent.agent, settings, width, number)
+    steps = training.rounds * training.stable_steps * (plan.filter is not None)
+    effort = Effort.of_steps(steps, settings.batch_size, of_step)
+    if plan.filter is not None:
+        asked = plan.filter.rounds * plan.filter.units.value
+        states = config.filter.max_length + 1
+        weights = dense_weights((width, *agent.hidden, number))
+        effort += Effort(learned_steps=asked * FORWARD, drawn_rows=asked * states * weights)
+    if plan.rounds is not None:
+        rows = training.expected_batch_size * training.rows_per_expert
+        if training.local == "federated":
+            rows *= FEDERATED_ROWS * training.federated.epochs
+        private = training.rounds * rows * of_step.weights
+        effort += Effort(rounds=ROUND_OF_EXPERTS * training.rounds, private_rows=private)
+    return effort
+
+
 def _stop(plan: FilterPlan) -> int:
     """Return the number after the last trajectory that a filter uses."""
     assert plan.trajectories is not None
@@ -127,7 +173,7 @@ def check_config(config: ExpertConfig) -> None:
         ConfigError: settings do not fit together.
     """
     data = config.data
-    algorithm_of(config.model)
+    agent_settings(config.model)
     local_settings(config.training.federated)
     if data.unit in (TRANSITION, TRAJECTORY):
         raise ConfigError(
@@ -178,7 +224,7 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
             f"filter.minimum_probability={asked.minimum_probability:g} is above its experts'"
             f" {facts.minimum_probability:g}: {info.id}"
         )
-    _check_policies(config, store, units)
+    _check_policies(store, info.id, units)
     if asked.max_length < facts.max_length:
         raise ConfigError(
             f"filter.max_length={asked.max_length} is below its {facts.max_length}: {info.id}"
@@ -203,21 +249,31 @@ def _check_skip(config: ExpertConfig, info: DatasetInfo) -> None:
         )
 
 
-def _check_policies(config: ExpertConfig, store: DatasetStore, units: int) -> None:
-    """Check what is public of the stored networks: their number, units and form.
+def _check_policies(store: DatasetStore, dataset: str, units: int) -> None:
+    """Check whose the stored networks are, without reading one.
 
     Raises:
-        ConfigError: there are fewer or more than units, two of one unit, or they have another
-            number of actions than the dataset.
+        ConfigError: there are fewer or more than units, or two of one unit.
     """
-    info, levels = store.info(config.data.sensitive), levels_of(config.data, store)
-    named = policy_units(store, info.id)
+    named = policy_units(store, dataset)
     if len(named) != units:
-        raise ConfigError(f"data.units={units}, {info.id} has {len(named)} policies beside it")
+        raise ConfigError(f"data.units={units}, {dataset} has {len(named)} policies beside it")
     if len(np.unique(named)) != units:
         raise ConfigError(
-            f"{info.id} has policies that name the same unit: they would share its trajectories"
+            f"{dataset} has policies that name the same unit: they would share its trajectories"
         )
+
+
+def check_networks(config: ExpertConfig, store: DatasetStore) -> None:
+    """Check the form of the stored networks, of which the first one is read: it imports torch.
+
+    Raises:
+        ConfigError: they have another number of actions than the dataset.
+        StorageError: they cannot be read.
+    """
+    from distributed_privrl.agents.expert_policies import ExpertPolicies
+
+    info, levels = store.info(config.data.sensitive), levels_of(config.data, store)
     actions = part_width(info.action_space if levels is None else levels.space)
     hosted = ExpertPolicies.load(expert_files(store, info.id)[0], stop=1).actions
     if hosted != actions:

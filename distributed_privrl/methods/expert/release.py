@@ -8,8 +8,8 @@ from typing import Literal
 from distributed_privrl.agents.deployment import export_torchscript
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
-from distributed_privrl.methods.expert.prefix_stage import FILTER
-from distributed_privrl.methods.expert.update import AgentFacts
+from distributed_privrl.methods.expert.facts import AgentFacts
+from distributed_privrl.methods.expert.prefix_plan import FILTER
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.metrics import Answer, settled_answer
 from distributed_privrl.rounds.checkpoint import load_checkpoint

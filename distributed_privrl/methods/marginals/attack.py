@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.packing import ends_of
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.columns import Steps
+from distributed_privrl.marginals.columns import Steps, steps_in_time
+from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
-from distributed_privrl.marginals.model import Drawer
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.methods.marginals.method import MarginalsMethod, World
 from distributed_privrl.rounds.checkpoint import load_checkpoint
@@ -25,29 +25,40 @@ class ModelAttack:
     Args:
         model: of the run.
         rounds: steps that released something of sensitive rows.
+        last_rows_copied: of trajectories; see `steps_in_time`.
 
     Privacy: losses of sensitive rows are raw private data, for ``private/`` alone.
     """
 
     model: TableModel
     rounds: int
+    last_rows_copied: bool = False
     settings: tuple[str, ...] = (LIKELIHOOD,)
 
     def losses(self, transitions: Transitions) -> NDArray[np.float64]:
         """Return minus the log-probability of each row's bins; see `LossAttack.losses`."""
         columns = self.model.columns
-        coded = columns.coded(steps_of(transitions) if columns.of("time") else Steps(transitions))
+        steps = (
+            steps_of(transitions, last_rows_copied=self.last_rows_copied)
+            if columns.of("time")
+            else Steps(transitions)
+        )
+        coded = columns.coded(steps)
         bins = [shape.bins[coded.cells[:, i]] for i, shape in enumerate(self.model.shapes)]
         rows = np.stack(bins, axis=1).astype(np.int32)
         losses = -Drawer(self.model.field).log_likelihoods(rows)
         return np.where(coded.valid, losses, np.nan)[:, None]
 
 
-def steps_of(transitions: Transitions) -> Steps:
+def steps_of(transitions: Transitions, *, last_rows_copied: bool = False) -> Steps:
     """Return transitions of whole units, in dataset order, as steps of their trajectories.
 
     A trajectory ends where a step says so, the unit changes, or the next step begins elsewhere than
     this one led to.
+
+    Args:
+        transitions: of whole units.
+        last_rows_copied: see `steps_in_time`.
     """
     units = transitions.unit_ids
     ends = ends_of(transitions) | np.append(units[1:] != units[:-1], True)
@@ -57,8 +68,7 @@ def steps_of(transitions: Transitions) -> Steps:
     places = np.arange(len(transitions))
     times = places - np.maximum.accumulate(np.where(begins, places, 0))
     rows = replace(transitions, truncated=ends & ~transitions.terminated)
-    previous = np.roll(transitions.actions, 1, axis=0)
-    return Steps(rows, times=times, previous=previous, begins=begins)
+    return steps_in_time(rows, times, last_rows_copied=last_rows_copied)
 
 
 def open_attack(method: MarginalsMethod, world: World, context: RunContext) -> ModelAttack:
@@ -77,4 +87,8 @@ def open_attack(method: MarginalsMethod, world: World, context: RunContext) -> M
     """
     path = context.folder / CHECKPOINT
     _, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
-    return ModelAttack(model=method.model(world, context), rounds=state.round_index)
+    return ModelAttack(
+        model=method.model(world, context),
+        rounds=state.round_index,
+        last_rows_copied=context.store.info(method.config.data.sensitive).last_rows_copied,
+    )

@@ -3,55 +3,44 @@
 Reference: Jiang, Li, "Doubly robust off-policy value evaluation for reinforcement learning" (2016).
 """
 
+from __future__ import annotations
+
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.names import AGENTS_FOR
 from distributed_privrl.core.errors import BudgetError, ConfigError
-from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.proper import proper_transitions
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.spaces import Space
-from distributed_privrl.evaluation.off_policy.judge import check_judgeable, decided
-from distributed_privrl.evaluation.off_policy.released import ReleasedModels
-from distributed_privrl.evaluation.trainer import (
-    TRAINERS,
-    PlainTrainer,
-    Spaces,
-    find_trainer,
-    train,
-)
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.policy_value.config import PolicyValueConfig
 from distributed_privrl.methods.policy_value.plan import (
     ValuePlan,
     check_config,
     deviation_of,
+    plan_effort,
     value_plan,
 )
-from distributed_privrl.methods.policy_value.sums import (
-    NUMBERS,
-    SumSpec,
-    SumWorker,
-    value_of,
-)
+from distributed_privrl.methods.policy_value.sums import value_of
 from distributed_privrl.privacy.certificate import Stage
-from distributed_privrl.privacy.mechanisms import DiscreteLaplaceRelease
-from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.checkpoint import load_checkpoint
-from distributed_privrl.rounds.releases import Program
 from distributed_privrl.stages.context import ReleasedFiles, RunContext
+from distributed_privrl.stages.encoders import foreseen_columns
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
-from distributed_privrl.stages.training import StepsSpec, release_in_steps
+
+if TYPE_CHECKING:
+    from distributed_privrl.agents.policy import Policy
+    from distributed_privrl.evaluation.off_policy.released import ReleasedModels
 
 AGENT, CHECKPOINT = "agent.safetensors", "sums.safetensors"
 STAGE, TRAINING = "value", "training the agent"
@@ -72,56 +61,6 @@ class World:
     plan: ValuePlan | None = None
 
 
-class SumProgram(Program):
-    """Releases the sums of all units, once.
-
-    Privacy: see `SumWorker` and `release_of_sums`; what is kept is noisy.
-
-    Args:
-        release: draws the noise; None without privacy.
-    """
-
-    def __init__(self, release: DiscreteLaplaceRelease | None) -> None:
-        self._release = release
-        self._sums = np.zeros(NUMBERS, np.int64)
-
-    def step(
-        self,
-        index: int,
-        workers: WorkerGroup,
-        noise: NoiseSource | None,
-        reserved: int | None = None,
-    ) -> None:
-        """Gather the sums and add the noise; see `Program.step`."""
-        total: NDArray[np.int64] = np.stack(workers.call("sums")).sum(axis=0)
-        if self._release is not None and noise is not None:
-            total = self._release.release(total, noise, tag=index)
-        self._sums = total
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the sums (4,)."""
-        return {"sums": torch.from_numpy(self._sums.copy())}
-
-    def restore(self, tensors: Mapping[str, torch.Tensor], steps_done: int) -> None:
-        """Take up what `tensors` returned."""
-        self._sums = tensors["sums"].numpy().copy()
-
-
-@dataclass(frozen=True, eq=False)
-class Programs:
-    """Builds the program in the server's process.
-
-    Args:
-        release: of the plan.
-    """
-
-    release: DiscreteLaplaceRelease | None
-
-    def __call__(self) -> SumProgram:
-        """Return a fresh program."""
-        return SumProgram(self.release)
-
-
 @dataclass(frozen=True)
 class PolicyValueMethod(DeclaredMethod[World]):
     """What an agent that was trained on a release would earn where others acted.
@@ -139,13 +78,16 @@ class PolicyValueMethod(DeclaredMethod[World]):
     def check_config(self) -> None:
         """Refuse what the configuration alone tells."""
         check_config(self.config)
-        _trainer(self.config)
 
     def check(self, context: RunContext) -> World:
         """Return the spaces; see `DeclaredMethod.check`."""
+        from distributed_privrl.evaluation.off_policy.judge import check_judgeable
+        from distributed_privrl.evaluation.trainer import check_trainer
+        from distributed_privrl.methods.policy_value.agent import trainer_of
+
         info = context.store.info(self.config.data.sensitive)
         check_judgeable(info.action_space)
-        _trainer(self.config).algorithm.check_actions(info.action_space)
+        check_trainer(trainer_of(self.config), info.action_space)
         if info.kind == "transitions":
             raise ConfigError(
                 f"{info.id} holds independent transitions, and what a policy earns is told by whole"
@@ -157,6 +99,17 @@ class PolicyValueMethod(DeclaredMethod[World]):
         """Return the one release."""
         return (StagePlan(name="value", plan=value_plan(self.config, units, spent=self.spent)),)
 
+    def foreseen_stages(
+        self, store: DatasetStore | None, units: UnitCount
+    ) -> tuple[StagePlan, ...]:
+        """Return the same, with its work for the spaces that public facts tell."""
+        stages, known = self.stages(None, units), foreseen_columns(self.config.data, store)
+        if known is None or self.config.training.trainer not in AGENTS_FOR["Discrete"]:
+            return stages
+        spaces = known.observation_space, known.action_space
+        effort = plan_effort(self.config, units.value, spaces)
+        return tuple(replace(one, plan=replace(one.plan, effort=effort)) for one in stages)
+
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
         """Return the world with the plan."""
         plan = stages[0].plan
@@ -165,23 +118,24 @@ class PolicyValueMethod(DeclaredMethod[World]):
 
     def before(self, world: World, context: RunContext) -> None:
         """Train the agent on released rows, unless it was before."""
-        path, training = context.folder / AGENT, self.config.training
+        from distributed_privrl.methods.policy_value.agent import train_on_release
+
+        path, steps = context.folder / AGENT, self.config.training.steps
         if path.exists():
             return
-        rows = proper_transitions(context.store, self.config.model.release)
-
-        def tell(steps: int) -> None:
-            context.progress(TRAINING, steps, training.steps)
-
-        tell(0)
-        spaces = Spaces(observation=world.observation_space, action=world.action_space)
-        trainer, seed = _trainer(self.config), self.config.seed
-        policy = train(trainer, rows, spaces, seed=seed, steps=training.steps, told=tell)
-        assert isinstance(policy, Policy)
-        policy.save(path)
+        train_on_release(
+            self.config,
+            context.store,
+            observation_space=world.observation_space,
+            action_space=world.action_space,
+            told=lambda done: context.progress(TRAINING, done, steps),
+        ).save(path)
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Fit the models on released rows, and release the sums."""
+        from distributed_privrl.methods.policy_value.program import Programs, SumSpec, SumWorker
+        from distributed_privrl.stages.training import StepsSpec, release_in_steps
+
         assert world.plan is not None
         data, model = self.config.data, self.config.model
         policy, models = self._judged(world, context)
@@ -218,6 +172,8 @@ class PolicyValueMethod(DeclaredMethod[World]):
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Return the figures, and the policy that they are of."""
+        from distributed_privrl.rounds.checkpoint import load_checkpoint
+
         plan = world.plan
         assert plan is not None
         tensors, _ = load_checkpoint(
@@ -253,6 +209,10 @@ class PolicyValueMethod(DeclaredMethod[World]):
 
     def _judged(self, world: World, context: RunContext) -> tuple[Policy, ReleasedModels]:
         """Return the agent's policy, and what released rows say of it; post-processing."""
+        from distributed_privrl.agents.policy import Policy
+        from distributed_privrl.evaluation.off_policy.judge import decided
+        from distributed_privrl.evaluation.off_policy.released import ReleasedModels
+
         policy = Policy.load(context.folder / AGENT)
         models = ReleasedModels.fit(
             proper_transitions(context.store, self.config.model.release),
@@ -263,14 +223,3 @@ class PolicyValueMethod(DeclaredMethod[World]):
             streams=Streams(self.config.seed).child("models"),
         )
         return policy, models
-
-
-def _trainer(config: PolicyValueConfig) -> PlainTrainer:
-    """Return the plain loop that trains the agent.
-
-    Raises:
-        ConfigError: nobody is called that, or an option is wrong.
-    """
-    trainer = find_trainer(config.training.trainer, config.training.options, more=TRAINERS)
-    assert isinstance(trainer, PlainTrainer)
-    return trainer

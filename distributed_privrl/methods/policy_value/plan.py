@@ -3,18 +3,25 @@
 import math
 from dataclasses import dataclass
 
+from distributed_privrl.agents.options import settings_named
+from distributed_privrl.agents.work import discrete_work
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.data.spaces import Space, part_width
 from distributed_privrl.methods.policy_value.config import PolicyValueConfig
 from distributed_privrl.methods.policy_value.sums import STEPS, clip_range, release_of_sums
 from distributed_privrl.privacy.mechanisms import DiscreteLaplaceRelease
 from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget, Relation, UnitCount
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.stages.verdict import Grade, Verdict
 
 HOPELESS_NOISE, LIMITED_NOISE = 0.5, 0.05
 """Deviation of the noise of a mean, as a share of the width of returns."""
+
+STEPS_OF_UNIT = 3
+"""Steps of a small network's training that take as long as a unit; measured with three stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +42,11 @@ class ValuePlan(ReleasePlan):
 
 
 def check_config(config: PolicyValueConfig) -> None:
-    """Check units and keys against what a value needs.
+    """Check units and keys against what a value needs, and the agent that is trained.
 
     Raises:
-        ConfigError: a unit or key that has no meaning here.
+        ConfigError: a unit or key that has no meaning here; or no agent is called that, or an
+            option of it is wrong.
     """
     if config.data.unit == TRANSITION:
         raise ConfigError(
@@ -55,6 +63,7 @@ def check_config(config: PolicyValueConfig) -> None:
             f"privacy.accountant={config.privacy.accountant}: one release is accounted exactly;"
             " leave it out"
         )
+    settings_named(config.training.trainer, config.training.options)
 
 
 def value_plan(config: PolicyValueConfig, units: UnitCount, *, spent: float) -> ValuePlan:
@@ -107,6 +116,24 @@ def value_plan(config: PolicyValueConfig, units: UnitCount, *, spent: float) -> 
         verdict=verdict_of(noise, model.returns),
         release=release,
     )
+
+
+def plan_effort(config: PolicyValueConfig, units: int, spaces: tuple[Space, Space]) -> Effort:
+    """Return the work of a run: of its agent's training, and of one pass over the units.
+
+    How many rows were released, and a unit has, is not asked: they count little beside.
+
+    Args:
+        config: of the run.
+        units: how many there are.
+        spaces: of observations and actions.
+    """
+    training = config.training
+    settings = settings_named(training.trainer, training.options)
+    widths = (part_width(space) for space in spaces)
+    of_step = discrete_work(training.trainer, settings, *widths)
+    passes = Effort(learned_steps=STEPS_OF_UNIT * units)
+    return Effort.of_steps(training.steps, settings.batch_size, of_step) + passes
 
 
 def deviation_of(release: DiscreteLaplaceRelease) -> float:

@@ -1,21 +1,19 @@
-"""One clipped vector of integers a unit, and their sum over a worker's shard."""
+"""One clipped vector of integers a unit, the noise of their sums, and what noisy sums say."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.agents.policy import Policy
-from distributed_privrl.data.proper import proper_trajectories
-from distributed_privrl.data.shards import ShardRef, load_trajectories
-from distributed_privrl.data.spaces import Space
-from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.evaluation.off_policy.estimators import Floats
-from distributed_privrl.evaluation.off_policy.judge import decided
-from distributed_privrl.evaluation.off_policy.released import ReleasedModels, UnitFigures
 from distributed_privrl.privacy.mechanisms import DiscreteLaplaceRelease, integer_laplace_release
 from distributed_privrl.privacy.units import Relation
+
+if TYPE_CHECKING:
+    from distributed_privrl.evaluation.off_policy.estimators import Floats
+    from distributed_privrl.evaluation.off_policy.released import UnitFigures
 
 STEPS = 2**20
 """Integers of a clipped number: it lies in -1 to 1 before."""
@@ -66,51 +64,6 @@ def release_of_sums(epsilon: float, relation: Relation) -> DiscreteLaplaceReleas
         one. Event ``discrete_laplace``.
     """
     return integer_laplace_release(epsilon=epsilon, sensitivity=UNIT_L1 * relation.contributions)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SumSpec:
-    """What a worker is built from: a reference to data and what was fitted on released rows.
-
-    Args:
-        ref: which shard.
-        max_trajectories_per_unit: public cap.
-        returns: public bounds of a return.
-        action_space: Discrete.
-        policy: that is judged.
-        models: who acted, and what actions are worth.
-    """
-
-    ref: ShardRef
-    max_trajectories_per_unit: int
-    returns: tuple[float, float]
-    action_space: Space
-    policy: Policy
-    models: ReleasedModels
-
-
-class SumWorker:
-    """Owns a shard and sums the integers of its units.
-
-    Privacy: a unit adds its `unit_integers`, which depend on its own first episodes alone;
-    an episode with a row that is not proper is left out, and a unit without one adds zeros. Sums
-    are integers: exact, in any order. They are raw: the server adds noise before anything else.
-    """
-
-    def __init__(self, spec: SumSpec) -> None:
-        self._spec = spec
-
-    def sums(self) -> NDArray[np.int64]:
-        """Return the sums (4,)."""
-        spec = self._spec
-        read = load_trajectories(spec.ref, max_trajectories_per_unit=spec.max_trajectories_per_unit)
-        store = DatasetStore(Path(spec.ref.root))
-        proper = proper_trajectories(store, spec.ref.dataset, read)
-        policy = decided(spec.policy, spec.action_space)
-        total = np.zeros(NUMBERS, np.int64)
-        for episodes in proper.by_unit():
-            total += unit_integers(spec.models.figures(episodes, policy), spec.returns)
-        return total
 
 
 @dataclass(frozen=True, kw_only=True)

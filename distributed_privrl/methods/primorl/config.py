@@ -12,11 +12,11 @@ from distributed_privrl.core.config import (
     RunConfig,
     StrictModel,
 )
-from distributed_privrl.methods.primorl.start_states import NoisyStarts
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.stages.round_plan import RoundsConfig
 
-_LONGEST_ROLLOUT = 200
+LONGEST_ROLLOUT = 200
+"""Steps of a rollout at most, where nothing says so."""
 _LARGEST_LOG_VARIANCE = 50.0
 """Its exponential, and its inverse, are far within float32."""
 
@@ -70,6 +70,17 @@ class LocalTrainingConfig(StrictModel):
     )
     shuffle: bool = Field(
         default=False, description="draw the order of the steps instead of the recorded one"
+    )
+
+
+class NoisyStarts(StrictModel):
+    """No simulator is public: fit a Gaussian to noisy moments of the first observations."""
+
+    epsilon: PositiveFloat = Field(description="epsilon spent on both moments")
+    clip_norm: PositiveFloat | None = Field(
+        default=None,
+        description="L2 bound of a unit's standardised first observation (default: the root of"
+        " their number); a small one means little noise where all start near the middle",
     )
 
 
@@ -199,7 +210,7 @@ class PrimorlConfig(RunConfig):
     def rollout_horizon(self) -> int:
         """Steps of a rollout (H): by default no more than a unit may have."""
         asked, longest = self.training.policy.horizon, self.data.max_length
-        return asked or min(_LONGEST_ROLLOUT, longest or _LONGEST_ROLLOUT)
+        return asked or min(LONGEST_ROLLOUT, longest or LONGEST_ROLLOUT)
 
 
 class MopoPolicyConfig(PolicyTrainingConfig):

@@ -1,16 +1,19 @@
-"""The ensemble of a run: how its rows are coded, how it is built, saved and loaded."""
+"""The ensemble of a run: how its rows are coded, how it is built, saved and loaded.
+
+A run makes the facts before its budget is held: what builds, saves or loads models imports torch.
+"""
+
+from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
-import safetensors.torch
-import torch
 from gymnasium.spaces import Box
-from torch import Tensor
 
 from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
@@ -22,12 +25,15 @@ from distributed_privrl.data.layout import RowCoding
 from distributed_privrl.data.scaling import Scaling, scaling_from_bounds
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.config import DynamicsConfig, LocalTrainingConfig
-from distributed_privrl.methods.primorl.model_environment import ModelFacts
-from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
-from distributed_privrl.models.dynamics import DynamicsEnsemble
+from distributed_privrl.methods.primorl.settings import local_settings
 from distributed_privrl.stages.encoders import bounds_of
-from distributed_privrl.updates.federated import FederatedConfig
-from distributed_privrl.updates.parameters import FlatParameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distributed_privrl.methods.primorl.model_environment import ModelFacts
+    from distributed_privrl.methods.primorl.update import DynamicsUpdate
+    from distributed_privrl.models.dynamics import DynamicsEnsemble
 
 _CODING = RowCoding(next_observation="difference")
 
@@ -55,7 +61,7 @@ class EnsembleFacts:
         data: DataConfig,
         store: DatasetStore,
         found: Bounds | None = None,
-    ) -> "EnsembleFacts":
+    ) -> EnsembleFacts:
         """Return the facts of a run.
 
         Args:
@@ -111,6 +117,8 @@ class EnsembleFacts:
     @property
     def model_facts(self) -> ModelFacts:
         """What the pessimistic model needs."""
+        from distributed_privrl.methods.primorl.model_environment import ModelFacts
+
         return ModelFacts.of(self.encoder, self.bounds)
 
     def update(self, local: LocalTrainingConfig, clip_norm: float | None) -> DynamicsUpdate:
@@ -120,6 +128,8 @@ class EnsembleFacts:
             local: of one trajectory's training.
             clip_norm: L2 bound of a unit's vector; None: no bound, without privacy.
         """
+        from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
+
         return DynamicsUpdate(
             columns=TransitionColumns.of(self.encoder.layout),
             members=self.config.members,
@@ -131,11 +141,15 @@ class EnsembleFacts:
 
     def build(self, seed: int) -> DynamicsEnsemble:
         """Return a freshly initialised ensemble; the same public seed gives the same weights."""
+        import torch
+
         generator = torch.Generator().manual_seed(Streams(seed).integer("model"))
         return self.update(LocalTrainingConfig(), None).ensemble(generator)
 
     def load(self, parameters: Tensor) -> DynamicsEnsemble:
         """Return the ensemble with flat ``parameters`` ``(P,)``."""
+        from distributed_privrl.updates.parameters import FlatParameters
+
         ensemble = self.build(0)
         FlatParameters(ensemble).load(parameters)
         return ensemble.requires_grad_(False)
@@ -146,6 +160,8 @@ class EnsembleFacts:
         Raises:
             StorageError: the file cannot be written.
         """
+        import safetensors.torch
+
         about = {
             "model": self.config.model_dump(mode="json"),
             "encoder": json.loads(self.encoder_json),
@@ -156,23 +172,6 @@ class EnsembleFacts:
         )
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
-
-
-def local_settings(local: LocalTrainingConfig) -> FederatedConfig:
-    """Return the settings of one trajectory's training.
-
-    Raises:
-        ConfigError: the weight decay leaves nothing of a parameter.
-    """
-    return FederatedConfig(
-        batch_size=local.batch_size,
-        epochs=local.epochs,
-        learning_rate=local.learning_rate,
-        weight_decay=local.weight_decay,
-        projection=local.projection,
-        strategy=local.clipping,
-        shuffle=local.shuffle,
-    )
 
 
 def load_ensemble(path: Path) -> tuple[EnsembleFacts, DynamicsEnsemble]:

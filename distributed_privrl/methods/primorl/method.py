@@ -3,51 +3,37 @@
 Reference: PriMORL, algorithms 2 and 4.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
-from distributed_privrl.data.shards import shard_refs
+from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
+from distributed_privrl.methods.primorl.config import MopoConfig, NoisyStarts, PrimorlConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
-from distributed_privrl.methods.primorl.mopo import MinibatchSpec, MinibatchTrainer
 from distributed_privrl.methods.primorl.plan import (
     check_config,
     check_dataset,
     ensemble_weights,
+    plan_effort,
     plan_rounds,
 )
-from distributed_privrl.methods.primorl.policy_training import (
-    PolicyTrainer,
-    PolicyTrainerSpec,
-    keep_most_promising,
-)
-from distributed_privrl.methods.primorl.release import learned_policy
-from distributed_privrl.methods.primorl.start_states import (
-    NoisyStarts,
-    StartStates,
-    environment_starts,
-    starts_question,
-)
-from distributed_privrl.methods.primorl.update import DynamicsUpdate
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.encoders import foreseen_columns, search_ranges
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
-from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.round_plan import RoundPlan
-from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
 
-INITIAL = "initial.safetensors"
-TRAINED = "rounds.safetensors"
+if TYPE_CHECKING:
+    from distributed_privrl.methods.primorl.start_states import StartStates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +107,8 @@ class PrimorlMethod(DeclaredMethod[World]):
     def _ask_starts(
         self, starts: NoisyStarts, world: World, units: UnitCount, context: RunContext
     ) -> Question[World]:
+        from distributed_privrl.methods.primorl.start_states import starts_question
+
         asked = starts_question(
             starts,
             self.config.data,
@@ -137,8 +125,7 @@ class PrimorlMethod(DeclaredMethod[World]):
         if world is None:
             return self._stages(units, None)
         encoder = world.facts.encoder
-        spaces = encoder.observation_space, encoder.action_space
-        return self._stages(units, ensemble_weights(self.config, *spaces))
+        return self._stages(units, (encoder.observation_space, encoder.action_space))
 
     def foreseen_stages(
         self, store: DatasetStore | None, units: UnitCount
@@ -147,15 +134,21 @@ class PrimorlMethod(DeclaredMethod[World]):
         known = foreseen_columns(self.config.data, store)
         if known is None:
             return self._stages(units, None)
-        spaces = known.observation_space, known.action_space
-        return self._stages(units, ensemble_weights(self.config, *spaces))
+        return self._stages(units, (known.observation_space, known.action_space))
 
-    def _stages(self, units: UnitCount, weights: int | None) -> tuple[StagePlan, ...]:
+    def _stages(
+        self, units: UnitCount, spaces: tuple[Space, Space] | None
+    ) -> tuple[StagePlan, ...]:
+        weights = None if spaces is None else ensemble_weights(self.config, *spaces)
         plan = plan_rounds(self.config, units, weights, spent=self.spent)
+        if spaces is not None:
+            plan = replace(plan, effort=plan_effort(self.config, *spaces))
         return (StagePlan(name="ensemble", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
         """Return the world with start states, from a public simulator if none were released."""
+        from distributed_privrl.methods.primorl.start_states import environment_starts
+
         asked = self.config.training.policy.starts
         if isinstance(asked, NoisyStarts):
             return world
@@ -165,109 +158,29 @@ class PrimorlMethod(DeclaredMethod[World]):
 
     def before(self, world: World, context: RunContext) -> None:
         """Write the parameters that the rounds start from, the same for the same public seed."""
-        write_initial(context.folder / INITIAL, world.facts.build(self.config.seed), context)
+        from distributed_privrl.methods.primorl.training import write_ensemble
+
+        write_ensemble(self.config, context, world.facts)
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Train the ensemble in private rounds; MOPO's on minibatches."""
+        from distributed_privrl.methods.primorl.training import (
+            train_in_private_rounds,
+            train_on_minibatches,
+        )
+
         if isinstance(self.config, MopoConfig):
-            _train_on_minibatches(self.config, context, world.facts)
+            train_on_minibatches(self.config, context, world.facts)
         else:
             assert isinstance(stage.plan, RoundPlan)
-            _train_ensemble(self.config, context, world.facts, stage.plan)
+            train_in_private_rounds(self.config, context, world.facts, stage.plan)
         return world
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Train the policy in the ensemble, and return both."""
+        from distributed_privrl.methods.primorl.release import learned_policy
+        from distributed_privrl.methods.primorl.training import train_policy
+
         assert world.starts is not None
-        spec = _policy_spec(self.config, context, world.facts, world.starts)
-        _train_policy(spec, context, workers=self.config.runtime.workers)
+        spec = train_policy(self.config, context, world.facts, world.starts)
         return Released(release=learned_policy(self.config, context, spec))
-
-
-def _train_ensemble(
-    config: PrimorlConfig, context: RunContext, facts: EnsembleFacts, plan: RoundPlan
-) -> None:
-    """Algorithm 2: private rounds over the sensitive units."""
-    training = config.training
-
-    def update(clip_norm: float | None) -> DynamicsUpdate:
-        if plan.mechanism is None and training.clip:
-            clip_norm = training.clip_norm  # as private runs do, and it protects nobody
-        return facts.update(training.local, clip_norm)
-
-    spec = TrainingSpec(
-        source=lambda ref: StoredShard(ref=ref, encoder=facts.encoder_json),
-        local_update=update,
-        initial=context.folder / INITIAL,
-        checkpoint=context.folder / TRAINED,
-        copies=training.local.steps or 1,
-        all_rows=training.local.steps is None,
-        most_rows=config.data.max_length,
-    )
-    train_in_rounds(spec, config, context, plan)
-
-
-def _train_on_minibatches(config: MopoConfig, context: RunContext, facts: EnsembleFacts) -> None:
-    training = config.training
-    spec = MinibatchSpec(
-        run_id=context.run_id,
-        source=_all_rows(config, context, facts),
-        facts=facts,
-        initial=context.folder / INITIAL,
-        checkpoint=context.folder / TRAINED,
-        steps=training.rounds,
-        batch_size=training.expected_batch_size,
-        optimiser=training.optimiser,
-        seed=config.seed,
-    )
-    take_steps(MinibatchTrainer, [spec], context, total=spec.steps, label="models without privacy")
-
-
-def _all_rows(config: PrimorlConfig, context: RunContext, facts: EnsembleFacts) -> StoredShard:
-    (ref,) = shard_refs(
-        context.store,
-        config.data.sensitive,
-        count=1,
-        unit=config.data.unit,
-        max_rows_per_unit=config.data.max_length,
-    )
-    return StoredShard(ref=ref, encoder=facts.encoder_json)
-
-
-def _policy_spec(
-    config: PrimorlConfig, context: RunContext, facts: EnsembleFacts, starts: StartStates
-) -> PolicyTrainerSpec:
-    return PolicyTrainerSpec(
-        run_id=context.run_id,
-        ensemble=context.folder / TRAINED,
-        facts=facts,
-        starts=starts,
-        folder=context.folder,
-        config=config.training.policy,
-        horizon=config.rollout_horizon,
-        evaluation=config.evaluation,
-        environment=config.data.environment,
-        seed=config.seed,
-        checkpoint_steps=config.runtime.checkpoint_steps,
-        real=_all_rows(config, context, facts) if isinstance(config, MopoConfig) else None,
-    )
-
-
-def _train_policy(spec: PolicyTrainerSpec, context: RunContext, *, workers: int) -> None:
-    """Algorithm 4: SAC inside the pessimistic model, once or from several seeds."""
-    trainings = spec.restarts()
-    for training in trainings:
-        with storage_errors(f"create {training.folder}"):
-            training.folder.mkdir(parents=True, exist_ok=True)
-    for first in range(0, len(trainings), workers):
-        together = trainings[first : first + workers]
-        take_steps(
-            PolicyTrainer,
-            together,
-            context,
-            total=spec.config.steps * len(together),
-            label="policy in the model",
-            before=spec.config.steps * first,
-            in_all=spec.config.steps * len(trainings),
-        )
-    keep_most_promising(spec)

@@ -5,7 +5,6 @@ Reference: Yu et al. 2020, arXiv:2005.13239; PriMORL, section 5 and appendix E.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.primorl.config import MopoConfig
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.methods.primorl.update import TransitionColumns
 from distributed_privrl.models.dynamics import gaussian_nll
@@ -21,58 +19,9 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoin
 from distributed_privrl.rounds.optimiser import ServerOptimiser
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.worker import ShardSource
-from distributed_privrl.stages.charging import declared_units
-from distributed_privrl.stages.round_plan import RoundPlan
 from distributed_privrl.updates.parameters import FlatParameters
 
 CHECKPOINT_EVERY = 1000
-
-
-def check_mopo(config: MopoConfig) -> None:
-    """Check that nobody expects privacy.
-
-    Raises:
-        ConfigError: ``privacy.epsilon`` is a number.
-    """
-    if config.privacy.epsilon is not None:
-        raise ConfigError(
-            "mopo is the reference without privacy: set privacy.epsilon to null, or method to"
-            " primorl"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MinibatchPlan(RoundPlan):
-    """Gradient steps on shuffled rows: nothing is drawn by coins, and nothing is charged."""
-
-    @property
-    def max_rounds(self) -> int:
-        """Planned steps."""
-        return self.rounds
-
-    def facts(self) -> dict[str, Any]:
-        """Return what ``privrl plan`` shows beside units and steps."""
-        return {"batch_rows": self.config.expected_batch_size}
-
-    def summary(self) -> str:
-        """Return the plan's work in a few words, for one line."""
-        return f"{self.config.expected_batch_size} rows a member and step"
-
-
-def plan_minibatches(config: MopoConfig) -> MinibatchPlan:
-    """Return the plan of MOPO; opens no data.
-
-    Raises:
-        ConfigError: the number of units is not declared.
-    """
-    return MinibatchPlan(
-        units=declared_units(config.data),
-        sampling_probability=1.0,
-        config=config.training,
-        budget=None,
-        mechanism=None,
-        accountant=config.privacy.accountant,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

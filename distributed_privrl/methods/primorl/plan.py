@@ -1,16 +1,27 @@
 """What a run of PriMORL would do and cost, and what is refused before anything is drawn."""
 
+import math
+
+from distributed_privrl.agents.work import sac_work
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import Space, environment_spaces, part_width, same_form
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRANSITION
-from distributed_privrl.methods.primorl.config import MopoConfig, PrimorlConfig
-from distributed_privrl.methods.primorl.ensemble import local_settings
-from distributed_privrl.methods.primorl.mopo import check_mopo, plan_minibatches
-from distributed_privrl.methods.primorl.policy_training import policy_settings
-from distributed_privrl.methods.primorl.start_states import NoisyStarts
+from distributed_privrl.methods.primorl.config import (
+    LONGEST_ROLLOUT,
+    MopoConfig,
+    NoisyStarts,
+    PrimorlConfig,
+)
+from distributed_privrl.methods.primorl.mopo_plan import check_mopo, plan_minibatches
+from distributed_privrl.methods.primorl.settings import (
+    MODEL_ROLLOUTS,
+    local_settings,
+    policy_settings,
+)
 from distributed_privrl.models.sizes import dense_weights
 from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.encoders import check_bounds_named
 from distributed_privrl.stages.plan import check_relation
 from distributed_privrl.stages.round_plan import RoundPlan, make_plan
@@ -44,6 +55,39 @@ def plan_rounds(
     )
     smaller = "a smaller ensemble (model.hidden, model.members)"
     return with_verdict(plan, weights, taught=False, smaller=smaller)
+
+
+def plan_effort(config: PrimorlConfig, observations: Space, actions: Space) -> Effort:
+    """Return the work of a run: its ensemble's, and that of a policy in it.
+
+    Trajectories are taken to be as long as they may be, 200 steps where nothing says so; restarts
+    go on side by side, as many as there are workers. Episodes of the simulator count for nothing:
+    they step together.
+
+    Args:
+        config: of the run.
+        observations: space of the observations.
+        actions: space of the actions.
+    """
+    training, local, policy = config.training, config.training.local, config.training.policy
+    weights = ensemble_weights(config, observations, actions)
+    rows = training.rounds * training.expected_batch_size
+    if isinstance(config, MopoConfig):
+        ensemble = Effort(learned_steps=training.rounds, learned_rows=rows * weights)
+    else:
+        of_unit = local.epochs * (local.steps or config.data.max_length or LONGEST_ROLLOUT)
+        ensemble = Effort(rounds=training.rounds, private_rows=rows * of_unit * weights)
+    sac = policy_settings(policy, config.rollout_horizon)
+    turns = math.ceil(policy.restarts / config.runtime.workers)
+    steps = turns * policy.steps
+    acted = steps * policy.action_repeat / policy.gradient_steps
+    judged = turns * math.ceil(policy.steps / config.evaluation.every) * config.rollout_horizon
+    rollouts = Effort(
+        learned_steps=acted + judged,  # a call of the model is as much as a step of a network
+        drawn_rows=(acted * policy.rollouts + judged * MODEL_ROLLOUTS) * weights,
+    )
+    of_step = sac_work(sac, part_width(observations), part_width(actions))
+    return ensemble + Effort.of_steps(steps, policy.batch_size, of_step) + rollouts
 
 
 def ensemble_weights(config: PrimorlConfig, observations: Space, actions: Space) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.agents.sac import SacConfig, SacTrainer
+from distributed_privrl.agents.sac import SacTrainer
 from distributed_privrl.agents.training import packed_rows
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
@@ -23,21 +23,19 @@ from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.environments.termination import termination_rule
 from distributed_privrl.evaluation.returns import evaluate_policy
 from distributed_privrl.methods.primorl.config import (
-    MopoPolicyConfig,
     PolicyEvaluationConfig,
     PolicyTrainingConfig,
 )
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts
 from distributed_privrl.methods.primorl.model_environment import ModelEnvironment, PessimisticModel
 from distributed_privrl.methods.primorl.mopo import proper_rows
+from distributed_privrl.methods.primorl.settings import MODEL_ROLLOUTS, policy_settings
 from distributed_privrl.methods.primorl.start_states import StartStates
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.worker import ShardSource
 
 CURVE = "policy_curve.json"
 POLICIES = "policies"
-MODEL_ROLLOUTS = 64
-"""Rollouts of which an evaluation in the model is the mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,33 +134,6 @@ class PolicyTrainerSpec:
             normalisation=normalisation,
         )
         return torch.from_numpy(rows)
-
-
-def policy_settings(config: PolicyTrainingConfig, horizon: int) -> SacConfig:
-    """Return the settings of SAC.
-
-    Args:
-        config: of the policy's training.
-        horizon: steps of a rollout (H).
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-    return SacConfig(
-        hidden=config.hidden,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        discount=config.discount,
-        polyak=config.polyak,
-        target_entropy=config.target_entropy,
-        environments=config.rollouts,
-        horizon=horizon,
-        gradient_steps=config.gradient_steps,
-        action_repeat=config.action_repeat,
-        reward_offset=config.reward_offset,
-        decay_steps=config.steps if config.schedule == "cosine" else None,
-        real_share=config.real_share if isinstance(config, MopoPolicyConfig) else 0.0,
-    )
 
 
 def observation_normalisation(encoder: TransitionEncoder) -> Normalisation:

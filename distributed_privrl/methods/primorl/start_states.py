@@ -13,16 +13,16 @@ import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from distributed_privrl.core.checks import check_positive
-from distributed_privrl.core.config import DataConfig, PositiveFloat, StrictModel
+from distributed_privrl.core.config import DataConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.spaces import environment_spaces
+from distributed_privrl.methods.primorl.config import NoisyStarts
 from distributed_privrl.privacy.calibration import calibrate_discrete_laplace
 from distributed_privrl.privacy.exact_releases import FixedPointLaplaceRelease
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
@@ -30,17 +30,6 @@ from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.first_releases import Question
 
 _RESET_SEEDS = 2**31
-
-
-class NoisyStarts(StrictModel):
-    """No simulator is public: fit a Gaussian to noisy moments of the first observations."""
-
-    epsilon: PositiveFloat = Field(description="epsilon spent on both moments")
-    clip_norm: PositiveFloat | None = Field(
-        default=None,
-        description="L2 bound of a unit's standardised first observation (default: the root of"
-        " their number); a small one means little noise where all start near the middle",
-    )
 
 
 class StartStates(Protocol):

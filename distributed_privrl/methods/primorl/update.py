@@ -17,7 +17,8 @@ from distributed_privrl.methods.primorl import update_kernel as kernel
 from distributed_privrl.methods.primorl.matrix_kernels import LANES, TILE_ROWS, padded
 from distributed_privrl.models.dynamics import LOG_VARIANCE_RANGE, DynamicsEnsemble, gaussian_nll
 from distributed_privrl.updates.ensemble_clipping import EnsembleClip, EnsembleLayout
-from distributed_privrl.updates.federated import FederatedConfig, FederatedUpdate, row_order
+from distributed_privrl.updates.federated import FederatedUpdate, row_order
+from distributed_privrl.updates.federated_config import FederatedConfig
 from distributed_privrl.updates.functional_training import FunctionalTrainer
 from distributed_privrl.updates.local_update import UnitBatch
 

@@ -18,6 +18,7 @@ from distributed_privrl.methods.privorl.method import PrivorlMethod, check_publi
 from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.transitions import TransitionRows, released_rows
 from distributed_privrl.methods.privorl.weights import SMALLER_FACTORS, binned_weights
+from distributed_privrl.models.chunks import chunk_count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,8 +120,6 @@ class AutoregressiveDrawer:
     @property
     def count(self) -> int:
         """The number of chunks."""
-        from distributed_privrl.models.edm import chunk_count
-
         return chunk_count(rows=self.rows, chunk_rows=self.config.chunk_rows)
 
     def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:

@@ -1,24 +1,32 @@
 """The synthesizer of PrivORL-j: fragments of trajectories, each conditioned on the step before it.
 
 Reference: PrivORL, section VI-B, equation 6.
+
+A run makes it before its budget is held: what builds or samples networks imports torch.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from distributed_privrl.data.fragments import FragmentEncoder, FragmentLayout
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
-from distributed_privrl.methods.privorl.update import initial_weights
-from distributed_privrl.models.ddpm import DDPM, Bounds, DDPMSampler, LossKind, sample
-from distributed_privrl.models.edm import Precision
-from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
-from distributed_privrl.models.trajectory_unet import TrajectoryUNet
+from distributed_privrl.methods.privorl.weights import fragment_weights
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from distributed_privrl.models.ddpm import DDPM, Bounds, DDPMSampler, LossKind
+    from distributed_privrl.models.edm import Precision
+    from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
+    from distributed_privrl.models.trajectory_unet import TrajectoryUNet
 
 FARTHEST = 10.0  # standardised; where a column has no bound, samples are cut here
 
@@ -52,7 +60,7 @@ class FragmentLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class FragmentSynthesizer:
-    """Fragments of H steps; see `Synthesizer`.
+    """Fragments of H steps; see `update.Synthesizer`.
 
     Args:
         model: the network's configuration.
@@ -80,7 +88,7 @@ class FragmentSynthesizer:
     @property
     def weights(self) -> int:
         """How many numbers rounds learn."""
-        return sum(one.numel() for one in self.build(0).parameters())
+        return fragment_weights(self.model, self.fragments.transitions)
 
     @property
     def row_loss(self) -> FragmentLoss:
@@ -95,6 +103,10 @@ class FragmentSynthesizer:
         Raises:
             ConfigError: the heads do not divide the width.
         """
+        from distributed_privrl.methods.privorl.update import initial_weights
+        from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
+        from distributed_privrl.models.trajectory_unet import TrajectoryUNet
+
         model, transitions = self.model, self.fragments.transitions
         widths = part_width(transitions.observation_space), part_width(transitions.action_space)
         sizes = {
@@ -110,6 +122,10 @@ class FragmentSynthesizer:
         self, network: nn.Module, given: Tensor, *, steps: int, generator: torch.Generator
     ) -> Tensor:
         """Return cheap samples after the linking steps of the fragments in ``given``."""
+        import torch
+
+        from distributed_privrl.models.ddpm import DDPMSampler
+
         condition, _, mask = self.fragments.layout.split(given)
         sampler = DDPMSampler(steps=steps, stochasticity=0.0)
         drawn = self.sample(network, condition, sampler, generator=generator)
@@ -128,6 +144,8 @@ class FragmentSynthesizer:
 
         Clean steps are cut to the spaces' bounds, or to ten deviations where there are none.
         """
+        from distributed_privrl.models.ddpm import sample
+
         return sample(
             network,
             self.model.ddpm(),
@@ -140,6 +158,8 @@ class FragmentSynthesizer:
         )
 
     def _bounds(self, like: Tensor) -> Bounds:
+        import torch
+
         low, high = (torch.from_numpy(edge).to(like) for edge in step_bounds(self.fragments))
         return low, high
 

@@ -112,14 +112,15 @@ class PrivorlMethod(DeclaredMethod[World]):
 
     def check(self, context: RunContext) -> World:
         """Return the variant's parts; see `DeclaredMethod.check`."""
+        ranges = search_ranges(self.config.data, context.store, relation=self.relation)
+        return self._bounded(ranges, ranges, context.store)
+
+    def check_machine(self, world: World, context: RunContext) -> None:
+        """Refuse workers that see no GPU, and a network that cannot be built."""
         from distributed_privrl.stages.devices import check_device
 
-        config = self.config
-        check_device(config.runtime, context.executor)
-        ranges = search_ranges(config.data, context.store, relation=self.relation)
-        world = self._bounded(ranges, ranges, context.store)
-        world.parts.synthesizer.build(config.seed)  # refused before any charge, if it cannot be
-        return world
+        check_device(self.config.runtime, context.executor)
+        world.parts.synthesizer.build(self.config.seed)
 
     def _bounded(self, ranges: Bounds | None, found: Bounds | None, store: DatasetStore) -> World:
         """Return the world for bounds that are public, or were found in ``ranges``."""

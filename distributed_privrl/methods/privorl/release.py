@@ -14,10 +14,8 @@ from torch import Tensor, nn
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.config import PrivorlConfig
-from distributed_privrl.methods.privorl.model_config import DenoiserConfig
-from distributed_privrl.methods.privorl.sampling_config import SamplingConfig
 from distributed_privrl.methods.privorl.update import Synthesizer, private_network
-from distributed_privrl.models.edm import Precision, chunk_count, sample_chunks
+from distributed_privrl.models.edm import Precision
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.devices import device_of
@@ -47,45 +45,6 @@ class ChunkDrawer(Protocol):
             device: of the network.
         """
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowDrawer:
-    """Draws independent rows by the stochastic Heun sampler; see `ChunkDrawer`.
-
-    Args:
-        model: the denoiser's configuration.
-        config: the sampler.
-        row_width: numbers in a row.
-        rows: rows of all chunks together.
-    """
-
-    model: DenoiserConfig
-    config: SamplingConfig
-    row_width: int
-    rows: int
-
-    @property
-    def count(self) -> int:
-        """The number of chunks."""
-        return chunk_count(rows=self.rows, chunk_rows=self.config.chunk_rows)
-
-    def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
-        """Return the rows of chunk ``index``."""
-        return next(
-            sample_chunks(
-                network,
-                self.model.diffusion(),
-                self.config.sampler(),
-                rows=self.rows,
-                row_width=self.row_width,
-                streams=streams,
-                chunk_rows=self.config.chunk_rows,
-                chunks=[index],
-                precision=native_precision(self.config.precision, device),
-                device=device,
-            )
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

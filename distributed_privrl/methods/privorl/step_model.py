@@ -3,88 +3,35 @@
 The path is that of PrivORL, algorithm 2 (fragments of whole trajectories, one vector a unit); the
 model is not the paper's diffusion. A step begins where the one before it led to, so that only an
 episode's first observation is drawn, and nothing has to be stitched.
+
+A run makes it before its budget is held: what builds networks or draws from them imports torch.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from distributed_privrl.core.random import Streams
-from distributed_privrl.data.fragments import END_BITS, FragmentEncoder, FragmentLayout
+from distributed_privrl.data.fragments import END_BITS, FragmentEncoder
 from distributed_privrl.methods.privorl.autoregressive import autoregressive
 from distributed_privrl.methods.privorl.model_config import StepModelConfig
 from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
 from distributed_privrl.methods.privorl.support import Support
-from distributed_privrl.methods.privorl.update import initial_weights
 from distributed_privrl.methods.privorl.weights import binned_weights, step_context_width
-from distributed_privrl.models.autoregressive import AutoregressiveNetwork
-from distributed_privrl.models.edm import chunk_count
+from distributed_privrl.models.chunks import chunk_count
 from distributed_privrl.models.row_bins import RowBins
 
-_FAR = 3.0
-"""Standardised numbers of the step before are shown up to here, as -1 to 1."""
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
-
-@dataclass(frozen=True, kw_only=True)
-class StepLoss:
-    """The negative log-likelihood of a fragment's steps over H, and that of its first observation.
-
-    The divisor is the same for every fragment, so that all steps weigh alike: a mean over the steps
-    that a fragment has would make ends too likely, most of all where trajectories are short. Steps
-    after an end do not count. An observation counts at an episode's first step alone, because
-    every other one is where the step before led to, and there with a weight of its own: all that
-    follows begins from it.
-
-    Args:
-        layout: where the parts of a fragment lie in its row.
-        observations: variables of an observation, the first of a step.
-        first_weight: of an episode's first observation, where a step has 1/H.
-        tick: what a step adds to the clock.
-    """
-
-    layout: FragmentLayout
-    observations: int
-    first_weight: float
-    tick: float
-
-    @property
-    def draw_count(self) -> int:
-        """Nothing is drawn for it."""
-        return 0
-
-    def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
-        """Return the losses ``(M,)`` of rows ``(M, W)``; ``draws`` is ``(M, 0)``."""
-        condition, steps, _ = self.layout.split(rows)
-        before = torch.cat((condition.unsqueeze(1), steps[:, :-1]), dim=1)
-        linked = (condition != 0).any(dim=1)
-        first = torch.zeros(steps.shape[:2], dtype=rows.dtype, device=rows.device)
-        first[:, 0] = (~linked).to(rows.dtype)
-        passed = torch.arange(self.layout.horizon, dtype=rows.dtype, device=rows.device)
-        start = torch.where(linked, condition[:, -1], -1.0)
-        clock = (start[:, None] + self.tick * passed).clamp(max=1.0)
-        losses = module(steps, step_context(before, first, clock))
-        ends = (steps[..., -END_BITS:] > 0).any(dim=-1)
-        live = 1 - torch.nn.functional.pad(ends, (1, -1)).to(rows.dtype).cummax(dim=1).values
-        own = (live * losses[..., self.observations :].sum(dim=-1)).sum(dim=1) / self.layout.horizon
-        begun = first[:, 0] * losses[:, 0, : self.observations].sum(dim=-1)
-        total: Tensor = own + self.first_weight * begun
-        return total
-
-
-def step_context(before: Tensor, first: Tensor, clock: Tensor) -> Tensor:
-    """Return what networks are shown beside a step's own columns, ``(..., S + 1)``.
-
-    Args:
-        before: the step before, or anything at an episode's first step, ``(..., S)``.
-        first: 1 at an episode's first step, 0 elsewhere, ``(...)``.
-        clock: how much of the time limit has passed, from -1 to 1, ``(...)``.
-    """
-    shown = before[..., :-1].clamp(-_FAR, _FAR) / _FAR * (1 - first).unsqueeze(-1)
-    return torch.cat((shown, first.unsqueeze(-1), clock.unsqueeze(-1)), dim=-1)
+    from distributed_privrl.core.random import Streams
+    from distributed_privrl.methods.privorl.step_loss import StepLoss
+    from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +82,8 @@ class StepSynthesizer:
     @property
     def row_loss(self) -> StepLoss:
         """The negative log-likelihood."""
+        from distributed_privrl.methods.privorl.step_loss import StepLoss
+
         block = self.fragments.transitions.layout.blocks["observation"]
         count = sum(one.stop <= block.stop for one in self.bins.variables)
         return StepLoss(
@@ -146,6 +95,9 @@ class StepSynthesizer:
 
     def build(self, seed: int) -> AutoregressiveNetwork:
         """Return a fresh network."""
+        from distributed_privrl.methods.privorl.update import initial_weights
+        from distributed_privrl.models.autoregressive import AutoregressiveNetwork
+
         return AutoregressiveNetwork(
             self.bins,
             hidden=self.model.hidden,
@@ -161,6 +113,8 @@ class StepSynthesizer:
 
         They are cheap, whatever ``steps`` is.
         """
+        import torch
+
         condition, _, mask = self.fragments.layout.split(given)
         linked = (condition != 0).any(dim=1)
         passed = torch.where(linked, (condition[:, -1] + 1) / max(self.tick, 1e-9), 0.0)
@@ -196,6 +150,10 @@ class StepSynthesizer:
             generator: public, on the network's device.
             floor: see `AutoregressiveNetwork.draw`.
         """
+        import torch
+
+        from distributed_privrl.methods.privorl.step_loss import step_context
+
         made = autoregressive(network)
         device = generator.device
         drawn = torch.zeros(before.shape)
@@ -215,6 +173,8 @@ class StepSynthesizer:
 
     def _begun(self, before: Tensor) -> Tensor:
         """Return the encoded observation that each step led to ``(N, O)``."""
+        import torch
+
         encoder = self.fragments
         decoded, _ = encoder.decode_steps(before.cpu().numpy())
         moved = replace(decoded, observations=decoded.next_observations)
@@ -249,6 +209,8 @@ class StepDrawer:
 
     def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
         """Return the encoded steps ``(sum T, S)`` of chunk ``index``."""
+        import torch
+
         size = self.config.chunk_trajectories
         count = min(size, self.trajectories - index * size)
         generator = torch.Generator(device).manual_seed(streams.integer(f"chunk/{index}"))
@@ -272,6 +234,8 @@ class StepDrawer:
 
         All first steps come first, then all second ones.
         """
+        import torch
+
         before = torch.zeros(count, self.synthesizer.fragments.step_width)
         live, parts = np.arange(count), []
         for passed in range(self.max_length):

@@ -3,27 +3,32 @@
 Reference: PrivORL, section VI-C and figure 2.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.release import native_precision
 from distributed_privrl.methods.privorl.sampling_config import StitchingConfig
-from distributed_privrl.models.ddpm import DDPMSampler
-from distributed_privrl.models.edm import Precision, chunk_count
+from distributed_privrl.models.chunks import chunk_count
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from distributed_privrl.core.random import Streams
+    from distributed_privrl.models.ddpm import DDPMSampler
+    from distributed_privrl.models.edm import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryDrawer:
-    """Draws whole trajectories, their steps one after the other; see `ChunkDrawer`.
+    """Draws whole trajectories, their steps one after the other; see `release.ChunkDrawer`.
 
     The trajectories of a chunk advance together. A step whose end bit is set is its trajectory's
     last, so that a chunk needs no lengths beside it.
@@ -47,6 +52,11 @@ class TrajectoryDrawer:
 
     def draw(self, network: nn.Module, index: int, *, streams: Streams, device: str) -> Tensor:
         """Return the encoded steps ``(sum T, S)`` of chunk ``index``."""
+        import torch
+
+        from distributed_privrl.methods.privorl.release import native_precision
+        from distributed_privrl.models.ddpm import DDPMSampler
+
         size = self.config.chunk_trajectories
         steps = stitched_steps(
             network,
@@ -84,6 +94,8 @@ def stitched_steps(
         generator: public, on the network's device.
         precision: of the network.
     """
+    import torch
+
     encoder = synthesizer.fragments
     condition = np.zeros((count, encoder.step_width), dtype=np.float32)
     parts: list[list[NDArray[np.float32]]] = [[] for _ in range(count)]
@@ -194,7 +206,7 @@ class SeamErrors:
     _counts: NDArray[np.float64]
 
     @classmethod
-    def none(cls) -> "SeamErrors":
+    def none(cls) -> SeamErrors:
         """Return the errors of no steps."""
         return cls(np.zeros(3), np.zeros(3))
 

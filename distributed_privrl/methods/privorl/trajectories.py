@@ -24,6 +24,7 @@ from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Traject
 from distributed_privrl.marginals.stage import ForeseenTable
 from distributed_privrl.methods.privorl.binning import foreseen_bins, public_bins, row_bins
 from distributed_privrl.methods.privorl.config import TrajectoriesConfig
+from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.marginal_rows import MarginalRows, MarginalTrajectories
 from distributed_privrl.methods.privorl.method import (
     PrivorlMethod,
@@ -38,6 +39,13 @@ from distributed_privrl.methods.privorl.sampling_config import (
     StepRolloutConfig,
     StitchingConfig,
 )
+from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
+from distributed_privrl.methods.privorl.stitching import (
+    SeamErrors,
+    TrajectoryDrawer,
+    decode_trajectories,
+    trajectories_of,
+)
 from distributed_privrl.methods.privorl.support import (
     Support,
     SupportRelease,
@@ -48,6 +56,7 @@ from distributed_privrl.methods.privorl.weights import (
     SMALLER_FACTORS,
     SMALLER_NETWORK,
     binned_weights,
+    fragment_weights,
     step_context_width,
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
@@ -57,10 +66,7 @@ from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import StagePlan
 
 if TYPE_CHECKING:
-    from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
     from distributed_privrl.methods.privorl.release import ChunkDrawer
-    from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
-    from distributed_privrl.methods.privorl.stitching import TrajectoryDrawer
     from distributed_privrl.rounds.worker import StoredFragments
 
 
@@ -123,10 +129,10 @@ class TrajectoriesMethod(PrivorlMethod):
         return float(model.horizon), float(config.output.size * steps * levels)
 
     def weights_of(self, encoder: TransitionEncoder) -> int:
-        """Return about how many numbers rounds learn; networks of whole fragments are built."""
+        """Return about how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
         model = self.config.model
         if not isinstance(model, StepModelConfig):
-            return _synthesizer(self.config, encoder, None).weights
+            return fragment_weights(model, encoder)
         bins = _step_bins(foreseen_bins(encoder, model.bins))
         return binned_weights(model, bins, context=step_context_width(bins.width))
 
@@ -170,8 +176,6 @@ class TrajectoriesMethod(PrivorlMethod):
         return (*first, found)
 
     def _support_release(self, asked: NoisySupport, world: World) -> SupportRelease:
-        from distributed_privrl.methods.privorl.step_model import StepSynthesizer
-
         steps = world.parts.synthesizer
         assert isinstance(steps, StepSynthesizer)
         return support_release(asked, steps.fragments.transitions, steps.bins, self.relation)
@@ -179,8 +183,6 @@ class TrajectoriesMethod(PrivorlMethod):
     def _ask_support(
         self, asked: NoisySupport, world: World, _: UnitCount, context: RunContext
     ) -> Question[World]:
-        from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
-
         steps, drawer = world.parts.synthesizer, world.parts.drawer
         assert isinstance(steps, StepSynthesizer)
         assert isinstance(drawer, StepDrawer)
@@ -236,8 +238,6 @@ class TrajectoriesMethod(PrivorlMethod):
 
         Privacy: post-processing of released marginals.
         """
-        from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
-
         steps, drawer = parts.synthesizer, parts.drawer
         assert isinstance(steps, StepSynthesizer)
         assert isinstance(drawer, StepDrawer)
@@ -293,9 +293,6 @@ def _synthesizer(
     config: TrajectoriesConfig, transitions: TransitionEncoder, row: RowBins | None
 ) -> FragmentSynthesizer | StepSynthesizer:
     """Return the model of fragments; ``row`` has the variables of a transition, if it has bins."""
-    from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-    from distributed_privrl.methods.privorl.step_model import StepSynthesizer
-
     encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=_longest(config))
     if not isinstance(config.model, StepModelConfig):
         return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
@@ -312,9 +309,6 @@ def _step_bins(row: RowBins) -> RowBins:
 def _drawer(
     config: TrajectoriesConfig, synthesizer: FragmentSynthesizer | StepSynthesizer
 ) -> TrajectoryDrawer | StepDrawer:
-    from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
-    from distributed_privrl.methods.privorl.stitching import TrajectoryDrawer
-
     sampling, longest = config.training.sampling, _longest(config)
     if isinstance(synthesizer, StepSynthesizer):
         assert isinstance(sampling, StepRolloutConfig)
@@ -344,7 +338,6 @@ def released_trajectories(
         drawer: that drew them.
     """
     from distributed_privrl.methods.privorl.release import read_chunks
-    from distributed_privrl.methods.privorl.stitching import SeamErrors, decode_trajectories
 
     def decoded() -> Iterator[Trajectories]:
         return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))
@@ -364,8 +357,6 @@ def support_facts(folder: Path, drawer: ChunkDrawer) -> dict[str, Any]:
     Privacy: post-processing of the noisy histogram and of what is released.
     """
     from distributed_privrl.methods.privorl.release import read_chunks
-    from distributed_privrl.methods.privorl.step_model import StepDrawer
-    from distributed_privrl.methods.privorl.stitching import trajectories_of
 
     support = drawer.support if isinstance(drawer, StepDrawer) else None
     if support is None:

@@ -19,6 +19,7 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.methods.privorl.method import PrivorlMethod
 from distributed_privrl.methods.privorl.parts import Parts
+from distributed_privrl.methods.privorl.row_model import RowDrawer, RowSynthesizer
 from distributed_privrl.methods.privorl.weights import SMALLER_NETWORK, row_weights
 from distributed_privrl.stages.context import SyntheticTransitions
 
@@ -67,9 +68,6 @@ class TransitionsMethod(PrivorlMethod):
 
     def parts(self, store: DatasetStore, encoder: TransitionEncoder) -> Parts:
         """Return the diffusion model of rows, and what draws them."""
-        from distributed_privrl.methods.privorl.release import RowDrawer
-        from distributed_privrl.methods.privorl.update import RowSynthesizer
-
         drawer = RowDrawer(
             model=self.config.model,
             config=self.config.training.sampling,

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.model_config import DenoiserConfig
-from distributed_privrl.methods.privorl.weights import row_weights
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.models.denoiser import ResidualMLPDenoiser
-from distributed_privrl.models.edm import EDM, SamplerConfig, sample
+from distributed_privrl.models.edm import EDM
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import RowLoss
@@ -136,46 +135,6 @@ class DiffusionRowLoss:
         """Return the losses ``(M,)`` of rows ``(M, D)`` under draws ``(M, 1 + D)``."""
         sigma = self.diffusion.training_sigma(draws[:, 0])
         return self.diffusion.loss(module, rows, sigma, draws[:, 1:])
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowSynthesizer:
-    """The synthesizer of PrivORL-n: independent transitions; see `Synthesizer`.
-
-    Args:
-        model: the denoiser's configuration.
-        row_width: numbers in a row (D).
-    """
-
-    model: DenoiserConfig
-    row_width: int
-
-    @property
-    def public_parts(self) -> tuple[str, ...]:
-        """None: one network makes the whole row."""
-        return ()
-
-    @property
-    def weights(self) -> int:
-        """How many numbers rounds learn."""
-        return row_weights(self.model, self.row_width)
-
-    @property
-    def row_loss(self) -> DiffusionRowLoss:
-        """The EDM loss."""
-        return DiffusionRowLoss(self.model.diffusion(), self.row_width)
-
-    def build(self, seed: int) -> ResidualMLPDenoiser:
-        """Return a fresh denoiser."""
-        return build_denoiser(self.model, row_width=self.row_width, seed=seed)
-
-    def draft(
-        self, network: nn.Module, given: Tensor, *, steps: int, generator: torch.Generator
-    ) -> Tensor:
-        """Return cheap samples, as many as ``given`` has rows: there is no condition to take."""
-        sampler = SamplerConfig(steps=steps, churn=0.0)
-        shape = (len(given), self.row_width)
-        return sample(network, self.model.diffusion(), sampler, shape, generator=generator)
 
 
 @dataclass(frozen=True, kw_only=True)

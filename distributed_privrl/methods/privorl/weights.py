@@ -1,8 +1,20 @@
 """How many numbers the private rounds of PrivORL learn; imports no torch."""
 
-from distributed_privrl.methods.privorl.model_config import AutoregressiveConfig, DenoiserConfig
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.spaces import part_width
+from distributed_privrl.methods.privorl.model_config import (
+    AutoregressiveConfig,
+    DenoiserConfig,
+    TransformerConfig,
+    UNetConfig,
+)
 from distributed_privrl.models.row_bins import RowBins
-from distributed_privrl.models.sizes import denoiser_weights, factor_weights
+from distributed_privrl.models.sizes import (
+    denoiser_weights,
+    factor_weights,
+    transformer_weights,
+    unet_weights,
+)
 
 SMALLER_FACTORS = "smaller networks (model.hidden, model.bins) or fewer columns"
 SMALLER_NETWORK = "a smaller network (model.width, model.depth) or fewer columns"
@@ -51,5 +63,22 @@ def row_weights(model: DenoiserConfig, row_width: int) -> int:
         depth=model.depth,
         time_width=model.time_width,
         fourier_features=model.fourier_features,
+        column_frequencies=model.column_frequencies,
+    )
+
+
+def fragment_weights(model: TransformerConfig | UNetConfig, transitions: TransitionEncoder) -> int:
+    """Return what the network of fragments learns.
+
+    Args:
+        model: its configuration.
+        transitions: encodes each step's transition.
+    """
+    count = unet_weights if isinstance(model, UNetConfig) else transformer_weights
+    return count(
+        part_width(transitions.observation_space),
+        part_width(transitions.action_space),
+        width=model.width,
+        depth=model.depth,
         column_frequencies=model.column_frequencies,
     )

@@ -1,9 +1,38 @@
-"""What the tool sees of DP-APVI and DP-VAPVI: the entry points' functions."""
+"""What the tool sees of DP-APVI and DP-VAPVI: the entry points' functions.
 
+Naming a method, and planning a run of it, imports no torch.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed_privrl.core.progress import Progress
 from distributed_privrl.evaluation.method import Inspection, Method
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.method import LinearMethod, TabularMethod
-from distributed_privrl.methods.value_iteration.report import policy_sections, study
+
+if TYPE_CHECKING:
+    from distributed_privrl.evaluation.report import Section
+    from distributed_privrl.evaluation.source import Sourced
+
+
+def _study(
+    config: ApviConfig | VapviConfig, folder: Path, progress: Progress
+) -> list[dict[str, Any]]:
+    """Simulate the learning in a known problem; see `Inspection`."""
+    from distributed_privrl.methods.value_iteration.report import study
+
+    return study(config, folder, progress)
+
+
+def _policy_sections(
+    config: ApviConfig | VapviConfig, path: "Sourced[Path]", results: "Sourced[Sequence[Any]]"
+) -> "list[Section]":
+    """Write what a report says of the policy; see `Inspection`."""
+    from distributed_privrl.methods.value_iteration.report import policy_sections
+
+    return policy_sections(config, path, results)
 
 
 def apvi() -> Method:
@@ -12,7 +41,7 @@ def apvi() -> Method:
         config=ApviConfig,
         declare=TabularMethod,
         summary="private policy for finitely many states, from noisy counts (DP-APVI)",
-        inspection=Inspection(study=study, file_report=policy_sections),
+        inspection=Inspection(study=_study, file_report=_policy_sections),
     )
 
 
@@ -22,5 +51,5 @@ def vapvi() -> Method:
         config=VapviConfig,
         declare=LinearMethod,
         summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
-        inspection=Inspection(study=study, file_report=policy_sections),
+        inspection=Inspection(study=_study, file_report=_policy_sections),
     )

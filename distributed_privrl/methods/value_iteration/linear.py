@@ -29,9 +29,7 @@ from distributed_privrl.methods.value_iteration.linear_settings import (
 from distributed_privrl.methods.value_iteration.pessimism import PRACTICAL_DEVIATIONS
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.ridge import Regression, regression
-from distributed_privrl.methods.value_iteration.rows import TrajectorySource
 from distributed_privrl.methods.value_iteration.statistics import (
-    StatisticsSpec,
     ValueLattices,
     VarianceLattices,
 )
@@ -39,18 +37,6 @@ from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.rounds.releases import Program
 
 _TAGS = {statistic: tag for tag, statistic in enumerate(Statistic)}
-
-
-def statistics_spec(settings: LinearSettings, source: TrajectorySource) -> StatisticsSpec:
-    """Return what the worker of ``source`` is built from, so that it sums what is charged for."""
-    return StatisticsSpec(
-        source=source,
-        features=settings.features,
-        horizon=settings.horizon,
-        reward_range=settings.reward_range,
-        split=settings.halves,
-        max_trajectories_per_unit=settings.max_trajectories_per_unit,
-    )
 
 
 class LinearProgram(Program):

@@ -12,7 +12,8 @@ from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     gram_sensitivity,
     vector_sensitivity,
 )
-from distributed_privrl.methods.value_iteration.statistics import check_reward_range
+from distributed_privrl.methods.value_iteration.rows import TrajectorySource
+from distributed_privrl.methods.value_iteration.statistics import StatisticsSpec, check_reward_range
 from distributed_privrl.methods.value_iteration.step_noise import StepNoise, exact_noise
 from distributed_privrl.privacy.exact_releases import ROUNDING_SHARE, DiscreteGaussianRelease
 from distributed_privrl.privacy.units import Relation
@@ -359,3 +360,15 @@ def noise_multipliers(
             share = getattr(shares, statistic) / total  # rho_0 of algorithm 2, line 2
             multipliers[statistic] = step_multiplier / math.sqrt(share)
     return multipliers
+
+
+def statistics_spec(settings: LinearSettings, source: TrajectorySource) -> StatisticsSpec:
+    """Return what the worker of ``source`` is built from, so that it sums what is charged for."""
+    return StatisticsSpec(
+        source=source,
+        features=settings.features,
+        horizon=settings.horizon,
+        reward_range=settings.reward_range,
+        split=settings.halves,
+        max_trajectories_per_unit=settings.max_trajectories_per_unit,
+    )

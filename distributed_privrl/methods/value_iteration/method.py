@@ -12,13 +12,17 @@ from distributed_privrl.core.errors import BudgetError
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
-from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
-from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
+from distributed_privrl.methods.value_iteration.linear_settings import (
+    LinearSettings,
+    statistics_spec,
+)
 from distributed_privrl.methods.value_iteration.plan import (
     Sizes,
     StatisticsPlan,
     check_config,
+    linear_effort,
     linear_plan,
+    tabular_effort,
     tabular_plan,
 )
 from distributed_privrl.methods.value_iteration.problem import (
@@ -41,34 +45,15 @@ from distributed_privrl.methods.value_iteration.settings import (
     tabular_settings,
 )
 from distributed_privrl.methods.value_iteration.statistics import StatisticsSpec, StatisticsWorker
-from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
+from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import ReleasedFiles, RunContext
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
-from distributed_privrl.stages.training import StepsSpec, release_in_steps
 
 CHECKPOINT = "steps.safetensors"
 STAGE = "value iteration"
-Learner = TabularProgram | LinearProgram
-
-
-@dataclass(frozen=True, eq=False)
-class Programs:
-    """Builds the program of a run in the server's process.
-
-    Args:
-        settings: public facts.
-    """
-
-    settings: Settings
-
-    def __call__(self) -> Learner:
-        """Return a fresh program."""
-        if isinstance(self.settings, TabularSettings):
-            return TabularProgram(self.settings)
-        return LinearProgram(self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +62,11 @@ class World:
 
     Args:
         size: numbers of states and actions.
-        programs: of the planned noise; None until it is planned.
+        settings: of the program, with the planned noise; None until it is planned.
     """
 
     size: tuple[int, int]
-    programs: Programs | None = None
+    settings: Settings | None = None
 
 
 class StatisticsMethod(DeclaredMethod[World]):
@@ -100,6 +85,10 @@ class StatisticsMethod(DeclaredMethod[World]):
     @abc.abstractmethod
     def plan(self, units: UnitCount, size: Sizes | None) -> StatisticsPlan:
         """Return the plan for ``units`` and numbers of states and actions, if they are known."""
+
+    @abc.abstractmethod
+    def effort(self, plan: StatisticsPlan, size: Sizes | None) -> Effort:
+        """Return the work of a plan."""
 
     @abc.abstractmethod
     def resolution(self, noise_multiplier: float) -> Resolution:
@@ -127,16 +116,20 @@ class StatisticsMethod(DeclaredMethod[World]):
         if plan.step_noise is not None:
             seen = self.resolution(plan.step_noise.noise_multiplier).facts()
             plan = replace(plan, details={**plan.details, **seen})
+        plan = replace(plan, effort=self.effort(plan, size))
         return (StagePlan(name="statistics", plan=plan),)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
-        """Return the world with the program of the planned noise."""
-        return replace(world, programs=Programs(self.settings(_plan_of(stages[0]), world.size)))
+        """Return the world with the settings of the planned noise."""
+        return replace(world, settings=self.settings(_plan_of(stages[0]), world.size))
 
     def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
         """Release the statistics, backwards through time."""
-        assert world.programs is not None
-        settings = world.programs.settings
+        from distributed_privrl.methods.value_iteration.programs import Programs
+        from distributed_privrl.stages.training import StepsSpec, release_in_steps
+
+        settings = world.settings
+        assert settings is not None
         most = self.config.model.max_trajectories_per_unit
         specs = [
             self.worker_spec(settings, StoredTrajectories(ref=ref, max_trajectories_per_unit=most))
@@ -145,7 +138,7 @@ class StatisticsMethod(DeclaredMethod[World]):
         steps = StepsSpec(
             worker_cls=self.worker,
             workers=specs,
-            program=world.programs,
+            program=Programs(settings),
             checkpoint=context.folder / CHECKPOINT,
             stage=STAGE,
         )
@@ -160,10 +153,13 @@ class StatisticsMethod(DeclaredMethod[World]):
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Return the policy in the last checkpoint."""
-        assert world.programs is not None
+        from distributed_privrl.methods.value_iteration.programs import Programs
+        from distributed_privrl.rounds.checkpoint import load_checkpoint
+
+        assert world.settings is not None
         path = context.folder / CHECKPOINT
         tensors, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
-        program = world.programs()
+        program = Programs(world.settings)()
         program.restore(tensors, state.round_index)
         return Released(release=ReleasedFiles(save=program.policy().save))
 
@@ -189,6 +185,10 @@ class TabularMethod(StatisticsMethod):
     def plan(self, units: UnitCount, size: Sizes | None) -> StatisticsPlan:
         """Return the plan for ``units``."""
         return tabular_plan(self.config, units, sizes=size, spent=self.spent)
+
+    def effort(self, plan: StatisticsPlan, size: Sizes | None) -> Effort:
+        """Return the work of a plan."""
+        return tabular_effort(self.config, plan, size)
 
     def resolution(self, noise_multiplier: float) -> Resolution:
         """Return how a count's noise compares with the visits that it may count."""
@@ -226,6 +226,10 @@ class LinearMethod(StatisticsMethod):
     def plan(self, units: UnitCount, size: Sizes | None) -> StatisticsPlan:
         """Return the plan for ``units``."""
         return linear_plan(self.config, units, sizes=size, spent=self.spent)
+
+    def effort(self, plan: StatisticsPlan, size: Sizes | None) -> Effort:
+        """Return the work of a plan."""
+        return linear_effort(self.config, plan, size)
 
     def resolution(self, noise_multiplier: float) -> Resolution:
         """Return how a count's noise compares with the visits that it may count."""

@@ -1,5 +1,6 @@
 """What a run of DP-APVI or DP-VAPVI releases and costs, from public facts alone."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -9,6 +10,7 @@ from distributed_privrl.core.config import ReleasePrivacyConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig, rho_of
 from distributed_privrl.methods.value_iteration.problem import (
+    feature_map,
     linear_cells,
     tabular_cells,
 )
@@ -27,10 +29,14 @@ from distributed_privrl.privacy.units import (
     UnitCount,
     check_delta_for_units,
 )
+from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
 
 Sizes = tuple[int, int]
+EXACT_NUMBER, ROUNDED_NUMBER = 150_000, 1_000
+"""Weights of a drawn row that take as long as one number of a release, its use included: with noise
+of exact integers, and of floats. Measured in ICU-Sepsis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +132,39 @@ def linear_plan(
             "split": model.split,
         },
     )
+
+
+def tabular_effort(config: ApviConfig, plan: StatisticsPlan, sizes: Sizes | None) -> Effort:
+    """Return the work of DP-APVI: its steps, and the numbers that they release.
+
+    Args:
+        config: of the run.
+        plan: of its steps.
+        sizes: as in `tabular_plan`.
+    """
+    return _effort(plan, 0 if sizes is None else tabular_cells(config, *sizes))
+
+
+def linear_effort(config: VapviConfig, plan: StatisticsPlan, sizes: Sizes | None) -> Effort:
+    """Return the work of DP-VAPVI: its steps, their Gram matrices, and what pairs are worth.
+
+    Args:
+        config: of the run.
+        plan: of its steps.
+        sizes: as in `linear_plan`.
+    """
+    if sizes is None:
+        return _effort(plan, 0)
+    features = feature_map(config.model, config.data, *sizes)
+    grams = 1 if config.model.regression == "pevi" or config.model.reuse_gram else 2
+    pairs = plan.rounds * math.prod(sizes) * features.width**2
+    return _effort(plan, features.gram_size, releases=grams) + Effort(drawn_rows=pairs)
+
+
+def _effort(plan: StatisticsPlan, numbers: int, releases: int = 1) -> Effort:
+    """Return the work of steps that release so many numbers, which times; rows are read once."""
+    each = EXACT_NUMBER if exact_noise(numbers) else ROUNDED_NUMBER
+    return Effort(rounds=plan.rounds, drawn_rows=plan.rounds * releases * numbers * each)
 
 
 def _plan(

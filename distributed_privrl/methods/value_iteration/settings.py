@@ -12,7 +12,7 @@ from distributed_privrl.methods.value_iteration.problem import (
     tabular_facts,
 )
 from distributed_privrl.methods.value_iteration.step_noise import check_cells
-from distributed_privrl.methods.value_iteration.tabular import TabularSettings
+from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
 from distributed_privrl.privacy.units import Relation
 
 Settings: TypeAlias = TabularSettings | LinearSettings

@@ -25,7 +25,8 @@ from distributed_privrl.environments.tabular import (
 )
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
-from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
+from distributed_privrl.methods.value_iteration.linear import LinearProgram
+from distributed_privrl.methods.value_iteration.linear_settings import statistics_spec
 from distributed_privrl.methods.value_iteration.plan import linear_plan, tabular_plan
 from distributed_privrl.methods.value_iteration.settings import linear_settings, tabular_settings
 from distributed_privrl.methods.value_iteration.statistics import StatisticsWorker

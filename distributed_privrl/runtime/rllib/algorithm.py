@@ -21,11 +21,11 @@ from ray.tune import register_trainable
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_privrl.agents.algorithm import Algorithm as Agent
+from distributed_privrl.agents.algorithms import ALGORITHMS, configured
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import Space
-from distributed_privrl.evaluation.trainer import ALGORITHMS, configured
 from distributed_privrl.runtime.rllib.bridge import Bridge
 from distributed_privrl.runtime.rllib.learner import AgentLearner
 from distributed_privrl.runtime.rllib.module import AgentModule

@@ -9,11 +9,11 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from distributed_privrl.agents.algorithm import Algorithm, Batch, Sizes
+from distributed_privrl.agents.algorithms import ALGORITHMS, configured
 from distributed_privrl.agents.normalisation import Normalisation
 from distributed_privrl.agents.policy import Policy, decide
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space, part_width
-from distributed_privrl.evaluation.trainer import ALGORITHMS, configured
 
 LOSS = "loss"
 

@@ -1,6 +1,7 @@
 """RLlib's algorithms behind evaluation's port, and beside the plain loops: ``rllib_iql`` and so on.
 
-This file imports Ray only to train, so that a command line can list the names without it.
+This file imports Ray and torch only to train, so that a command line can check names and options
+without them.
 """
 
 import logging
@@ -9,21 +10,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from distributed_privrl.agents.algorithm import Algorithm
-from distributed_privrl.agents.policy import Policy
+from distributed_privrl.agents.options import DEFAULTS, with_options
+from distributed_privrl.agents.settings import AgentConfig
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.evaluation.trainer import (
-    ALGORITHMS,
-    OnEvaluation,
-    Spaces,
-    Trainer,
-    configured,
-)
-from distributed_privrl.experiments.clearance import proof_of
-from distributed_privrl.runtime.rllib.bridge import write_bridge
-from distributed_privrl.runtime.session import connect
+from distributed_privrl.evaluation.trainer import OnEvaluation, Spaces, Trainer
+
+if TYPE_CHECKING:
+    from distributed_privrl.agents.policy import Policy
 
 PREFIX = "rllib_"
 
@@ -36,11 +31,13 @@ class RLlibTrainer:
     `ReleasedTransitions`; no noise, no event.
 
     Args:
-        algorithm: losses and update rule, with their hyper-parameters.
+        agent: its name.
+        config: its hyper-parameters.
         learners: remote learners; 0 trains in this process.
     """
 
-    algorithm: Algorithm[Any, Any]
+    agent: str
+    config: AgentConfig
     learners: int = 0
 
     released_rows_only: ClassVar[bool] = True
@@ -48,11 +45,11 @@ class RLlibTrainer:
     @property
     def name(self) -> str:
         """What a configuration calls it."""
-        return PREFIX + self.algorithm.name
+        return PREFIX + self.agent
 
     def with_settings(self, settings: Mapping[str, Any]) -> "RLlibTrainer":
         """Return the trainer with some hyper-parameters changed; see `Trainer.with_settings`."""
-        return replace(self, algorithm=configured(self.algorithm, settings))
+        return replace(self, config=with_options(self.agent, self.config, settings))
 
     def train(
         self,
@@ -63,13 +60,17 @@ class RLlibTrainer:
         steps: int,
         evaluate_every: int,
         on_evaluation: OnEvaluation,
-    ) -> Policy:
+    ) -> "Policy":
         """Train the agent; see `Trainer.train`.
 
         Raises:
             ConfigError: rows or spaces that the agent cannot use, or too few CPUs.
             UnsafeError: the rows come without the proof that they may leave.
         """
+        from distributed_privrl.experiments.clearance import proof_of
+        from distributed_privrl.runtime.rllib.bridge import write_bridge
+        from distributed_privrl.runtime.session import connect
+
         proof_of(transitions, reader=self.name)
         connect()
         from distributed_privrl.runtime.rllib.algorithm import RLLIB_ALGORITHMS
@@ -77,8 +78,7 @@ class RLlibTrainer:
         for logger in ("ray.rllib", "ray.data"):  # their import sets levels of its own
             logging.getLogger(logger).setLevel(logging.ERROR)
         each = math.gcd(steps, evaluate_every)
-        config = self.algorithm.config
-        options = {item.name: getattr(config, item.name) for item in fields(config)}
+        options = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
         with tempfile.TemporaryDirectory(prefix="privrl-") as folder:
             bridge = write_bridge(
                 transitions,
@@ -88,7 +88,7 @@ class RLlibTrainer:
                 seed=seed,
             )
             prepared = (
-                RLLIB_ALGORITHMS[self.algorithm.name]
+                RLLIB_ALGORITHMS[self.agent]
                 .get_default_config()
                 .training(steps=steps, public_seed=seed, **options)
                 .bridge(bridge.folder, this_node_alone=True)
@@ -109,6 +109,6 @@ class RLlibTrainer:
 
 
 RLLIB_TRAINERS: Mapping[str, Trainer] = {
-    PREFIX + name: RLlibTrainer(one) for name, one in ALGORITHMS.items()
+    PREFIX + name: RLlibTrainer(name, config) for name, config in DEFAULTS.items()
 }
 """The trainers, by name."""

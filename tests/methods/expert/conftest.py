@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from tests.worlds.crowd import Crowd, crowd_store
 
 
@@ -16,5 +15,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Crowd:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     return Crowd(tmp_path, master)

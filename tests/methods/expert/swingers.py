@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from distributed_privrl.agents.experts import ExpertPolicies, unit_of_expert
+from distributed_privrl.agents.expert_policies import ExpertPolicies
+from distributed_privrl.agents.experts import unit_of_expert
 from distributed_privrl.collection.experts_episodes import play_experts
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.action_levels import ActionLevels

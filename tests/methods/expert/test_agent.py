@@ -12,7 +12,9 @@ from distributed_privrl.agents.training import as_batch, packed_rows
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert.config import AgentModelConfig, LocalExpertConfig
-from distributed_privrl.methods.expert.update import AgentFacts, AgentUpdate, algorithm_of
+from distributed_privrl.methods.expert.facts import AgentFacts
+from distributed_privrl.methods.expert.settings import agent_settings
+from distributed_privrl.methods.expert.update import AgentUpdate
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
 from tests.worlds.crowd import BOUNDS, DATASET, config, crowd_store
@@ -161,4 +163,4 @@ def test_the_policy_acts_on_raw_observations(store: DatasetStore, tmp_path: Path
 )
 def test_wrong_settings_of_the_agent_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        algorithm_of(AgentModelConfig(options=options))
+        agent_settings(AgentModelConfig(options=options))

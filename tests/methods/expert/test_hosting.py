@@ -8,7 +8,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from distributed_privrl.agents.experts import ExpertPolicies, unit_of_expert, write_experts
+from distributed_privrl.agents.expert_policies import ExpertPolicies
+from distributed_privrl.agents.experts import unit_of_expert, write_experts
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of

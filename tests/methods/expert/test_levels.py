@@ -13,7 +13,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.action_levels import ActionLevels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert.hosting import ExpertHost, host_specs
-from distributed_privrl.methods.expert.prefix_stage import ALIKE_WITHIN_A_LEVEL
+from distributed_privrl.methods.expert.prefix_plan import ALIKE_WITHIN_A_LEVEL
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.methods.expert.swingers import BOUNDS, LEVELS, swingers, swingers_store
 from tests.worlds.crowd import DATASET, EXPERTS, LENGTH, P_MIN, Crowd, crowd_store
@@ -143,6 +143,7 @@ def test_levels_that_do_not_fit_are_refused_before_a_draw(
     with pytest.raises(ConfigError, match=message):
         world.run(**{**PENDULUM, **changes})
     assert not world.ledger.entries(DATASET)
+    assert not world.ledger.holds()
 
 
 def test_discrete_actions_have_no_levels(tmp_path: Path) -> None:

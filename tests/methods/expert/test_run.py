@@ -18,14 +18,14 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import release_of
 from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.methods.expert.config import ReturnRange
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.methods.expert.filter import order_key
 from distributed_privrl.methods.expert.hosting import ExpertHost, HostSpec
-from distributed_privrl.methods.expert.prefix_stage import FILTER
+from distributed_privrl.methods.expert.prefix_plan import FILTER
 from distributed_privrl.methods.expert.report import (
     expert_returns,
     references_of,
 )
-from distributed_privrl.methods.expert.update import AgentFacts
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import digest_of

@@ -12,12 +12,11 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.cli.planning import _readable, plan_facts
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.methods.expert.method import ExpertMethod
 from distributed_privrl.methods.expert.noiseless_steps import StableTraining
-from distributed_privrl.methods.expert.prefix_stage import FILTER
-from distributed_privrl.methods.expert.update import AgentFacts
+from distributed_privrl.methods.expert.prefix_plan import FILTER
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
@@ -58,7 +57,7 @@ def learned(run: Any, store: DatasetStore | None = None) -> dict[str, torch.Tens
 def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a run with test noise and two workers releases, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_, **__: None)
+        patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
         world = Crowd(tmp_path_factory.mktemp("reference"), master)
         return learned(world.run(output__dataset=STABLE), world.store)
 
@@ -218,8 +217,9 @@ def test_sums_need_no_assumption_and_pay_for_float32_alone() -> None:
         assert not [one for one in plan.assumptions if "sums" in one]
 
 
-def test_a_plan_opens_no_data_and_shows_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DatasetStore, "__init__", None)
+def test_a_plan_reads_no_rows_and_shows_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    for read in ("read_transitions", "read_trajectories"):
+        monkeypatch.setattr(DatasetStore, read, None)
     settings = config()
     plan = plan_run(settings)
     assert isinstance(plan, RoundPlan)
@@ -278,7 +278,7 @@ def test_an_interrupted_training_on_prefixes_goes_on(tmp_path: Path, master: Dat
 def test_dp_sgd_alone_reads_every_trajectory_and_hosts_nobody(
     world: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distributed_privrl.methods.expert.method.run_filter", None)
+    monkeypatch.setattr("distributed_privrl.methods.expert.prefix_stage.run_filter", None)
     shutil.rmtree(world.store.root / DATASET / "experts")
     result = world.run(**DP_SGD)
     (stage,) = result.certificate.stages

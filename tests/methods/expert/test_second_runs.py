@@ -9,10 +9,9 @@ import pytest
 from distributed_privrl.agents.experts import experts_folder, policies_digest
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.expert.hosting import StoredPool
 from distributed_privrl.methods.expert.method import ExpertMethod
-from distributed_privrl.methods.expert.prefix_stage import FILTER
+from distributed_privrl.methods.expert.prefix_plan import FILTER
 from distributed_privrl.privacy.sparse_vector import StablePrefixes
 from tests.worlds.crowd import DATASET, Crowd, config
 
@@ -54,7 +53,9 @@ def test_no_second_run_reads_what_a_filter_draws_from(world: Crowd) -> None:
 def test_pools_are_refused_before_a_budget_is_asked_for(
     tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     world = Crowd(tmp_path, master, epsilon=20.0)
     world.run("first", **SMALL)
     refused(world, "no trajectory is left for another filter", **SMALL)

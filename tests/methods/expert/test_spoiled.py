@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.agents.experts import ExpertPolicies, expert_files, experts_folder
+from distributed_privrl.agents.expert_policies import ExpertPolicies
+from distributed_privrl.agents.experts import expert_files, experts_folder
 from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert import report
 from distributed_privrl.methods.expert.config import FilterConfig
 from distributed_privrl.methods.expert.method import ExpertMethod
-from distributed_privrl.methods.expert.prefix_stage import FILTER, plan_filter
+from distributed_privrl.methods.expert.prefix_plan import FILTER, plan_filter
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from tests.worlds.crowd import DATASET, Crowd, config, crowd, recorded, write_crowd
 from tests.worlds.swings import files_outside_private

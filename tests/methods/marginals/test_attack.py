@@ -9,7 +9,6 @@ import pytest
 
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.experiments import run as entry
 from distributed_privrl.experiments.audit import Audit
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.marginals import belief
@@ -28,7 +27,9 @@ pytestmark = pytest.mark.usefixtures("quick")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
-    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 def test_losses_are_those_of_the_model_that_rows_were_drawn_from(

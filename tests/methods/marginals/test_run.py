@@ -12,7 +12,6 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from distributed_privrl.core.errors import BudgetError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.experiments import run as entry
 from distributed_privrl.experiments.run import RunResult
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.program import MarginalsProgram
@@ -44,7 +43,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """The value of a policy through the whole program: charge, crash, resume, certificate, report."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import (
@@ -14,9 +16,9 @@ from distributed_privrl.core.errors import (
 )
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.experiments.registry import plan_run
-from distributed_privrl.methods.policy_value.method import SumProgram
+from distributed_privrl.methods.policy_value.program import SumProgram
 from distributed_privrl.privacy.verification import verify_certificate
-from tests.worlds.judged import MADE, REAL, Judged, stays
+from tests.worlds.judged import MADE, REAL, Judged, Measured, stays
 
 
 class Killed(BaseException):
@@ -86,6 +88,21 @@ def test_a_killed_run_goes_on_and_draws_once(
     assert len(draws) == 1
     world.run("undisturbed")
     assert figures(world) == figures(world, "undisturbed")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_no_reading_of_a_single_row_ends_a_run(tmp_path: Path) -> None:
+    """What a file can hold, at first, middle and last places of stays, changes figures at most."""
+    real = Measured.stays(3)
+    huge = np.array([1e17, -1e19, 1e25, np.finfo(np.float32).max, -3e38, np.nan], np.float32)
+    readings, rewards = real.observations.copy(), real.rewards.copy()
+    for patient, value in enumerate(huge):
+        for place in range(Measured.steps + 1):
+            stay = patient * 5 + place
+            readings[stay * (Measured.steps + 1) + place, place % 2] = value
+        rewards[patient * Measured.steps] = value
+    world = Measured(tmp_path, replace(real, observations=readings, rewards=rewards)).budget()
+    verify_certificate(world.run(key=None).directory.certificate)
 
 
 def test_a_release_must_be_one(world: Judged) -> None:

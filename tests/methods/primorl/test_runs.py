@@ -15,7 +15,6 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.cli.planning import plan_facts
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.methods.primorl.ensemble import EnsembleFacts, load_ensemble
 from distributed_privrl.methods.primorl.policy_training import PolicyTrainer, PolicyTrainerSpec
@@ -52,7 +51,7 @@ def learned(run: Any) -> dict[str, torch.Tensor]:
 def reference(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a run with test noise and two workers learns, never interrupted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "write_reports", lambda *_, **__: None)
+        patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
         return learned(Swings(tmp_path_factory.mktemp("reference"), master).run())
 
 
@@ -368,7 +367,9 @@ def test_rows_of_any_kind_change_nothing_that_is_shown(
     tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trajectories that are not numbers, or huge, end nothing and show nowhere."""
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     seen: list[list[Any]] = []
     for bad in (False, True):
         folder = tmp_path / str(bad)

@@ -18,12 +18,8 @@ from distributed_privrl.methods.privorl.config import PrivorlArJConfig
 from distributed_privrl.methods.privorl.release import TRAINED
 from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
 from distributed_privrl.methods.privorl.scaling import public_encoder
-from distributed_privrl.methods.privorl.step_model import (
-    StepDrawer,
-    StepSynthesizer,
-    _settled_ends,
-    step_context,
-)
+from distributed_privrl.methods.privorl.step_loss import step_context
+from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer, _settled_ends
 from distributed_privrl.methods.privorl.stitching import SeamErrors, decode_trajectories
 from distributed_privrl.methods.privorl.trajectories import FragmentRows, fragment_synthesizer
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork

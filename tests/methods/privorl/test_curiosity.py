@@ -12,17 +12,13 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
-from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
 from distributed_privrl.methods.privorl.model_config import DenoiserConfig
 from distributed_privrl.methods.privorl.release import TRAINED
-from distributed_privrl.methods.privorl.update import (
-    DiffusionUpdate,
-    RowSynthesizer,
-    build_denoiser,
-)
+from distributed_privrl.methods.privorl.row_model import RowSynthesizer
+from distributed_privrl.methods.privorl.update import DiffusionUpdate, build_denoiser
+from distributed_privrl.models import edm
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import PoissonGaussianEvent
 from distributed_privrl.privacy.units import Relation
@@ -100,13 +96,13 @@ def test_a_share_that_leaves_no_unit_is_refused(rate: Any) -> None:
 
 def test_the_vectors_of_the_most_novel_samples_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[torch.Tensor] = []
-    right = network_module.sample
+    right = edm.sample
 
     def spy(*arguments: Any, **keywords: Any) -> torch.Tensor:
         drawn.append(right(*arguments, **keywords))
         return drawn[-1]
 
-    monkeypatch.setattr(network_module, "sample", spy)
+    monkeypatch.setattr(edm, "sample", spy)
     update = NovelUpdate(FACTORY)
     scores = torch.tensor([5.0, 1, 9, 0, 3, 7, 2, 8, 4, 6, *range(-6, 0)])
     monkeypatch.setattr(update._rows.distillation, "update", lambda rows: scores[: len(rows)])
@@ -164,7 +160,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     seen = Watched(monkeypatch)
     world = Mazes(tmp_path, store).budget()
     result = world.run(**curious(noise_multiplicity=2))

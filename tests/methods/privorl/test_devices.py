@@ -12,23 +12,14 @@ import torch
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, LocalWorkerGroup
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
-from distributed_privrl.methods.privorl.release import (
-    RowDrawer,
-    Sampler,
-    SamplerSpec,
-    read_chunks,
-)
+from distributed_privrl.methods.privorl.release import Sampler, SamplerSpec, read_chunks
+from distributed_privrl.methods.privorl.row_model import RowDrawer, RowSynthesizer
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
-from distributed_privrl.methods.privorl.update import (
-    DiffusionUpdate,
-    RowSynthesizer,
-    build_denoiser,
-)
+from distributed_privrl.methods.privorl.update import DiffusionUpdate, build_denoiser
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
@@ -179,7 +170,9 @@ def with_output(name: str, **training: Any) -> dict[str, Any]:
 def test_a_run_on_gpus_sends_everything_heavy_there(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     executor, changes = Recorder(), with_output("recorded", curiosity_rate=0.25)
     result = Mazes(tmp_path, store).budget().run(executor=executor, **GPU, **changes)
@@ -214,7 +207,9 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_charged(
 def test_a_whole_run_on_a_gpu(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     world = Mazes(tmp_path, store).budget()
     result = world.run(**GPU, **with_output("on-gpu", curiosity_rate=0.25))
     assert result.certificate.status == "valid"

@@ -83,3 +83,18 @@ def test_drafts_keep_the_conditions_they_are_given(model):
     assert losses.shape == (5,)
     alone = made.row_loss(network, drafts[0][2:3], draws[2:3])
     assert torch.allclose(losses[2:3], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("spaces", [(BOUNDED, FREE), (Discrete(3), BOUNDED)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        TransformerConfig(width=8, depth=3, heads=2, horizon=8),
+        TransformerConfig(width=12, depth=1, heads=4, horizon=16, column_frequencies=2),
+        UNetConfig(width=8, depth=1, horizon=8),
+        UNetConfig(width=6, depth=3, horizon=16, column_frequencies=2),
+    ],
+)
+def test_weights_are_those_of_the_network_that_is_built(model, spaces):
+    made = FragmentSynthesizer(model=model, encoder=encoder(*spaces).to_json())
+    assert made.weights == sum(one.numel() for one in made.build(0).parameters())

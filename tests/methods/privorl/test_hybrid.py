@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.program import MarginalsProgram
@@ -84,7 +83,9 @@ def case(cases: dict[str, Case], request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 @pytest.fixture(autouse=True)

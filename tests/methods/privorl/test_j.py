@@ -11,7 +11,6 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.shards import EncodedShard, ShardRef
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.trajectory_reports import release_warnings, verdict
@@ -45,7 +44,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
 
 @pytest.fixture
 def world(tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch) -> Walks:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     return Walks(tmp_path, master).budget()
 
 
@@ -92,6 +93,12 @@ def test_independent_transitions_are_refused_before_anything_is_charged(world: W
         world.run(data__public=["test/rows-v0"])
     assert world.ledger.entries(SENSITIVE) == []
     assert not (world.folder / "run").exists()
+
+
+def test_more_workers_than_blocks_are_refused_before_anything_is_charged(world: Walks) -> None:
+    with pytest.raises(ConfigError, match="workers=1000 is above the"):
+        world.run(runtime__workers=1000)
+    assert world.ledger.entries(SENSITIVE) == []
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate, NovelUpdateFactory
 from distributed_privrl.methods.privorl.update import DiffusionUpdate
@@ -125,7 +124,9 @@ def test_samples_come_from_the_given_parameters_and_the_round_alone(
 def test_a_run_charges_what_it_samples_and_adds_what_follows_from_releases(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     seen = Watched(monkeypatch)
     settings = config(**curious())
     world = Walks(tmp_path, store).afford(settings)

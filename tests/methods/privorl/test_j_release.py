@@ -11,7 +11,6 @@ from distributed_privrl.collection.recipes import collect
 from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.experiments import run as program
 from distributed_privrl.experiments.registry import parse_config
 from tests.worlds.opened import opened
 from tests.worlds.walks import config_values, walk_store
@@ -52,7 +51,9 @@ def assert_whole(made: Trajectories, *, longest: int) -> None:
 
 @pytest.fixture(autouse=True)
 def without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_reports", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

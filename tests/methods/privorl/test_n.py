@@ -13,7 +13,6 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import plan_run
-from distributed_privrl.methods.privorl import update as network_module
 from distributed_privrl.methods.privorl.model_config import DenoiserConfig
 from distributed_privrl.methods.privorl.pretraining import (
     Pretrainer,
@@ -21,19 +20,12 @@ from distributed_privrl.methods.privorl.pretraining import (
     coding_digest,
     pretraining_key,
 )
-from distributed_privrl.methods.privorl.release import (
-    RowDrawer,
-    Sampler,
-    SamplerSpec,
-    read_chunks,
-)
+from distributed_privrl.methods.privorl.release import Sampler, SamplerSpec, read_chunks
+from distributed_privrl.methods.privorl.row_model import RowDrawer, RowSynthesizer
 from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
-from distributed_privrl.methods.privorl.update import (
-    DiffusionUpdate,
-    RowSynthesizer,
-    build_denoiser,
-)
+from distributed_privrl.methods.privorl.update import DiffusionUpdate, build_denoiser
+from distributed_privrl.models import edm
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.stages.encoders import search_ranges
@@ -80,13 +72,13 @@ def test_curiosity_replaces_the_top_share_of_the_batch_by_the_most_novel_rows(
     trainer = Pretrainer(pretrainer_spec(store, tmp_path, training=values))
     synthetic: list[torch.Tensor] = []
     trained_on: list[torch.Tensor] = []
-    real_sample = network_module.sample
+    real_sample = edm.sample
 
     def spy_sample(*arguments: Any, **keywords: Any) -> torch.Tensor:
         synthetic.append(real_sample(*arguments, **keywords))
         return synthetic[-1]
 
-    monkeypatch.setattr(network_module, "sample", spy_sample)
+    monkeypatch.setattr(edm, "sample", spy_sample)
     monkeypatch.setattr(
         trainer._curiosity.distillation,
         "update",

@@ -14,9 +14,12 @@ from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.tabular import TabularMdp
 from distributed_privrl.methods.value_iteration.features import FeatureMap
 from distributed_privrl.methods.value_iteration.integer_sums import FineLattice
-from distributed_privrl.methods.value_iteration.linear import LinearProgram, statistics_spec
+from distributed_privrl.methods.value_iteration.linear import LinearProgram
 from distributed_privrl.methods.value_iteration.linear_sensitivity import vector_to_symmetric
-from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
+from distributed_privrl.methods.value_iteration.linear_settings import (
+    LinearSettings,
+    statistics_spec,
+)
 from distributed_privrl.methods.value_iteration.statistics import (
     StatisticsWorker,
     ValueLattices,

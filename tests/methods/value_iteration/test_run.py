@@ -20,12 +20,14 @@ from distributed_privrl.environments.tabular import optimal_policy
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.methods.value_iteration.config import ApviConfig
 from distributed_privrl.methods.value_iteration.features import FeatureMap
-from distributed_privrl.methods.value_iteration.linear import statistics_spec
 from distributed_privrl.methods.value_iteration.linear_sensitivity import (
     gram_sensitivity,
     vector_sensitivity,
 )
-from distributed_privrl.methods.value_iteration.linear_settings import LinearSettings
+from distributed_privrl.methods.value_iteration.linear_settings import (
+    LinearSettings,
+    statistics_spec,
+)
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from distributed_privrl.methods.value_iteration.problem import sizes
 from distributed_privrl.methods.value_iteration.rows import StoredTrajectories

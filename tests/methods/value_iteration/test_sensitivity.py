@@ -17,7 +17,8 @@ from distributed_privrl.methods.value_iteration.counts import (
 )
 from distributed_privrl.methods.value_iteration.sensitivity import tabular_sensitivities
 from distributed_privrl.methods.value_iteration.step_noise import StepNoise
-from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram
+from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
 from distributed_privrl.privacy.units import Relation
 from tests.methods.value_iteration.tabular_data import (
     MemoryShard,

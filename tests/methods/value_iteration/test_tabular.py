@@ -11,7 +11,8 @@ import pytest
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.value_iteration.counts import CountLayout
 from distributed_privrl.methods.value_iteration.pessimism import Pessimism
-from distributed_privrl.methods.value_iteration.tabular import TabularProgram, TabularSettings
+from distributed_privrl.methods.value_iteration.tabular import TabularProgram
+from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.units import Relation
 from tests.methods.value_iteration.tabular_data import (

@@ -14,6 +14,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.tune.registry import get_trainable_cls
 
+from distributed_privrl.agents.algorithms import ALGORITHMS, configured
+from distributed_privrl.agents.settings import BCConfig
 from distributed_privrl.agents.training import train_agent
 from distributed_privrl.collection import collect
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
@@ -22,8 +24,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.evaluation.trainer import ALGORITHMS, Spaces, configured
-from distributed_privrl.runtime.rllib import trainer as trainer_module
+from distributed_privrl.evaluation.trainer import Spaces
 from distributed_privrl.runtime.rllib.algorithm import (
     RLLIB_ALGORITHMS,
     OfflineAgentConfig,
@@ -198,7 +199,7 @@ def test_bare_rows_are_refused_before_ray_sees_them(monkeypatch: pytest.MonkeyPa
     def connect() -> None:
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr(trainer_module, "connect", connect)
+    monkeypatch.setattr("distributed_privrl.runtime.session.connect", connect)
     everything = released(DISCRETE_ACTIONS)
     for rows in (transitions(DISCRETE_ACTIONS), everything.select(slice(10))):
         with pytest.raises(UnsafeError, match="rllib_bc takes rows of a released or public"):
@@ -229,8 +230,8 @@ def test_training_through_ray_data(
 ) -> None:
     rows, seen = released(DISCRETE_ACTIONS), []
     agent = configured(ALGORITHMS["bc"], TINY)
-    assert RLLIB_TRAINERS["rllib_bc"] == RLlibTrainer(ALGORITHMS["bc"])
-    policy = RLlibTrainer(agent, learners=learners).train(
+    assert RLLIB_TRAINERS["rllib_bc"] == RLlibTrainer("bc", BCConfig())
+    policy = RLlibTrainer("bc", agent.config, learners=learners).train(
         rows,
         Spaces(observation=OBSERVATIONS, action=DISCRETE_ACTIONS),
         seed=2**62,

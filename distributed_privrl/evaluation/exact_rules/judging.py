@@ -1,0 +1,85 @@
+"""Whether synthetic rows keep to what holds exactly in real ones.
+
+Rules are found in one half of the real units, and are rules if the other half keeps to them, too:
+its share is what another real sample has. None of this is a private release.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from distributed_privrl.data.named_rows import Rows
+from distributed_privrl.evaluation.exact_rules.columns import CodedTable, codings_of
+from distributed_privrl.evaluation.exact_rules.kinds import Rule
+from distributed_privrl.evaluation.exact_rules.search import FEWEST_ROWS, HOLDS, rules_of
+from distributed_privrl.evaluation.judged import Judged, judged
+
+RULE_ROWS = 5000
+"""Of each side, at most."""
+MOST_COLUMNS = 60
+"""The first ones; between further columns no rule is looked for."""
+FAR_RULE = 0.05
+"""A rule is lost if the share of rows that keep to it is smaller by more than this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedRule:
+    """A rule, and how many rows keep to it.
+
+    Args:
+        rule: as one half of the real units taught it.
+        share: of the rows that the rule says something of.
+    """
+
+    rule: Rule
+    share: Judged
+
+    @property
+    def lost(self) -> bool:
+        """Whether synthetic rows break it."""
+        return self.share.shortfall > FAR_RULE
+
+
+def judged_rules(
+    judge: Rows, other: Rows, made: Rows, names: Sequence[str], rng: np.random.Generator
+) -> tuple[JudgedRule, ...]:
+    """Return the rules that hold in real rows, those first that synthetic rows break most.
+
+    Args:
+        judge: real rows, which teach the rules.
+        other: rows of other real units, which must keep to them.
+        made: synthetic rows.
+        names: columns that vary in the real rows, a row's own ones before those of its successor.
+        rng: of subsamples.
+    """
+    some = [rows.sample(RULE_ROWS, rng) for rows in (judge, other, made)]
+    codings = codings_of(some[0].frame, names[:MOST_COLUMNS])
+    taught, own, theirs = (CodedTable.of(rows.frame, codings, rows.units) for rows in some)
+    found = []
+    for rule in rules_of(taught, later=judge.successor):
+        both = [rule.asked(rows) for rows in (own, theirs)]
+        told = min(int(one.concerned.sum()) for one in both) >= FEWEST_ROWS
+        if told and both[0].share >= HOLDS:
+            name = f"{rule.target} given {rule.given}"
+            share = judged(name, [both[1].share], [both[0].share])
+            found.append(JudgedRule(rule=rule, share=share))
+    return tuple(sorted(found, key=lambda one: -one.share.shortfall))
+
+
+def rule_problems(rules: Sequence[JudgedRule]) -> list[str]:
+    """Return what rows are not useful for, of each column by the rule that they break most.
+
+    Args:
+        rules: the worst first.
+    """
+    lost: dict[str, str] = {}
+    for one in rules:
+        if one.lost:
+            rule, share = one.rule, one.share
+            lost.setdefault(
+                rule.target,
+                f"what depends on {share.name}: {rule.says} in {share.reference:.1%} of other real"
+                f" rows, in {share.value:.1%} of synthetic ones",
+            )
+    return list(lost.values())

@@ -1,0 +1,96 @@
+"""What counts of a step say of the step before: what it led to are the same rows.
+
+A model of pairs knows of two observations that go together, and not that the next ones do. So the
+counts of observations stand for those of next observations, too, and those of the action before for
+the action. Observations also go together because an action was chosen by both; for that the model
+has the next action as a hidden column, which is counted with next observations as the action is
+with observations. Rows that stand alone have no next step to be drawn, and a model of them has no
+room to spare for it. All of it is post-processing of released counts.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.growth import Growth
+from distributed_privrl.marginals.tables import Clique
+
+
+class Successors:
+    """Where the columns of a step are found one step before, in a model with hidden columns.
+
+    Args:
+        columns: of the table (V); hidden columns V, V + 1, ... are the parts of the next action.
+    """
+
+    def __init__(self, columns: TableColumns) -> None:
+        after = columns.of("next_observation") if columns.of("time") else ()
+        actions = columns.of("action")
+        reached = {columns[i].like: i for i in after if columns[i].like is not None}
+        moving = {columns[i].place for i in after}
+        self._columns = columns
+        self.hidden: tuple[int, ...] = actions if moving else ()
+        """The columns whose successors are hidden, in order; none of rows that stand alone."""
+        self._before: dict[int, int] = {
+            i: reached.get(i, i)
+            for i in columns.of("observation")
+            if i in reached or columns[i].place not in moving
+        }
+        previous = zip(columns.of("previous"), actions, strict=False)
+        self._before |= {one: action for one, action in previous if columns[one].cells is None}
+        self._before |= {action: len(columns) + i for i, action in enumerate(self.hidden)}
+
+    def told(
+        self, clique: Clique, counts: NDArray[np.float64]
+    ) -> tuple[Clique, NDArray[np.float64]] | None:
+        """Return what a joint count says of the step before: columns, and shares of their cells.
+
+        Args:
+            clique: that was counted.
+            counts: cleaned ones.
+
+        Returns:
+            None where it says nothing of two columns that is not counted with them anyway.
+        """
+        axes = [axis for axis, i in enumerate(clique) if i in self._before]
+        places = [self._before[clique[axis]] for axis in axes]
+        if len(axes) < 2 or all(place in clique for place in places):
+            return None
+        for axis in axes:
+            if self._columns[clique[axis]].part == "previous":
+                # the last category says that there was no step before
+                counts = counts.take(range(counts.shape[axis] - 1), axis=axis)
+        others = tuple(axis for axis in range(counts.ndim) if axis not in axes)
+        shares = counts.sum(axis=others).transpose(np.argsort(places))
+        total = float(shares.sum())
+        return (tuple(sorted(places)), shares / total) if total > 0 else None
+
+    def replayed(
+        self, tables: Sequence[tuple[Clique, NDArray[np.float64]]], growth: Growth
+    ) -> dict[Clique, tuple[NDArray[np.float64], Clique]]:
+        """Return what joint counts say of the step before, each as far as it fitted when it came.
+
+        Args:
+            tables: cliques with their cleaned counts, in the order in which they were counted.
+            growth: of the model.
+
+        Returns:
+            shares of cells, and the clique that says so; none of columns that were counted together
+            themselves.
+        """
+        found: dict[Clique, tuple[NDArray[np.float64], Clique]] = {}
+        counted: list[Clique] = []
+
+        def known(clique: Clique, others: Iterable[Clique]) -> bool:
+            return any(set(clique) <= set(other) for other in others)
+
+        for number, (clique, counts) in enumerate(tables, start=1):
+            counted.append(clique)
+            told = self.told(clique, counts)
+            if told is None or known(told[0], (*counted, *found)):
+                continue
+            if growth.allows({*counted, *found, told[0]}, growth.share(number + 1)):
+                found[told[0]] = told[1], clique
+        return {one: told for one, told in found.items() if not known(one, counted)}

@@ -1,0 +1,230 @@
+"""Rules that hold exactly in real rows: found by name, kept, or broken and said so."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distributed_privrl.core.random import Streams
+from distributed_privrl.data.named_rows import Rows
+from distributed_privrl.evaluation.exact_rules import judging
+from distributed_privrl.evaluation.exact_rules.judging import (
+    JudgedRule,
+    judged_rules,
+    rule_problems,
+)
+from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
+from tests.evaluation.named import names
+
+BRANDS, WEIGHTS = np.array(["A", "B", "C"]), np.array([12.5, 20.0, 33.0])
+BROKEN: dict[str, tuple[str, str]] = {
+    "weight": ("brand given weight", "weight tells brand"),
+    "total": ("total given age", "total = 2.5 x age + 1"),
+    "later": ("later given age", "later = age + 3"),
+    "debt": ("paid given debt", "paid = -debt"),
+    "paid": ("paid given brand", "paid is the one of price A, price B, price C that brand picks"),
+    "pregnant": ("pregnant given sex", "pregnant is never yes where sex is M"),
+}
+"""What is named if a column is shuffled, and how: in real rows all of it holds."""
+
+
+def shop(seed: int, units: int = 400, *, noise: float = 0.0, exceptions: float = 0.0) -> Rows:
+    """Return visits in which the price of the brand is paid, and more follows from more.
+
+    Args:
+        seed: of all draws.
+        units: people, with five visits each.
+        noise: deviation of what is added to each number but prices and ages.
+        exceptions: share of the rows that break every rule.
+    """
+    rng = np.random.default_rng(seed)
+    count = 5 * units
+    prices = rng.choice(np.arange(10, 60) / 10, (count, 3))
+    brand, age = rng.integers(3, size=count), rng.integers(18, 90, count).astype(float)
+    sex = np.repeat(rng.choice(["F", "M"], units), 5)
+    pregnant = np.where((sex == "F") & (rng.random(count) < 0.2), "yes", "no")
+    paid = prices[np.arange(count), brand]
+    odd = rng.random(count) < exceptions
+    columns = {
+        "weight": WEIGHTS[brand],
+        "total": 2.5 * age + 1,
+        "later": age + 3,
+        "paid": paid,
+        "debt": -paid,
+    }
+    columns = {
+        name: np.where(odd, rng.permutation(values), values) + noise * rng.normal(size=count)
+        for name, values in columns.items()
+    }
+    frame = pd.DataFrame(
+        {
+            **{f"price {name}": prices[:, place] for place, name in enumerate(BRANDS)},
+            **{"age": age, "sex": names(*sex), "pregnant": names(*pregnant)},
+            **{"weight": columns["weight"], "brand": names(*BRANDS[brand])},
+            **{name: columns[name] for name in ("total", "later", "debt", "paid")},
+        }
+    )
+    return rows_of(frame, units)
+
+
+def rows_of(frame: pd.DataFrame, units: int) -> Rows:
+    """Return five rows a unit, all columns of the state but the last two."""
+    *state, action, reward = frame.columns
+    return Rows(
+        frame=frame,
+        state=tuple(state),
+        action=(action,),
+        successor=(),
+        units=np.repeat(np.arange(units), len(frame) // units).astype(np.uint64),
+        ends=np.ones(len(frame), bool),
+        reward=reward,
+        end=None,
+    )
+
+
+def asked(real: Rows, made: Rows, columns: Sequence[str] | None = None) -> dict[str, JudgedRule]:
+    halves = real.halves(np.random.default_rng(0))
+    chosen = list(real.frame) if columns is None else columns
+    found = judged_rules(*halves, made, chosen, np.random.default_rng(1))
+    return {one.share.name: one for one in found}
+
+
+def shuffled(rows: Rows, *columns: str) -> Rows:
+    frame, rng = rows.frame.copy(), np.random.default_rng(5)
+    for name in columns:
+        frame[name] = frame[name].iloc[rng.permutation(len(frame))].reset_index(drop=True)
+    return rows_of(frame, len(np.unique(rows.units)))
+
+
+REAL = shop(0)
+
+
+def test_rules_are_found_and_another_sample_keeps_to_them() -> None:
+    found = asked(REAL, shop(1))
+    for name, says in BROKEN.values():
+        assert found[name].rule.says == says
+        assert found[name].share.value == found[name].share.reference == 1
+    assert not any(one.lost for one in found.values())
+    assert "weight given brand" not in found, "of two directions one is told"
+
+
+@pytest.mark.parametrize("column", BROKEN)
+def test_a_broken_rule_is_named(column: str) -> None:
+    name, says = BROKEN[column]
+    found = asked(REAL, shuffled(shop(1), column))
+    assert found[name].lost
+    problems = rule_problems(list(found.values()))
+    target = name.split(" given ")[0]
+    (line,) = (one for one in problems if one.startswith(f"what depends on {target} given "))
+    if column != "paid":  # a debt tells what was paid, too, and is broken as badly
+        assert line.startswith(f"what depends on {name}: {says} in 100.0% of other real rows, in ")
+    assert line.endswith("% of synthetic ones")
+    assert next(iter(found.values())).lost, "the worst is first"
+
+
+def test_rules_that_hold_in_nearly_all_rows_are_rules_and_looser_ones_are_none() -> None:
+    nearly = asked(shop(0, 1000, exceptions=0.003), shop(1, 1000, exceptions=0.003))
+    assert "later given age" in nearly
+    assert not any(one.lost for one in nearly.values())
+    loose = asked(shop(0, 1000, exceptions=0.03), shop(1, 1000))
+    assert set(loose) == {"pregnant given sex"}
+
+
+def test_numbers_that_are_off_by_next_to_nothing_keep_to_a_rule() -> None:
+    assert not any(one.lost for one in asked(REAL, shop(1, noise=1e-4)).values())
+    far = asked(REAL, shop(1, noise=1.0))
+    assert far["later given age"].lost
+    assert far["later given age"].share.value < 0.3
+
+
+def test_a_table_without_rules_has_none() -> None:
+    rng = np.random.default_rng(0)
+    count = 2000
+    walk = rng.normal(size=(count, 3)) @ rng.normal(size=(3, 3))
+    frame = pd.DataFrame(
+        {
+            "one": walk[:, 0],
+            "two": walk[:, 1] + 0.05 * rng.normal(size=count),
+            "few": rng.integers(4, size=count) * 1.0,
+            "mostly": np.where(rng.random(count) < 0.98, 0.0, 1.0),
+            "kind": names(*rng.choice(["a", "b", "c"], count, p=[0.6, 0.39, 0.01])),
+            "near": walk[:, 0] + 0.02 * rng.normal(size=count),
+        }
+    )
+    frame["alike"] = frame["mostly"]
+    assert asked(rows_of(frame, 400), rows_of(frame, 400)) == {}
+
+
+def test_what_few_people_have_is_no_rule() -> None:
+    """Each person has one ward and one colour: by chance, they go together."""
+    rng = np.random.default_rng(0)
+    units = 12
+    frame = pd.DataFrame(
+        {
+            "ward": names(*np.repeat(rng.choice(list("ABCDEF"), units), 50)),
+            "colour": names(*np.repeat(rng.choice(["red", "blue"], units), 50)),
+            "person": np.repeat(np.arange(units) * 1.0, 50),
+            "gain": rng.normal(size=50 * units),
+        }
+    )
+    rows = rows_of(frame, units)
+    assert asked(rows, shuffled(rows, "colour")) == {}
+
+
+def test_gaps_are_no_exceptions_and_what_is_told_of_too_few_rows_is_left_out() -> None:
+    some = np.random.default_rng(2).random(len(REAL)) < 0.3
+    gaps = rows_of(REAL.frame.assign(later=REAL.frame["later"].mask(some)), 400)
+    found = asked(gaps, shuffled(gaps, "later"))
+    assert found["later given age"].lost
+    made = shop(1)
+    empty = rows_of(made.frame.assign(later=np.nan), 400)
+    assert "later given age" not in asked(REAL, empty)
+    assert asked(REAL, made.select(np.arange(20))) == {}
+
+
+def test_columns_and_rows_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "MOST_COLUMNS", 4)
+    assert asked(REAL, shop(1)) == {}
+    monkeypatch.setattr(judging, "MOST_COLUMNS", 60)
+    monkeypatch.setattr(judging, "RULE_ROWS", 300)
+    assert "later given age" in asked(REAL, shop(1))
+
+
+def test_a_report_names_broken_rules_among_what_rows_are_not_useful_for() -> None:
+    def problems(made: Rows) -> list[str]:
+        found = usefulness(REAL, made, Streams(0))
+        assert isinstance(found, Usefulness)
+        assert found.rules
+        return [text for text in found.problems() if text.startswith("what depends on")]
+
+    assert problems(shop(1)) == []
+    assert any("later given age" in text for text in problems(shuffled(shop(1), "later")))
+
+
+def test_what_ends_with_a_row_tells_no_rule_of_ends() -> None:
+    """Only rows that do not end have a next state."""
+    rng = np.random.default_rng(0)
+    ends = np.arange(2000) % 5 == 4
+    state = rng.normal(size=2000)
+    frame = pd.DataFrame(
+        {
+            "s": state,
+            "a": names(*rng.integers(2, size=2000)),
+            "r": rng.normal(size=2000),
+            "over": names(*np.where(ends, "yes", "no")),
+            "next s": np.where(ends, np.nan, rng.normal(size=2000)),
+            "next t": np.where(ends, np.nan, rng.integers(3, size=2000)),
+        }
+    )
+    rows = Rows(
+        frame=frame,
+        state=("s",),
+        action=("a",),
+        successor=("next s", "next t"),
+        units=np.repeat(np.arange(400), 5).astype(np.uint64),
+        ends=ends,
+        reward="r",
+        end="over",
+    )
+    assert asked(rows, rows) == {}

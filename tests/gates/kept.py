@@ -1,0 +1,47 @@
+"""What files of tensors may keep, by name: parameters, noisy counts and sums, policies."""
+
+import json
+import re
+from pathlib import Path
+
+from safetensors import safe_open
+
+CODING = re.compile(r"[0-9a-f]{24}|")
+NETWORK = {"parameters", "ema", "exp_avg", "exp_avg_sq"}
+ALONE = ({"rows"}, {"sums"})
+"""Rows that were drawn, and sums of units with noise, in files of their own."""
+COUNTED = re.compile(r"digest|columns(\.deviation)?|table\.\d+(\.\d+)+|cleaned\.\d+|deviation\.\d+")
+"""Tensors of a checkpoint of marginals."""
+WEIGHTS = re.compile(r"(behaviour\.)?\d+\.(weight|bias)")
+"""Tensors of a policy, and what stands in its header."""
+POLICY = {"widths", "threshold", "mean", "spread", "observation_space", "action_space", "levels"}
+STATE = {
+    *("run_id", "round_index", "block_nonce", "block_drawn"),
+    *("stage", "noise_source", "coding"),
+}
+
+
+def header(path: Path) -> bytes:
+    """Return the texts in the header of a file of tensors, one a line."""
+    with safe_open(path, framework="np") as file:
+        return "\n".join((file.metadata() or {}).values()).encode()
+
+
+def check_kept(path: Path) -> None:
+    """Fail if a file of tensors keeps anything that has no known name."""
+    with safe_open(path, framework="np") as file:
+        names, said = set(file.keys()), file.metadata()
+    if set(said) == {"policy"}:
+        odd = {one for one in names if not WEIGHTS.fullmatch(one)}
+        odd |= set(json.loads(said["policy"])) - POLICY
+    elif "columns" in names:
+        odd = {one for one in names if not COUNTED.fullmatch(one)}
+    else:
+        odd = set() if names in ALONE else names ^ NETWORK
+    assert not odd, f"{path.name} keeps {sorted(odd)}"
+    if set(said) == {"policy"}:
+        return
+    assert set(said) == {"state"}
+    state = json.loads(said["state"])
+    assert set(state) == STATE
+    assert CODING.fullmatch(state["coding"]), "a coding is a digest of public facts"

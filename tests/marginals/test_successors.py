@@ -1,0 +1,195 @@
+"""What counts of observations say of next observations, and what a rollout makes of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete, MultiDiscrete
+from numpy.typing import NDArray
+
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.belief import Belief, TableFacts
+from distributed_privrl.marginals.columns import (
+    Steps,
+    TableColumns,
+    step_columns,
+    steps_in_time,
+    trajectory_columns,
+)
+from distributed_privrl.marginals.rollout import Rollout, known_before
+from distributed_privrl.marginals.successors import Successors
+from distributed_privrl.marginals.tables import Clique, counts_of
+from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+
+PEOPLE, STEPS = 4000, 5
+NOISE = 0.5 * UNIT_WEIGHT
+
+
+def columns(*, lasting: tuple[int, ...] = (), previous: bool = True) -> TableColumns:
+    """Return columns of three categories, an action and a reward."""
+    bounds = Bounds(low=np.zeros(1), high=np.ones(1), columns=("reward",), step=np.ones(1))
+    steps = step_columns(
+        MultiDiscrete([3, 3, 2]),
+        Discrete(3),
+        bounds,
+        next_observation="absolute",
+        ends=3,
+        lasting=lasting,
+    )
+    return trajectory_columns(steps, groups=2, previous=previous)
+
+
+def place(table: TableColumns, name: str) -> int:
+    return next(i for i, one in enumerate(table.columns) if one.name == name)
+
+
+def named(table: TableColumns, clique: Clique) -> list[str]:
+    extra = ["next_action"] * 4
+    return [([one.name for one in table.columns] + extra)[i] for i in clique]
+
+
+@pytest.mark.parametrize(
+    ("counted", "told"),
+    [
+        (("observation_0", "observation_1"), ["next_observation_0", "next_observation_1"]),
+        (("observation_0", "action"), ["next_observation_0", "next_action"]),
+        (("observation_0", "previous_action"), ["action", "next_observation_0"]),
+        (("action", "previous_action"), ["action", "next_action"]),
+        (
+            ("observation_0", "observation_1", "action"),
+            ["next_observation_0", "next_observation_1", "next_action"],
+        ),
+        (("observation_0", "observation_1", "end"), ["next_observation_0", "next_observation_1"]),
+        (("observation_0", "reward"), None),
+        (("observation_0", "next_observation_0"), None),
+        (("observation_0", "time"), None),
+    ],
+)
+def test_each_column_is_another_one_step_before(
+    counted: tuple[str, ...], told: list[str] | None
+) -> None:
+    table = columns()
+    clique = tuple(sorted(place(table, one) for one in counted))
+    sizes = [table[i].size for i in clique]
+    source = np.random.default_rng(0)
+    found = Successors(table).told(clique, source.uniform(1, 2, sizes))
+    assert (None if found is None else named(table, found[0])) == told
+    if found is not None:
+        assert found[1].shape == tuple(
+            3 if name.endswith("action") else 2 if name.endswith("_2") else 3
+            for name in named(table, found[0])
+        )
+        assert found[1].sum() == pytest.approx(1)
+
+
+def test_what_lasts_stays_and_cells_go_along_with_their_columns() -> None:
+    """Counts of (0, 1) where 0 stays: of (0, next 1); and no step has no action before it."""
+    table = columns(lasting=(0,))
+    pair = place(table, "observation_0"), place(table, "observation_1")
+    counts = np.arange(9.0).reshape(3, 3)
+    clique, shares = Successors(table).told(pair, counts) or ((), np.empty(0))
+    assert named(table, clique) == ["observation_0", "next_observation_1"]
+    np.testing.assert_allclose(shares, counts / 36)
+    before = place(table, "action"), place(table, "previous_action")
+    counts = np.arange(12.0).reshape(3, 4)
+    clique, shares = Successors(table).told(before, counts) or ((), np.empty(0))
+    assert named(table, clique) == ["action", "next_action"]
+    # the action before is the action, and the action is the next one
+    np.testing.assert_allclose(shares, counts[:, :3].T / counts[:, :3].sum())
+
+
+def test_rows_that_stand_alone_tell_nothing_of_others() -> None:
+    table = columns()
+    alone = replace(table, columns=table.columns[: place(table, "previous_action")])
+    assert Successors(alone).hidden == ()
+    assert Successors(alone).told((0, 1), np.ones((3, 3))) is None
+
+
+def people(seed: int) -> Steps:
+    """Return steps of people: two categories are the same, anew each time, and so is the action."""
+    source = np.random.default_rng(seed)
+    one = source.integers(0, 3, (PEOPLE, STEPS + 1))
+    states = np.stack([one, one, source.integers(0, 2, one.shape)], axis=2)
+    rows = PEOPLE * STEPS
+    transitions = Transitions(
+        observations=states[:, :-1].reshape(rows, 3),
+        actions=one[:, :-1].reshape(rows),
+        rewards=np.zeros(rows, np.float32),
+        next_observations=states[:, 1:].reshape(rows, 3),
+        terminated=np.tile(np.arange(STEPS) == STEPS - 1, PEOPLE),
+        truncated=np.zeros(rows, np.bool_),
+        unit_ids=np.repeat(np.arange(PEOPLE), STEPS).astype(np.uint64),
+    )
+    times = np.tile(np.arange(STEPS), PEOPLE)
+    return steps_in_time(transitions, times, last_rows_copied=False)
+
+
+def believed(counted: list[tuple[str, ...]], **settings: Any) -> tuple[Belief, NDArray[np.int32]]:
+    """Return what is believed after noisy counts of columns together, and the exact bins."""
+    table = columns()
+    cells = table.coded(people(1)).cells
+    weight = UNIT_WEIGHT / STEPS
+    source = np.random.default_rng(2)
+
+    def noisy(counts: NDArray[np.float64]) -> NDArray[np.int64]:
+        noise = NOISE * source.standard_normal(counts.shape)
+        return np.rint(weight * counts + noise).astype(np.int64)
+
+    facts = TableFacts(columns=table, seed=4, rows=20_000, given=known_before(table), **settings)
+    belief = Belief(facts, joint_deviation=NOISE, planned=len(counted))
+    sizes = [one.size for one in table.columns]
+    single = [
+        noisy(counts_of(cells, (i,), sizes)) for i, one in enumerate(table.columns) if one.counted
+    ]
+    belief.shape(np.concatenate(single), NOISE)
+    belief.estimate()
+    for names in counted:
+        clique = tuple(sorted(place(table, one) for one in names))
+        belief.take(clique, noisy(counts_of(cells, clique, sizes)), NOISE)
+    return belief, cells
+
+
+def test_observations_that_go_together_do_so_after_steps() -> None:
+    """Nothing was counted of next observations, and all later states keep what first ones have."""
+    belief, _ = believed([("observation_0", "observation_1"), ("observation_1", "action")])
+    table = belief.columns
+    pair = place(table, "next_observation_0"), place(table, "next_observation_1")
+    expected = belief.expected(pair)
+    assert np.trace(expected) > 0.95 * expected.sum()  # so no choice would be spent on it
+    drawn = Rollout(belief.model(np.empty(0)), STEPS).draw(2000, np.random.default_rng(5))
+    assert (drawn.observations[:, 0] == drawn.observations[:, 1]).mean() > 0.95
+    steps = drawn.transitions("trajectory")
+    assert (steps.observations[:, 1] == steps.actions).mean() > 0.95
+
+
+def test_next_observations_go_together_by_the_action_that_both_lead_to() -> None:
+    """Each category is counted with the action alone: that they are the same follows from it."""
+    belief, _ = believed([("observation_0", "action"), ("observation_1", "action")])
+    drawn = Rollout(belief.model(np.empty(0)), STEPS).draw(2000, np.random.default_rng(5))
+    assert (drawn.observations[:, 0] == drawn.observations[:, 1]).mean() > 0.95
+    belief, _ = believed([("observation_0", "action"), ("observation_1", "action")], model_cells=44)
+    assert not belief._told  # the model stays as small as it must
+
+
+def test_what_was_counted_itself_overrules_what_is_told() -> None:
+    pair = ("next_observation_0", "next_observation_1")
+    belief, cells = believed([("observation_0", "observation_1"), pair])
+    table = belief.columns
+    assert not belief._told
+    clique = place(table, pair[0]), place(table, pair[1])
+    exact = counts_of(cells, clique, [one.size for one in table.columns])
+    np.testing.assert_allclose(
+        belief.expected(clique) / belief.total, exact / exact.sum(), atol=0.02
+    )
+
+
+def test_what_is_told_is_the_same_after_a_resume() -> None:
+    belief, _ = believed([("observation_0", "observation_1"), ("observation_1", "action")])
+    again = Belief(belief._spec, joint_deviation=NOISE, planned=2)
+    again.shapes, again.total, again.columns = belief.shapes, belief.total, belief.columns
+    again.tables = list(belief.tables)
+    assert again._told.keys() == belief._told.keys()
+    for clique, one in again._told.items():
+        np.testing.assert_array_equal(one.counts, belief._told[clique].counts)
