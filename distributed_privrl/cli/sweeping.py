@@ -71,7 +71,7 @@ def sweep(
         raise ConfigError("--out is missing: name a folder for the sweep, or give --dry-run")
     try:
         if isinstance(asked.selection, PrivateSelection):
-            _select(asked, out, ledger, resume=resume)
+            _select(asked, out, ledger, resume=resume, anyway=anyway)
         else:
             _sweep(asked, out, ledger, resume=resume, anyway=anyway)
     except KeyboardInterrupt:
@@ -177,8 +177,8 @@ def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anywa
             typer.echo(f"warning: {one.name} failed: {one.failed}", err=True)
 
 
-def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool) -> None:
-    from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
+def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anyway: bool) -> None:
+    from distributed_privrl.cli.execution import deferred_executor, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.errors import UnsafeError
     from distributed_privrl.experiments.sweeps.config import PrivateSelection
@@ -194,9 +194,11 @@ def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool) -> N
     runtime = asked.base.runtime.model_copy(update={"workers": selection.actors})
     with contextlib.ExitStack() as stack:
         stack.enter_context(termination_as_interrupt())
-        executor = stack.enter_context(contextlib.closing(start_executor(runtime)))
+        executor = stack.enter_context(contextlib.closing(deferred_executor(runtime)))
         progress = stack.enter_context(shown_progress())
-        found = select(asked, executor, out=out, ledger_url=ledger, progress=progress)
+        found = select(
+            asked, executor, out=out, ledger_url=ledger, progress=progress, anyway=anyway
+        )
     if found.config is None or found.certificate is None:
         show_values(
             {"released": "nothing: no trial had a score", "charged": f"{found.epsilon:.4f}"}

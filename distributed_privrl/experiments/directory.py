@@ -59,12 +59,18 @@ class RunDirectory:
             noise_source: name of the source that the run draws from, for all its life.
 
         Raises:
-            ConfigError: it exists and ``resume`` is not given, or it is of another configuration.
+            ConfigError: it exists and ``resume`` is not given, it is of another configuration, or a
+                private selection released what is there.
             UnsafeError: it was begun with another noise source.
             StorageError: it cannot be written.
         """
         directory = cls(path)
         directory.clear()
+        if directory.selection.exists():
+            raise ConfigError(
+                f"{path} holds what a private selection released: it does not go on; choose another"
+                " --out"
+            )
         if directory.config_path.exists():
             if not resume:
                 raise ConfigError(f"{path} holds a run: choose another --out, or add --resume")
@@ -166,6 +172,11 @@ class RunDirectory:
     def certificate(self) -> Path:
         """The certificate."""
         return self.path / "certificate.json"
+
+    @property
+    def selection(self) -> Path:
+        """Score and configuration of the winner of a private selection."""
+        return self.path / "selection.json"
 
     def sample(self, dataset: str) -> Path:
         """The folder of another sample of the run's model, with its certificate."""

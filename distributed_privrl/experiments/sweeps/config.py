@@ -19,8 +19,9 @@ from distributed_privrl.core.config import (
     validate,
     with_overrides,
 )
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.sweeps.private import check_private
 from distributed_privrl.privacy.repetitions import TrialCount
 
 SEARCH, SELECTION = "search", "selection"
@@ -258,7 +259,7 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> Sweep:
             first = {other: one.corners[0] for other, one in search.items()}
             sweep.config_of(first | {key: corner})
     if isinstance(selection, PrivateSelection):
-        _check_private(sweep)
+        check_private(sweep)
     _check_score(sweep)
     return sweep
 
@@ -286,35 +287,6 @@ def _selection(values: Any, source: str) -> Any:
             " hidden number of trials, for one charge)"
         )
     return validate(_KINDS[pays], values, source=f"{source}: selection")
-
-
-def _check_private(sweep: Sweep) -> None:
-    """Check that trials of a private selection are draws of one law.
-
-    Raises:
-        UnsafeError: an axis is a grid or an epsilon, agents would leave traces of each trial.
-        ConfigError: the run is not private, or releases something before its stages.
-    """
-    grids = [key for key, axis in sweep.search.items() if axis.grid is not None]
-    if grids:
-        raise UnsafeError(
-            f"search.{grids[0]} is a grid, and trials of a private selection are independent draws"
-            " of one law: write choice instead of grid"
-        )
-    budgets = [key for key in sweep.search if key.split(".")[0] in ("privacy", "data")]
-    if budgets:
-        raise UnsafeError(
-            f"search.{budgets[0]} changes what a trial costs, and the charge is that of the worst"
-            " one: leave it out"
-        )
-    if sweep.base.privacy.epsilon is None:
-        raise ConfigError("privacy.epsilon is null: there is nothing to select privately")
-    remote = [name for name in sweep.base.evaluation.trainers if name.startswith("rllib_")]
-    if remote:
-        raise UnsafeError(
-            f"evaluation.trainers: {remote[0]} starts processes and writes folders that tell how"
-            f" many trials there were: name {remote[0].removeprefix('rllib_')} instead"
-        )
 
 
 def _check_score(sweep: Sweep) -> None:

@@ -5,11 +5,13 @@ is destroyed as soon as a better one is there.
 """
 
 import contextlib
+import ctypes
 import io
 import logging
 import os
 import shutil
-import tempfile
+import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,19 +22,20 @@ from typing import Any, ClassVar
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.files import UNFINISHED, clear_unfinished, unfinished_folder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import RunResult, run
-from distributed_privrl.experiments.sweeps.config import ScoreConfig
+from distributed_privrl.experiments.sweeps.config import ScoreConfig, overrides_of
 from distributed_privrl.experiments.sweeps.scores import score_of
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.events import EVENTS, Event
 
 MEMORY = Path("/dev/shm")
-_PREFIX = "privrl-selection-"
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +64,16 @@ class Winner:
     Args:
         config: of the trial, as JSON values.
         score: of it.
-        files: that it released, by their path under the dataset's or the run's folder.
-        trials: what agents trained on it earned.
+        files: that it released, by their path under the datasets' or the run's folder.
+        certificate: of the trial alone: what it assumes and who was counted.
+        agents: what agents trained on it earned.
     """
 
     config: Mapping[str, Any]
     score: float
     files: Mapping[str, bytes]
-    trials: Trials
+    certificate: Certificate
+    agents: Trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +102,8 @@ class SelectionWorker:
     def __init__(self, spec: PoolSpec) -> None:
         self._spec = spec
         self._best: _Kept | None = None
-        name = f"{_PREFIX}{os.getpid()}-"
-        self._memory = Path(tempfile.mkdtemp(prefix=name, dir=spec.memory))
+        self._open = contextlib.ExitStack()
+        self._memory = self._open.enter_context(unfinished_folder(Path(spec.memory)))
 
     def run(self, trials: Sequence[Mapping[str, Any]]) -> float | None:
         """Run trials, given by their values of the axes, and return the best one's score."""
@@ -129,25 +134,24 @@ class SelectionWorker:
     def close(self) -> None:
         """Destroy all that is left."""
         self._best = None
-        shutil.rmtree(self._memory, ignore_errors=True)
+        self._open.close()
 
     def _tried(self, overrides: Mapping[str, Any], folder: Path) -> _Kept | None:
         spec = self._spec
-        from distributed_privrl.experiments.sweeps.config import overrides_of
-
         config = parse_config(spec.values, source="a trial", overrides=overrides_of(overrides))
-        store = _own_store(config, DatasetStore(Path(spec.root)), folder / "datasets")
+        store = _own_store(spec, config, folder / "datasets")
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
-        result = run(
-            config,
-            LocalExecutor(),
-            out=folder / "run",
-            ledger_url=ledger,
-            store=store,
-            reports=spec.score.by == "policy",
-            anyway=True,
-        )
+        with contextlib.closing(LocalExecutor()) as executor:
+            result = run(
+                config,
+                executor,
+                out=folder / "run",
+                ledger_url=ledger,
+                store=store,
+                reports=spec.score.by == "policy",
+                anyway=True,
+            )
         check_covered(result.certificate, EVENTS.validate_python(list(spec.events)))
         score = score_of(spec.score, config, result, store)
         if score is None:
@@ -181,20 +185,20 @@ def _counts(events: Sequence[Event]) -> Counter[str]:
     return found
 
 
-def _own_store(config: RunConfig, store: DatasetStore, root: Path) -> DatasetStore:
-    """Return a store in memory in which the run's datasets are linked, not copied."""
-    for dataset in (config.data.sensitive, *config.data.public):
+def _own_store(spec: PoolSpec, config: RunConfig, root: Path) -> DatasetStore:
+    """Return a store in memory in which what a trial reads is linked, not copied."""
+    read = {config.data.sensitive, *config.data.public, *filter(None, [spec.score.to])}
+    for dataset in read:
         link = root / dataset
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to((store.root / dataset).absolute(), target_is_directory=True)
+        link.symlink_to((Path(spec.root) / dataset).absolute(), target_is_directory=True)
     return DatasetStore(root)
 
 
 def _winner(best: _Kept) -> Winner:
-    publisher = publisher_of(best.config, best.store, best.result.directory)
-    root = best.result.directory.path
-    if best.config.output.COUNTED is not None:
-        root = best.store.root
+    directory = best.result.directory
+    publisher = publisher_of(best.config, best.store, directory)
+    root = directory.path if best.config.output.COUNTED is None else best.store.root
     return Winner(
         config={
             **best.config.model_dump(mode="json", exclude_unset=True),
@@ -202,17 +206,22 @@ def _winner(best: _Kept) -> Winner:
         },
         score=best.score,
         files={one.id: (root / one.id).read_bytes() for one in publisher.outputs()},
-        trials=best.result.trials,
+        certificate=best.result.certificate,
+        agents=best.result.trials,
     )
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Let nothing of a trial be printed, logged or warned of."""
+    """Let nothing of a trial be printed, logged or warned of, by no library either.
+
+    What a library writes past Python's streams would lie in the files that Ray keeps of a process.
+    """
     before = logging.root.manager.disable
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
+        _silent_descriptors(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -223,9 +232,43 @@ def _silence() -> Iterator[None]:
             logging.disable(before)
 
 
-def clear_left(memory: Path) -> None:
-    """Destroy what processes left in memory that were killed."""
-    for folder in memory.glob(f"{_PREFIX}*"):
-        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdigit() and not Path(f"/proc/{number}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+@contextlib.contextmanager
+def _silent_descriptors() -> Iterator[None]:
+    """Let the process's standard output and error lead nowhere."""
+    _flush()  # what was said before
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        for number in kept:
+            os.dup2(nowhere, number)
+        yield
+        _flush()
+    finally:
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
+        os.close(nowhere)
+
+
+def _flush() -> None:
+    """Write out what the streams of Python and of libraries hold back."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            with contextlib.suppress(ValueError, OSError):  # closed, or nobody reads it
+                stream.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+def clear_left(memory: Path, *, seconds: float = 0.0) -> None:
+    """Destroy what processes left in memory that were killed; what live ones hold stays.
+
+    Args:
+        memory: the folder.
+        seconds: how long to wait for processes that are being killed.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        clear_unfinished(memory)
+        if time.monotonic() >= end or not any(memory.glob(f"{UNFINISHED}*")):
+            return
+        time.sleep(_POLL_SECONDS)

@@ -3,12 +3,10 @@
 Reference: Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy" (2022).
 """
 
-import json
 import secrets
 import shutil
-import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,23 +14,18 @@ from typing import Any
 import numpy as np
 import yaml
 
-from distributed_privrl.core.config import OutputConfig, RunConfig
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
-from distributed_privrl.core.executor import Executor
-from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import ConfigError, UnsafeError, WorkerLostError
+from distributed_privrl.core.executor import Executor, WorkerGroup
+from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.metadata import CERTIFICATE_KEY
-from distributed_privrl.data.metadata import FILE_NAME as METADATA
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.transaction import new_dataset
 from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
-from distributed_privrl.experiments.agents import keep_trials
-from distributed_privrl.experiments.directory import RunDirectory, holds_something
-from distributed_privrl.experiments.publishing import RUN_KEY, publisher_of
-from distributed_privrl.experiments.registry import parse_config, plan_run, planned_events
-from distributed_privrl.experiments.reports import write_reports
-from distributed_privrl.experiments.run import check_datasets, versions_of
-from distributed_privrl.experiments.sweeps.config import PrivateSelection, Sweep
+from distributed_privrl.experiments.directory import RunDirectory, holds_something, make_writable
+from distributed_privrl.experiments.publishing import publisher_of
+from distributed_privrl.experiments.registry import plan_run, planned_events
+from distributed_privrl.experiments.run import check_datasets
+from distributed_privrl.experiments.sweeps.config import PrivateSelection, ScoreConfig, Sweep
 from distributed_privrl.experiments.sweeps.jobs import FILE
 from distributed_privrl.experiments.sweeps.pool import (
     MEMORY,
@@ -41,25 +34,20 @@ from distributed_privrl.experiments.sweeps.pool import (
     Winner,
     clear_left,
 )
+from distributed_privrl.experiments.sweeps.winner import STAGE, release_winner
 from distributed_privrl.experiments.trainers import check_agents
 from distributed_privrl.privacy.accounting import epsilon
-from distributed_privrl.privacy.certificate import (
-    Certificate,
-    Stage,
-    build_certificate,
-    sign_certificate,
-)
-from distributed_privrl.privacy.events import RepeatAndSelectEvent
+from distributed_privrl.privacy.certificate import Certificate
+from distributed_privrl.privacy.events import Event, RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.privacy.reservations import check_charged
 from distributed_privrl.privacy.units import Relation
+from distributed_privrl.stages.verdict import Grade, check_useful
 
-ENTRY = "selection"
-RESULT = "selection.json"
-HIDDEN_COUNT = "the_number_of_trials_and_the_time_they_took_stay_hidden"
+SPENT = "(what was charged is spent, and the selection does not go on: start one in another --out)"
 _FREE_BYTES = 256 * 2**20
+_DYING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +77,7 @@ def select(
     ledger_url: str | None = None,
     store: DatasetStore | None = None,
     progress: Progress = silent,
-    sign_key: Path | None = None,
+    anyway: bool = False,
     memory: Path = MEMORY,
 ) -> Selected:
     """Run a hidden number of trials, and release the best one with a certificate.
@@ -101,57 +89,63 @@ def select(
         ledger_url: the ledger; None: ``PRIVRL_LEDGER`` or the user's data folder.
         store: datasets; None: Minari's folder.
         progress: told that trials run; not how many.
-        sign_key: PEM file of an Ed25519 key that signs the certificate.
+        anyway: run what is useless at each end of each axis, too.
         memory: a folder in memory, for what losers make.
 
     Raises:
-        ConfigError: configuration or datasets are wrong; nothing has been drawn.
+        ConfigError: configuration or datasets are wrong, or ``out`` is not empty; nothing has been
+            drawn.
         BudgetError: no budget, or not enough of it; nothing has been drawn.
-        UnsafeError: as `experiments.run.run`, or there is no folder in memory.
+        UnsafeError: as `experiments.run.run`, or there is no folder in memory; nothing has been
+            drawn.
+        UselessError: as `experiments.run.run`; nothing has been drawn.
+        WorkerLostError: a process of the pool died. If that was after the charge, it is spent.
+        StorageError: the disk is full, likewise.
 
     Privacy: unit and relation of the configuration; event ``repeat_and_select`` over all events
-    that the costliest trial may be charged for. The charge is made before the number of trials is
-    drawn, and never again: a selection that dies is spent. What leaves is the winner's release,
-    configuration and score, which is computed from the release and public things.
+    that a trial may be charged for. The charge is made before the number of trials is drawn, and
+    never again: a selection that ends early is spent. What leaves is the winner's release,
+    configuration and score, which is computed from the release and public things; or that no trial
+    had a score; or that a process died, as which any trial that ends one counts as the best.
     """
     selection, store = sweep.selection, store or DatasetStore()
     assert isinstance(selection, PrivateSelection)
     _check_memory(memory)
-    if holds_something(out):
-        raise ConfigError(f"{out} is not empty: choose another --out")
+    _check_new(out)
     directory, config = RunDirectory(out.absolute()), sweep.base
-    event = selection.count.event(_events(sweep, store))
-    check_datasets(config, store)
+    event = selection.count.event(_events(sweep, store, anyway=anyway))
+    seen = _with_judge(config, selection.score, store)
+    check_datasets(seen, store)
     check_agents(config, store)
     publisher_of(config, store, directory).check_free()
+    make_writable(store.root)
     with closing(Ledger(ledger_url)) as ledger:
-        check_inputs(config, store, ledger)
-        found = inspect_inputs(config, store, ledger, progress=progress)
+        check_inputs(seen, store, ledger)
+        found = inspect_inputs(seen, store, ledger, progress=progress)
         directory.begin(SecureNoise.name)
         charge = _charge(config, event, directory.run_id, found.identity)
         winners: list[Winner] = []
-
-        def draw() -> dict[str, Any] | None:
-            progress("private selection", 0, 1, "how many trials there are, nobody learns")
-            winner = _won(sweep, event, executor, root=store.root, memory=memory)
-            progress("private selection", 1, 1)
-            if winner is None:
-                return None
-            winners.append(winner)
-            return {"config": dict(winner.config), "score": winner.score}
-
         try:
-            _, entry = ledger.release_once(charge, draw=draw)
-        except (BudgetError, ConfigError, UnsafeError):
+            write_atomically(
+                directory.path / FILE, yaml.safe_dump(sweep.to_json(), sort_keys=False)
+            )
+            with _pool(sweep, event, executor, root=store.root, memory=memory) as group:
+
+                def draw() -> dict[str, Any] | None:
+                    progress("private selection", 0, 1, "how many trials there are, nobody learns")
+                    winners.extend(_won(sweep, group))
+                    progress("private selection", 1, 1)
+                    shown = [{"config": dict(one.config), "score": one.score} for one in winners]
+                    return shown[0] if shown else None
+
+                _, entry = ledger.release_once(charge, draw=draw)
+            return _released(winners, event, directory, store, ledger, entry.id)
+        except BaseException as error:
             if ledger.reserved(charge.entry_id) is None:
                 directory.discard()  # refused before anything was charged
+            else:
+                error.add_note(SPENT)
             raise
-        write_atomically(directory.path / FILE, yaml.safe_dump(sweep.to_json(), sort_keys=False))
-        if not winners:
-            return Selected(
-                config=None, score=None, certificate=None, epsilon=entry.epsilon, released=""
-            )
-        return _released(winners[0], event, directory, store, ledger, entry.id, sign_key)
 
 
 def _check_memory(memory: Path) -> None:
@@ -168,28 +162,60 @@ def _check_memory(memory: Path) -> None:
         )
 
 
-def _events(sweep: Sweep, store: DatasetStore) -> tuple[Any, ...]:
+def _check_new(out: Path) -> None:
+    if not holds_something(out):
+        return
+    if (out / FILE).exists():
+        raise ConfigError(
+            f"{out} holds a sweep, and a private selection does not go on in one: what was charged"
+            " for it stays charged; choose another --out"
+        )
+    raise ConfigError(f"{out} is not empty: choose another --out")
+
+
+def _events(sweep: Sweep, store: DatasetStore, *, anyway: bool) -> tuple[Event, ...]:
     """Return the events of a trial, which must be the same at all ends of all axes.
 
     Raises:
         ConfigError: an axis changes them.
+        UselessError: at each end of each axis nothing but noise would be left.
     """
     events = planned_events(sweep.base, store)
+    verdicts = [plan_run(sweep.base, store).verdict]
     first = {key: axis.corners[0] for key, axis in sweep.search.items()}
     for key, axis in sweep.search.items():
         for corner in axis.corners[1:]:
-            if planned_events(sweep.config_of(first | {key: corner}), store) != events:
+            config = sweep.config_of(first | {key: corner})
+            if planned_events(config, store) != events:
                 raise ConfigError(
                     f"search.{key} changes the noise of a trial, and one charge covers trials of"
                     " the same noise alone: leave it out"
                 )
+            verdicts.append(plan_run(config, store).verdict)
+    if not anyway and all(one is not None and one.grade is Grade.HOPELESS for one in verdicts):
+        check_useful(verdicts[:1])
     return events
+
+
+def _with_judge(config: RunConfig, score: ScoreConfig, store: DatasetStore) -> RunConfig:
+    """Return the run with the rows that its trials are judged by among the public ones.
+
+    Raises:
+        ConfigError: they were not declared public.
+    """
+    if score.by != "fidelity":
+        return config
+    judge = score.to or config.data.public[0]
+    if not store.info(judge).declared_public:
+        raise ConfigError(f"selection.score.to={judge} was not declared public")
+    public = tuple(dict.fromkeys([*config.data.public, judge]))
+    return config.model_copy(update={"data": config.data.model_copy(update={"public": public})})
 
 
 def _charge(config: RunConfig, event: RepeatAndSelectEvent, run_id: str, rows: str) -> Charge:
     relation, data = Relation(config.privacy.relation), config.data
     return Charge(
-        entry_id=f"{run_id}/{ENTRY}",
+        entry_id=f"{run_id}/{STAGE}",
         kind="release",
         dataset=data.sensitive,
         fingerprint=rows,
@@ -202,13 +228,13 @@ def _charge(config: RunConfig, event: RepeatAndSelectEvent, run_id: str, rows: s
     )
 
 
-def _won(
+@contextmanager
+def _pool(
     sweep: Sweep, event: RepeatAndSelectEvent, executor: Executor, *, root: Path, memory: Path
-) -> Winner | None:
-    """Draw the number of trials and their configurations, run them, and return the best one."""
+) -> Iterator[WorkerGroup]:
+    """Yield a constant number of processes that are ready; what they leave is destroyed."""
     selection = sweep.selection
     assert isinstance(selection, PrivateSelection)
-    trials = drawn_trials(sweep)
     spec = PoolSpec(
         values=sweep.values,
         root=str(root.absolute()),
@@ -218,14 +244,25 @@ def _won(
     )
     group = executor.start(SelectionWorker, [spec] * selection.actors)
     try:
-        shares = [{"trials": trials[number :: selection.actors]} for number in range(group.size)]
-        best = best_of(group.call("run", per_worker=shares))
-        wanted = [{"wanted": number == best} for number in range(group.size)]
-        handed: Sequence[Winner | None] = group.call("hand_over", per_worker=wanted)
+        group.wait_for_lost()
+        yield group
+    except WorkerLostError:
+        raise WorkerLostError(
+            "a process of the private selection died: look at its node's memory"
+        ) from None
     finally:
         group.close()
-        clear_left(memory)
-    return None if best is None else handed[best]
+        clear_left(memory, seconds=_DYING_SECONDS)
+
+
+def _won(sweep: Sweep, group: WorkerGroup) -> list[Winner]:
+    """Draw the number of trials and their configurations, run them, and return the best, if any."""
+    trials = drawn_trials(sweep)
+    shares = [{"trials": trials[number :: group.size]} for number in range(group.size)]
+    best = best_of(group.call("run", per_worker=shares))
+    wanted = [{"wanted": number == best} for number in range(group.size)]
+    handed: Sequence[Winner | None] = group.call("hand_over", per_worker=wanted)
+    return [one for one in handed if one is not None]
 
 
 def drawn_trials(sweep: Sweep) -> list[dict[str, Any]]:
@@ -238,91 +275,33 @@ def drawn_trials(sweep: Sweep) -> list[dict[str, Any]]:
 
 
 def best_of(scores: Sequence[float | None]) -> int | None:
-    """Return the position of the highest score; None: there is none."""
+    """Return the position of the highest score, the first of equal ones; None: there is none."""
     known = [place for place, score in enumerate(scores) if score is not None]
     return max(known, key=lambda place: float(scores[place] or 0.0)) if known else None
 
 
 def _released(
-    winner: Winner,
+    winners: Sequence[Winner],
     event: RepeatAndSelectEvent,
     directory: RunDirectory,
     store: DatasetStore,
     ledger: Ledger,
     entry: str,
-    sign_key: Path | None,
 ) -> Selected:
-    """Write what the winner released, its certificate and its reports."""
-    config = parse_config(winner.config, source="the winner")
-    directory.keep_config(config)
-    _write_files(winner.files, config, directory, store)
-    publisher = publisher_of(config, store, directory)
-    certificate = build_certificate(
-        method=config.method,
-        stages=[_stage(config, event, store)],
-        spare_rounds=0,
-        noise_source=(SecureNoise.name, SecureNoise.certifiable, SecureNoise.assumptions),
-        ledger_entries=[entry],
-        outputs=publisher.outputs(),
-        versions=versions_of(config.method),
+    if not winners:
+        charged = ledger.reserved(entry)
+        assert charged is not None
+        return Selected(
+            config=None, score=None, certificate=None, epsilon=charged.epsilon, released=""
+        )
+    winner = winners[0]
+    config, certificate, released = release_winner(
+        winner, event, directory, store, ledger, entry=entry
     )
-    check_charged(certificate, ledger, publisher.name)
-    if sign_key is not None:
-        certificate = sign_certificate(certificate, sign_key)
-    write_atomically(directory.certificate, certificate.to_json())
-    ledger.certify(entry, certificate.digest)
-    publisher.attach(certificate)
-    keep_trials(winner.trials, directory, may_leave=True)
-    shown = {"score": winner.score, "config": dict(winner.config)}
-    write_atomically(directory.path / RESULT, json.dumps(shown, indent=1) + "\n")
-    write_reports(config, store, directory, certificate, winner.trials, ledger=ledger)
     return Selected(
         config=config,
         score=winner.score,
         certificate=certificate,
         epsilon=float(certificate.epsilon or 0.0),
-        released=publisher.name,
+        released=released,
     )
-
-
-def _stage(config: RunConfig, event: RepeatAndSelectEvent, store: DatasetStore) -> Stage:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the plan warned
-        plan = plan_run(config, store)
-    return Stage(
-        name=ENTRY,
-        dataset=config.data.sensitive,
-        unit=config.data.unit,
-        relation=Relation(config.privacy.relation),
-        units=plan.units.value,
-        units_source=plan.units.source,
-        accountant="rdp",
-        delta=config.privacy.delta,
-        clip_norm=plan.clip_norm,
-        assumptions=(*plan.assumptions, HIDDEN_COUNT),
-        events=(event,),
-    )
-
-
-def _write_files(
-    files: Mapping[str, bytes], config: RunConfig, directory: RunDirectory, store: DatasetStore
-) -> None:
-    """Write a dataset into the store, or files into the run's folder."""
-    if not isinstance(config.output, OutputConfig):
-        for name, content in files.items():
-            write_atomically(directory.path / name, content)
-        return
-    with new_dataset(store.root, config.output.dataset, may_leave=False) as folder:
-        for name, content in files.items():
-            path = folder / Path(name).name
-            with storage_errors(f"write {path}"):
-                path.write_bytes(
-                    _own_metadata(content, directory) if path.name == METADATA else content
-                )
-
-
-def _own_metadata(content: bytes, directory: RunDirectory) -> bytes:
-    """Return a dataset's metadata as of this run, without the certificate of the trial."""
-    values = json.loads(content)
-    values.pop(CERTIFICATE_KEY, None)
-    return json.dumps({**values, RUN_KEY: directory.run_id}).encode()
