@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -107,8 +108,8 @@ class SelectionWorker:
 
     def run(self, trials: Sequence[Mapping[str, Any]]) -> float | None:
         """Run trials, given by their values of the axes, and return the best one's score."""
-        for number, overrides in enumerate(trials):
-            folder = self._memory / str(number)
+        for overrides in trials:
+            folder = Path(tempfile.mkdtemp(dir=self._memory))
             with _silence():
                 try:
                     kept = self._tried(overrides, folder)
