@@ -134,6 +134,7 @@ def audit_run(
     if not directory.certificate.exists():
         raise ConfigError(f"{run_directory} holds no finished run: give a --out of privrl run")
     directory.check_format()
+    directory.check_ran()
     check_new(out)
     certificate = _verified(directory, store, ledger_url)
     config = load_config(directory.config_path)

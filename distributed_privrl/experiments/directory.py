@@ -66,11 +66,7 @@ class RunDirectory:
         """
         directory = cls(path)
         directory.clear()
-        if directory.selection.exists():
-            raise ConfigError(
-                f"{path} holds what a private selection released: it does not go on; choose another"
-                " --out"
-            )
+        directory.check_ran()
         if directory.config_path.exists():
             if not resume:
                 raise ConfigError(f"{path} holds a run: choose another --out, or add --resume")
@@ -121,9 +117,11 @@ class RunDirectory:
 
         Raises:
             ConfigError: ``config`` sets a key to another value; the message names key and values.
+                Or as in `check_ran`.
             StorageError: as in `check_format`.
         """
         self.check_format()
+        self.check_ran()
         before = read_yaml(self.config_path)
         given = config.model_dump(mode="json", exclude_unset=True)
         now = {key: value for key, value in given.items() if key not in _FREE}
@@ -215,6 +213,18 @@ class RunDirectory:
     def run_id(self) -> str:
         """The run's name in the ledger."""
         return self._facts()["run_id"]
+
+    def check_ran(self) -> None:
+        """Refuse what a private selection released: its model was destroyed.
+
+        Raises:
+            ConfigError: it is that.
+        """
+        if self.selection.exists():
+            raise ConfigError(
+                f"{self.path} holds what a private selection released: it keeps no model and does"
+                " not go on; begin a run in another --out"
+            )
 
     def check_format(self) -> None:
         """Refuse a run of another version of this program.

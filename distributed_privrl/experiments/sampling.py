@@ -47,8 +47,8 @@ def finished_config(run_directory: Path, size: int, dataset: str | None) -> RunC
         dataset: id of the new dataset; None: the release's name, and ``-more`` after it.
 
     Raises:
-        ConfigError: the folder holds no finished run, the run released a policy, or the id is that
-            of a dataset of the run.
+        ConfigError: the folder holds no finished run, the run released a policy or was a private
+            selection, or the id is that of a dataset of the run.
         StorageError: another version of this program wrote the run.
     """
     directory = RunDirectory(run_directory)
@@ -58,6 +58,7 @@ def finished_config(run_directory: Path, size: int, dataset: str | None) -> RunC
             " or go on with it by --resume"
         )
     directory.check_format()
+    directory.check_ran()
     config = load_config(directory.config_path)
     if not isinstance(config.output, OutputConfig):
         raise ConfigError(

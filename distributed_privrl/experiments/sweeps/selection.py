@@ -246,10 +246,6 @@ def _pool(
     try:
         group.wait_for_lost()
         yield group
-    except WorkerLostError:
-        raise WorkerLostError(
-            "a process of the private selection died: look at its node's memory"
-        ) from None
     finally:
         group.close()
         clear_left(memory, seconds=_DYING_SECONDS)
@@ -259,9 +255,14 @@ def _won(sweep: Sweep, group: WorkerGroup) -> list[Winner]:
     """Draw the number of trials and their configurations, run them, and return the best, if any."""
     trials = drawn_trials(sweep)
     shares = [{"trials": trials[number :: group.size]} for number in range(group.size)]
-    best = best_of(group.call("run", per_worker=shares))
-    wanted = [{"wanted": number == best} for number in range(group.size)]
-    handed: Sequence[Winner | None] = group.call("hand_over", per_worker=wanted)
+    try:
+        best = best_of(group.call("run", per_worker=shares))
+        wanted = [{"wanted": number == best} for number in range(group.size)]
+        handed: Sequence[Winner | None] = group.call("hand_over", per_worker=wanted)
+    except WorkerLostError:
+        raise WorkerLostError(
+            "a process of the private selection died: look at its node's memory"
+        ) from None
     return [one for one in handed if one is not None]
 
 
