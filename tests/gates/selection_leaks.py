@@ -17,6 +17,8 @@ from tests.worlds.intake import RELEASED
 
 FEW, MORE, MANY = 1, 23, 57
 """Numbers of trials that are met by chance nowhere, beside the least one."""
+CLOCK_SECONDS = 0.02
+"""By which a file system's clock may be late."""
 NEAR = 2
 """How far a number may be from that of trials and still tell it: of losers, of failures."""
 
@@ -86,11 +88,24 @@ def _check_release(seen: Seen) -> None:
     verified = verify_certificate(
         run / "certificate.json", ledger=world.ledger, outputs_root=world.store.root
     )
+    _check_times(seen)
     (stage,) = verified.certificate.stages
     assert [event.kind for event in stage.events] == ["repeat_and_select"]
     (entry,) = _entries(seen)
     assert verified.certificate.ledger_entries == (entry.id,)
     assert abs(verified.epsilon - entry.epsilon) <= TOLERANCE * entry.epsilon
+
+
+def _check_times(seen: Seen) -> None:
+    """Check that no file of the run's folder or the dataset is older than the last trial's end."""
+    places = (seen.world.folder / "run", seen.world.store.root / RELEASED)
+    old = [
+        str(path)
+        for place in places
+        for path in (place, *place.rglob("*"))
+        if path.stat().st_mtime < seen.over - CLOCK_SECONDS
+    ]
+    assert not old, f"the time of {old} tells how long trials took"
 
 
 def _check_forms(runs: Sequence[Seen]) -> None:

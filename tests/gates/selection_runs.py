@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Seen:
         ended: the error it ended with.
         tried: trials that were begun.
         charged_at_draw: charges in the ledger when the number was drawn, one a draw.
+        over: when the last trial had ended.
         said: on standard output and error, and logged, and warned of.
         progress: what progress was told.
         asked: processes that were started, and what was asked of all of them.
@@ -50,6 +52,7 @@ class Seen:
     ended: BaseException | None = None
     tried: int = 0
     charged_at_draw: list[list[str]] = field(default_factory=list)
+    over: float = 0.0
     said: str = ""
     progress: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -199,7 +202,9 @@ def _watch_trials(
             raise KeyboardInterrupt
         if fails(number):
             raise ValueError(f"trial {number} fails")
-        return right(self, overrides, folder)
+        kept = right(self, overrides, folder)
+        seen.over = time.time()
+        return kept
 
     patch.setattr(SelectionWorker, "_tried", tried)
 

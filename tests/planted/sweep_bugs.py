@@ -12,7 +12,7 @@ import pytest
 
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.sweeps import pool, scores, selection
+from distributed_privrl.experiments.sweeps import pool, scores, selection, winner
 from distributed_privrl.experiments.sweeps.pool import SelectionWorker
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue
@@ -31,9 +31,9 @@ def count_in_metrics(patch: pytest.MonkeyPatch) -> None:
         counts[:] = [len(trials)]
         return trials
 
-    def released(winner: Any, event: Any, directory: RunDirectory, *rest: Any, **more: Any) -> Any:
+    def released(best: Any, event: Any, directory: RunDirectory, *rest: Any, **more: Any) -> Any:
         directory.write_metrics([{"losers": PublicValue(counts[0] - 1)}])
-        return release(winner, event, directory, *rest, **more)
+        return release(best, event, directory, *rest, **more)
 
     patch.setattr(selection, "drawn_trials", noted)
     patch.setattr(selection, "release_winner", released)
@@ -86,6 +86,11 @@ def a_call_a_trial(patch: pytest.MonkeyPatch) -> None:
         return [one for one in group.call("hand_over", per_worker=wanted) if one is not None]
 
     patch.setattr(selection, "_won", won)
+
+
+def times_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """The folder's files say when the selection began."""
+    patch.setattr(winner, "_forget_times", lambda directory: None)
 
 
 def a_loser_is_kept(patch: pytest.MonkeyPatch) -> None:

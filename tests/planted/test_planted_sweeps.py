@@ -24,6 +24,7 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
     "libraries are heard": (sweep_bugs.libraries_are_heard, TELLS, "a trial was heard"),
     "failures are warned of": (sweep_bugs.failures_are_warned_of, TELLS, "what was said tells"),
     "a call a trial": (sweep_bugs.a_call_a_trial, TELLS, "processes tells"),
+    "times are kept": (sweep_bugs.times_are_kept, TELLS, "tells how long trials took"),
     "a loser is kept": (sweep_bugs.a_loser_is_kept, TELLS, "files tell"),
     "memory is left": (sweep_bugs.memory_is_left, TELLS, "losers are left"),
     "failures are drawn again": (

@@ -3,6 +3,7 @@
 Reference: Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy" (2022).
 """
 
+import math
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -114,6 +115,7 @@ def select(
     _check_new(out)
     directory, config = RunDirectory(out.absolute()), sweep.base
     event = selection.count.event(_events(sweep, store, anyway=anyway))
+    cost = _cost(config, event)
     seen = _with_judge(config, selection.score, store)
     check_datasets(seen, store)
     check_agents(config, store)
@@ -123,7 +125,7 @@ def select(
         check_inputs(seen, store, ledger)
         found = inspect_inputs(seen, store, ledger, progress=progress)
         directory.begin(SecureNoise.name)
-        charge = _charge(config, event, directory.run_id, found.identity)
+        charge = _charge(config, event, cost, directory.run_id, found.identity)
         winners: list[Winner] = []
         try:
             write_atomically(
@@ -212,7 +214,24 @@ def _with_judge(config: RunConfig, score: ScoreConfig, store: DatasetStore) -> R
     return config.model_copy(update={"data": config.data.model_copy(update={"public": public})})
 
 
-def _charge(config: RunConfig, event: RepeatAndSelectEvent, run_id: str, rows: str) -> Charge:
+def _cost(config: RunConfig, event: RepeatAndSelectEvent) -> float:
+    """Return the epsilon that is charged.
+
+    Raises:
+        ConfigError: the accountant cannot take the events of a trial, or no delta is stated.
+        UnsafeError: they have no finite epsilon together.
+    """
+    privacy = config.privacy
+    relation = Relation(privacy.relation)
+    cost = epsilon((event,), delta=privacy.delta, relation=relation, accountant="rdp")
+    if not math.isfinite(cost):
+        raise UnsafeError("the best of so many trials has no finite epsilon: add noise")
+    return cost
+
+
+def _charge(
+    config: RunConfig, event: RepeatAndSelectEvent, cost: float, run_id: str, rows: str
+) -> Charge:
     relation, data = Relation(config.privacy.relation), config.data
     return Charge(
         entry_id=f"{run_id}/{STAGE}",
@@ -221,7 +240,7 @@ def _charge(config: RunConfig, event: RepeatAndSelectEvent, run_id: str, rows: s
         fingerprint=rows,
         unit=data.unit,
         relation=relation,
-        epsilon=epsilon((event,), delta=config.privacy.delta, relation=relation, accountant="rdp"),
+        epsilon=cost,
         delta=config.privacy.delta,
         event=event.model_dump(mode="json"),
         units=data.units if isinstance(data.units, int) else None,

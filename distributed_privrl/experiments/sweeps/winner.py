@@ -1,6 +1,7 @@
 """What leaves of a private selection: the winner's release, its certificate and its reports."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def release_winner(
     publisher.attach(certificate)
     keep_trials(winner.agents, directory, may_leave=True)
     write_reports(config, store, directory, certificate, winner.agents, ledger=ledger)
+    _forget_times(directory)
     return config, certificate, publisher.name
 
 
@@ -117,6 +119,13 @@ def _write_files(
             own = _own_metadata(content, directory) if path.name == METADATA else content
             with storage_errors(f"write {path}"):
                 path.write_bytes(own)
+
+
+def _forget_times(directory: RunDirectory) -> None:
+    """Let all files be of now: when the first was written tells how long the trials took."""
+    with storage_errors(f"write to {directory.path}"):
+        for path in (*directory.path.rglob("*"), directory.path):
+            os.utime(path)
 
 
 def _own_metadata(content: bytes, directory: RunDirectory) -> bytes:
