@@ -7,6 +7,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -26,6 +27,7 @@ from distributed_privrl.experiments.audit import audit_run
 from distributed_privrl.experiments.sampling import finished_config
 from distributed_privrl.experiments.sweeps import pool, selection
 from distributed_privrl.experiments.sweeps.pool import check_covered, clear_left
+from distributed_privrl.experiments.sweeps.private import check_private
 from distributed_privrl.experiments.sweeps.selection import best_of, select
 from distributed_privrl.privacy.certificate import Certificate, Stage, build_certificate
 from distributed_privrl.privacy.events import Event, GaussianEvent, LaplaceEvent
@@ -255,3 +257,26 @@ def test_trials_read_linked_rows_and_write_nothing_to_them(world: Choosing) -> N
     assert done.released == RELEASED
     after = state()
     assert {path: kept for path, kept in after.items() if RELEASED not in path} == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"releases": ("intake/other-v0",)}, "which was released before"),
+        ({"output": SimpleNamespace(COUNTED=None, datasets=("a/b-v0",))}, "beside the policy"),
+    ],
+)
+def test_one_release_of_sensitive_and_public_rows_is_selected(
+    changed: dict[str, object], message: str
+) -> None:
+    values: dict[str, object] = {
+        "method": "expert",
+        "privacy": SimpleNamespace(epsilon=1.0),
+        "evaluation": SimpleNamespace(trainers=()),
+        "output": SimpleNamespace(COUNTED="rows", datasets=("a/b-v0",)),
+        "releases": (),
+    }
+    check_private(SimpleNamespace(**values), axes=(), grids=())  # type: ignore[arg-type]
+    wrong = SimpleNamespace(**values | changed)
+    with pytest.raises((ConfigError, UnsafeError), match=message):
+        check_private(wrong, axes=(), grids=())  # type: ignore[arg-type]

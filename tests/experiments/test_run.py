@@ -653,7 +653,7 @@ def test_every_method_has_a_plan() -> None:
 
 
 def test_the_program_names_what_it_versions(world: Mazes) -> None:
-    assert set(program._versions("apvi")) >= {"python", "torch", "dp-accounting"}
+    assert set(program.versions_of("apvi")) >= {"python", "torch", "dp-accounting"}
 
 
 def test_another_runs_checkpoint_is_not_taken_for_this_ones(world: Mazes) -> None:

@@ -20,7 +20,7 @@ from distributed_privrl.core.config import (
     with_overrides,
 )
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.registry import method_named, parse_config
 from distributed_privrl.experiments.sweeps.private import check_private
 from distributed_privrl.privacy.repetitions import TrialCount
 
@@ -259,7 +259,8 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> Sweep:
             first = {other: one.corners[0] for other, one in search.items()}
             sweep.config_of(first | {key: corner})
     if isinstance(selection, PrivateSelection):
-        check_private(sweep)
+        grids = [key for key, axis in search.items() if axis.grid is not None]
+        check_private(sweep.base, axes=search, grids=grids)
     _check_score(sweep)
     return sweep
 
@@ -297,6 +298,12 @@ def _check_score(sweep: Sweep) -> None:
             raise ConfigError(
                 f"selection.score: {config.method} releases rows: by agents or fidelity"
             )
+        if method_named(config.method).inspection.headline is None:
+            raise ConfigError(
+                f"selection.score: {config.method} has no public figure of what it releases"
+            )
+        if config.data.environment is None:
+            raise ConfigError("selection.score: by policy needs data.environment, to try it in")
         return
     if not released:
         raise ConfigError(f"selection.score: {config.method} releases a policy: by: policy")

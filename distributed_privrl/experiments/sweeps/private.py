@@ -1,29 +1,30 @@
 """What a private selection asks of its file: trials that are independent draws of one law."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.experiments.registry import method_named
-
-if TYPE_CHECKING:
-    from distributed_privrl.experiments.sweeps.config import Sweep
 
 _RLLIB = "rllib_"
 
 
-def check_private(sweep: "Sweep") -> None:
+def check_private(config: RunConfig, *, axes: Iterable[str], grids: Iterable[str]) -> None:
     """Check that one charge can cover the trials of a private selection, and that none leaves more.
+
+    Args:
+        config: of the run with the first value of each axis.
+        axes: dotted paths of what is searched.
+        grids: those of them that are grids.
 
     Raises:
         UnsafeError: an axis is a grid or an epsilon, agents would leave traces of each trial, or a
             trial releases more than its winner could.
-        ConfigError: the run is not private, learns from another release, or has no figure to select
-            by; or an axis changes the score.
+        ConfigError: the run is not private or learns from another release, or an axis changes the
+            score.
     """
-    config = sweep.base
     if config.privacy.epsilon is None:
         raise ConfigError("privacy.epsilon is null: there is nothing to select privately")
-    _check_axes(sweep)
+    _check_axes(axes, grids)
     remote = [name for name in config.evaluation.trainers if name.startswith(_RLLIB)]
     if remote:
         raise UnsafeError(
@@ -40,22 +41,15 @@ def check_private(sweep: "Sweep") -> None:
             f"{config.method} learns from {config.releases[0]}, which was released before: a"
             " private selection has the sensitive rows and public ones alone"
         )
-    if (
-        sweep.selection.score.by == "policy"
-        and method_named(config.method).inspection.headline is None
-    ):
-        raise ConfigError(
-            f"selection.score.by=policy: {config.method} has no figure of what its policy is worth"
+
+
+def _check_axes(axes: Iterable[str], grids: Iterable[str]) -> None:
+    for key in grids:
+        raise UnsafeError(
+            f"search.{key} is a grid, and trials of a private selection are independent draws of"
+            " one law: write choice instead of grid"
         )
-
-
-def _check_axes(sweep: "Sweep") -> None:
-    for key, axis in sweep.search.items():
-        if axis.grid is not None:
-            raise UnsafeError(
-                f"search.{key} is a grid, and trials of a private selection are independent draws"
-                " of one law: write choice instead of grid"
-            )
+    for key in axes:
         section = key.split(".")[0]
         if section in ("privacy", "data"):
             raise UnsafeError(
