@@ -14,8 +14,11 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import Space, box_bounds, components, group_values, groups_of
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.unit_sizes import UnitSizes
 
-Part = Literal["observation", "action", "reward", "next_observation", "end", "previous", "time"]
+Part = Literal[
+    "observation", "action", "reward", "next_observation", "end", "previous", "time", "unit"
+]
 NextObservation = Literal["absolute", "difference", "counted"]
 """Numbers after a step as they are, as changes, or both, of which released counts leave one."""
 ENDS = ("goes on", "terminates", "is cut")
@@ -95,6 +98,19 @@ class CodedRows:
     values: NDArray[np.int32]
     valid: NDArray[np.bool_]
 
+    def of_units(self, columns: "TableColumns", counts: NDArray[np.int64]) -> "CodedRows":
+        """Return the rows with what the table tells of their units.
+
+        Args:
+            columns: of the table.
+            counts: ``(N,)``, how many rows the unit of each row has.
+        """
+        if columns.unit_sizes is None:
+            return self
+        cells = self.cells.copy()
+        cells[:, columns.of("unit")[0]] = columns.unit_sizes.classes(counts)
+        return replace(self, cells=cells)
+
 
 @dataclass(frozen=True)
 class TableColumns:
@@ -107,6 +123,8 @@ class TableColumns:
         lengths: groups of lengths of trajectories that are counted, each trajectory once, beside
             the columns; 0: none are.
         unused: places of columns that are counted and that nothing is drawn from.
+        unit_sizes: classes of the last column, which tells how many rows a row's unit has; None:
+            there is no such column.
     """
 
     columns: tuple[Column, ...]
@@ -114,6 +132,7 @@ class TableColumns:
     action_space: Space
     lengths: int = 0
     unused: frozenset[int] = frozenset()
+    unit_sizes: UnitSizes | None = None
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -169,11 +188,24 @@ class TableColumns:
 
         What is drawn of them is terminated, and repeats its observation as the next one.
         """
-        kept = self.of("observation", "action", "reward")
+        kept = self.of("observation", "action", "reward", "unit")
         return replace(self, columns=tuple(self.columns[place] for place in kept))
+
+    def with_unit_sizes(self, sizes: UnitSizes) -> "TableColumns":
+        """Return the columns with one that tells how many rows a row's unit has, if they differ.
+
+        Args:
+            sizes: its classes.
+        """
+        if sizes.count == 1:
+            return self
+        column = Column(name="rows_of_unit", part="unit", categories=sizes.count)
+        return replace(self, columns=(*self.columns, column), unit_sizes=sizes)
 
     def coded(self, steps: "Steps") -> CodedRows:
         """Return rows as cells; never fails, warns or logs because of what a row holds.
+
+        How many rows their units have is not known yet: see `CodedRows.of_units`.
 
         Privacy: row i of the result depends on row i alone, and where nobody saw what follows it
         on the row before it in its trajectory: on rows of one unit.
@@ -297,6 +329,8 @@ class Steps:
             return np.where(rows.terminated, 1, np.where(rows.truncated, cut, 0))
         if column.part == "reward":
             return rows.rewards
+        if column.part == "unit":
+            return np.zeros(len(rows), np.int64)
         if column.part == "time":
             assert self.times is not None
             return np.searchsorted(time_starts(column.categories), self.times, side="right") - 1

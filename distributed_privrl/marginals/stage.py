@@ -1,6 +1,5 @@
 """The stage of marginals: workers that count, a server that chooses and releases, a model."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,10 +104,27 @@ def transition_columns(data: DataConfig, table: TableConfig) -> Table:
     """Return what makes the columns of transitions.
 
     Args:
-        data: names the environment, if there is one.
-        table: how numbers after a step are counted.
+        data: names the environment, if there is one, and how many rows of a unit count.
+        table: how numbers after a step are counted, and how many rows of a unit weigh alike.
     """
-    return functools.partial(step_columns, next_observation=table.coding(data))
+
+    def columns(
+        observation_space: Space,
+        action_space: Space,
+        bounds: Bounds,
+        *,
+        lasting: Sequence[int] = (),
+    ) -> TableColumns:
+        steps = step_columns(
+            observation_space,
+            action_space,
+            bounds,
+            next_observation=table.coding(data),
+            lasting=lasting,
+        )
+        return steps.with_unit_sizes(table.unit_sizes(data))
+
+    return columns
 
 
 def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: int) -> Table:
@@ -136,7 +152,8 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
             ends=len(ENDS),
             lasting=lasting,
         )
-        return trajectory_columns(steps, groups=groups, previous=table.previous_action)
+        columns = trajectory_columns(steps, groups=groups, previous=table.previous_action)
+        return columns.with_unit_sizes(table.unit_sizes(data))
 
     return columns
 

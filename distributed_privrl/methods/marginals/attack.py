@@ -43,7 +43,8 @@ class ModelAttack:
             if columns.of("time")
             else Steps(transitions)
         )
-        coded = columns.coded(steps)
+        _, unit, counts = np.unique(transitions.unit_ids, return_inverse=True, return_counts=True)
+        coded = columns.coded(steps).of_units(columns, counts[unit])
         bins = [shape.bins[coded.cells[:, i]] for i, shape in enumerate(self.model.shapes)]
         rows = np.stack(bins, axis=1).astype(np.int32)
         losses = -Drawer(self.model.field).log_likelihoods(rows)
