@@ -130,6 +130,9 @@ def transition_columns(data: DataConfig, table: TableConfig) -> Table:
 def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: int) -> Table:
     """Return what makes the columns of a step of trajectories; see `transition_columns`.
 
+    Nothing tells how many rows a unit has: trajectories are drawn alike, and their lengths have a
+    count of their own. What a class costs in joint counts, trajectories of the fleet did not repay.
+
     Args:
         data: names the environment, if there is one.
         table: how numbers after a step are counted, and what a step knows of the ones before it.
@@ -152,8 +155,7 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
             ends=len(ENDS),
             lasting=lasting,
         )
-        columns = trajectory_columns(steps, groups=groups, previous=table.previous_action)
-        return columns.with_unit_sizes(table.unit_sizes(data))
+        return trajectory_columns(steps, groups=groups, previous=table.previous_action)
 
     return columns
 
