@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import ShardRef, load_trajectories, rows_by_unit, shard_of
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import CodedRows, Steps, TableColumns, steps_in_time
+from distributed_privrl.marginals.columns import CodedRows, TableColumns
+from distributed_privrl.marginals.steps import Steps, steps_in_time
 from distributed_privrl.marginals.tables import Clique, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 

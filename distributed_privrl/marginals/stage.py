@@ -11,16 +11,12 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import (
-    ENDS,
-    TableColumns,
-    step_columns,
-    time_groups,
-    trajectory_columns,
-)
+from distributed_privrl.marginals.columns import ENDS, TableColumns
 from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
+from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
+from distributed_privrl.marginals.steps import time_groups
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
 from distributed_privrl.stages.context import RunContext

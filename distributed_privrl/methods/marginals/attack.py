@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.packing import ends_of
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.columns import Steps, steps_in_time
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.stage import CHECKPOINT
+from distributed_privrl.marginals.steps import Steps, steps_in_time
 from distributed_privrl.methods.marginals.method import MarginalsMethod, World
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext

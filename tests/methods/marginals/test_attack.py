@@ -12,8 +12,8 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.audit import Audit
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.marginals import belief
-from distributed_privrl.marginals.columns import Steps
 from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.methods.marginals.config import MarginalsConfig
 from tests.marginals.programs import chained
 from tests.worlds.audited import OTHERS, Audited
