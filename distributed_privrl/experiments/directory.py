@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from distributed_privrl.core.config import RunConfig, read_yaml, validate
+from distributed_privrl.core.config import NoisyBounds, RunConfig, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.files import (
     UNFINISHED,
@@ -104,7 +104,10 @@ class RunDirectory:
         write_atomically(self.facts_path, json.dumps(run))
 
     def keep_config(self, config: RunConfig) -> None:
-        """Write the resolved configuration, with which a run has begun."""
+        """Write the bounds file and the resolved configuration, with which a run has begun."""
+        if (file := _bounds_file(config)) is not None:
+            with storage_errors(f"read {file}"):
+                write_atomically(self.bounds_path, file.read_text())
         write_atomically(self.config_path, _as_yaml(config))
 
     def resumed(self, config: RunConfig) -> RunConfig:
@@ -154,12 +157,34 @@ class RunDirectory:
     @property
     def only_begun(self) -> bool:
         """Whether all that lies here is what a run writes before its configuration."""
-        return {path for path in self.path.rglob("*") if not path.is_dir()} <= {self.facts_path}
+        written = {self.facts_path, self.bounds_path}
+        return {path for path in self.path.rglob("*") if not path.is_dir()} <= written
 
     @property
     def facts_path(self) -> Path:
         """The run's name and noise source."""
         return self.checkpoint / "run.json"
+
+    @property
+    def bounds_path(self) -> Path:
+        """The file of bounds as it was when the run began: public."""
+        return self.path / "bounds.yaml"
+
+    def begun_with(self, config: RunConfig) -> RunConfig:
+        """Return the run's configuration with its bounds from the file that it was begun with.
+
+        Args:
+            config: of the run.
+        """
+        if not self.bounds_path.exists():
+            return config
+        asked = config.data.bounds
+        bounds = (
+            asked.model_copy(update={"search": self.bounds_path})
+            if isinstance(asked, NoisyBounds)
+            else self.bounds_path
+        )
+        return config.model_copy(update={"data": config.data.model_copy(update={"bounds": bounds})})
 
     @property
     def config_path(self) -> Path:
@@ -272,6 +297,13 @@ class RunDirectory:
         """
         records = [json.dumps(metrics_record(**values)) + "\n" for values in lines]
         write_atomically(self.metrics, "".join(records))
+
+
+def _bounds_file(config: RunConfig) -> Path | None:
+    """Return the file in which the run's bounds, or the ranges to search in, are; None: no file."""
+    asked = config.data.bounds
+    source = asked.search if isinstance(asked, NoisyBounds) else asked
+    return source if isinstance(source, Path) else None
 
 
 def holds_something(folder: Path) -> bool:

@@ -46,7 +46,9 @@ from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config, plan_run
 from distributed_privrl.experiments.run import run
 from distributed_privrl.experiments.standin import Lengths, StandIn
-from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.stages.encoders import ForeseenColumns, bounds_source, foreseen_columns
 
 NAMESPACE = "rehearsal"

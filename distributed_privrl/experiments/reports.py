@@ -123,7 +123,8 @@ def _write_dataset_reports(
         about = certificate.to_dict()
         sections.append(returns_section(trials, maze, certificate=about, source=source))
     sections += trajectory_sections(store, source, {name: name for name in public}, maze)
-    facts = facts_sections(config, store, ledger, directory.run_id, info) if releasable else []
+    begun = directory.begun_with(config)
+    facts = facts_sections(begun, store, ledger, directory.run_id, info) if releasable else []
     write_report(
         directory.report,
         directory.path / "report.json",

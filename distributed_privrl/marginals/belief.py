@@ -357,6 +357,7 @@ class Belief:
                 self.sizes,
                 self.candidates,
                 {(i,): margins[i].masses for i in range(len(self.shapes))},
+                self.columns.of("unit"),
             )
         chosen: list[Clique] = []
         for clique in self._prior.cliques:

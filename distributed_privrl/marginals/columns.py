@@ -3,25 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.bounds import Bounds
-from distributed_privrl.data.spaces import Space, box_bounds, components, group_values, groups_of
+from distributed_privrl.data.spaces import Space, box_bounds, group_values
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.unit_sizes import UnitSizes
 
-Part = Literal["observation", "action", "reward", "next_observation", "end", "previous", "time"]
+if TYPE_CHECKING:
+    from distributed_privrl.marginals.steps import Steps
+
+Part = Literal[
+    "observation", "action", "reward", "next_observation", "end", "previous", "time", "unit"
+]
 NextObservation = Literal["absolute", "difference", "counted"]
 """Numbers after a step as they are, as changes, or both, of which released counts leave one."""
 ENDS = ("goes on", "terminates", "is cut")
 """What the categories of an end mean."""
-LATER = 8
-"""So many steps from the start of a trajectory are told apart; later ones in ever wider groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,19 @@ class CodedRows:
     values: NDArray[np.int32]
     valid: NDArray[np.bool_]
 
+    def of_units(self, columns: "TableColumns", counts: NDArray[np.int64]) -> "CodedRows":
+        """Return the rows with what the table tells of their units.
+
+        Args:
+            columns: of the table.
+            counts: ``(N,)``, how many rows the unit of each row has.
+        """
+        if columns.unit_sizes is None:
+            return self
+        cells = self.cells.copy()
+        cells[:, columns.of("unit")[0]] = columns.unit_sizes.classes(counts)
+        return replace(self, cells=cells)
+
 
 @dataclass(frozen=True)
 class TableColumns:
@@ -107,6 +122,8 @@ class TableColumns:
         lengths: groups of lengths of trajectories that are counted, each trajectory once, beside
             the columns; 0: none are.
         unused: places of columns that are counted and that nothing is drawn from.
+        unit_sizes: classes of the last column, which tells how many rows a row's unit has; None:
+            there is no such column.
     """
 
     columns: tuple[Column, ...]
@@ -114,6 +131,7 @@ class TableColumns:
     action_space: Space
     lengths: int = 0
     unused: frozenset[int] = frozenset()
+    unit_sizes: UnitSizes | None = None
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -169,11 +187,24 @@ class TableColumns:
 
         What is drawn of them is terminated, and repeats its observation as the next one.
         """
-        kept = self.of("observation", "action", "reward")
+        kept = self.of("observation", "action", "reward", "unit")
         return replace(self, columns=tuple(self.columns[place] for place in kept))
+
+    def with_unit_sizes(self, sizes: UnitSizes) -> "TableColumns":
+        """Return the columns with one that tells how many rows a row's unit has, if they differ.
+
+        Args:
+            sizes: its classes.
+        """
+        if sizes.count == 1:
+            return self
+        column = Column(name="rows_of_unit", part="unit", categories=sizes.count)
+        return replace(self, columns=(*self.columns, column), unit_sizes=sizes)
 
     def coded(self, steps: "Steps") -> CodedRows:
         """Return rows as cells; never fails, warns or logs because of what a row holds.
+
+        How many rows their units have is not known yet: see `CodedRows.of_units`.
 
         Privacy: row i of the result depends on row i alone, and where nobody saw what follows it
         on the row before it in its trajectory: on rows of one unit.
@@ -267,244 +298,9 @@ class TableColumns:
         return np.stack(chosen, axis=1) if space.shape else chosen[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """Transitions, and what a step knows of the trajectory around it.
-
-    Args:
-        transitions: N of them.
-        times: ``(N,)``, steps before this one in its trajectory; None: nobody asks.
-        previous: ``(N,)`` or ``(N, A)``, the actions before these; None: nobody asks.
-        begins: ``(N,)``: the first of its trajectory; needed with ``previous``.
-        earlier: ``(N, ...)``, the observations one step before; needed with ``unseen``.
-        unseen: ``(N,)``: nobody saw what follows the row, and its next observation is a copy of its
-            own. What happened in the step before happens again: a number moves as it did, a
-            category that had changed changes back, and one that had not stays. None: all was seen.
-    """
-
-    transitions: Transitions
-    times: NDArray[np.int64] | None = None
-    previous: NDArray[Any] | None = None
-    begins: NDArray[np.bool_] | None = None
-    earlier: NDArray[Any] | None = None
-    unseen: NDArray[np.bool_] | None = None
-
-    def column(self, column: Column) -> NDArray[Any]:
-        """Return the raw numbers or categories of a column, ``(N,)``."""
-        rows = self.transitions
-        if column.part == "end":
-            cut = 2 if column.categories > 2 else 0
-            return np.where(rows.terminated, 1, np.where(rows.truncated, cut, 0))
-        if column.part == "reward":
-            return rows.rewards
-        if column.part == "time":
-            assert self.times is not None
-            return np.searchsorted(time_starts(column.categories), self.times, side="right") - 1
-        if column.part == "previous":
-            assert self.previous is not None
-            assert self.begins is not None
-            before = column.values(self.previous)
-            return np.where(self.begins, _nothing_before(column), before)
-        if column.part == "action":
-            return column.values(rows.actions)
-        before = column.values(rows.observations)
-        if column.part == "observation":
-            return before
-        after = self._continued(column, before, column.values(rows.next_observations))
-        if not column.difference:
-            return after
-        with np.errstate(all="ignore"):
-            return after.astype(np.float64) - before.astype(np.float64)
-
-    def _continued(self, column: Column, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
-        """Return what follows, with what nobody saw told from the step before."""
-        if self.unseen is None:
-            return after
-        assert self.earlier is not None
-        earlier = column.values(self.earlier)
-        if column.cells is None:
-            return np.where(self.unseen, earlier, after)
-        with np.errstate(all="ignore"):
-            moved = 2 * before.astype(np.float64) - earlier.astype(np.float64)
-        return np.where(self.unseen, moved, after)
-
-
-def steps_in_time(rows: Transitions, times: NDArray[np.int64], *, last_rows_copied: bool) -> Steps:
-    """Return transitions of whole trajectories as steps that know what came before.
-
-    Args:
-        rows: trajectory after trajectory, each of them whole.
-        times: ``(N,)``, steps before each in its trajectory.
-        last_rows_copied: what follows a terminating row is a copy of its observation.
-    """
-    begins = times == 0
-    before = np.roll(rows.actions, 1, axis=0)
-    steps = Steps(rows, times=times, previous=before, begins=begins)
-    if not last_rows_copied:
-        return steps
-    earlier = np.roll(rows.observations, 1, axis=0)  # of another trajectory where one begins
-    return replace(steps, earlier=earlier, unseen=rows.terminated & ~begins)
-
-
-def time_starts(groups: int) -> NDArray[np.int64]:
-    """Return the first step of each group of steps, ``(groups,)``, counted from 0.
-
-    Two groups: the first step, and all later ones.
-
-    Example:
-        >>> time_starts(12).tolist()
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15]
-    """
-    starts = list(range(min(groups, LATER + 1)))
-    while len(starts) < groups:
-        starts.append(starts[-1] + max(2, starts[-1] // 4))
-    return np.array(starts, np.int64)
-
-
-def time_groups(longest: int) -> int:
-    """Return how many groups tell the steps of a trajectory of ``longest`` steps apart."""
-    groups = 2
-    while groups < longest and time_starts(groups + 1)[-1] < longest:
-        groups += 1
-    return groups
-
-
-def _nothing_before(column: Column) -> float:
-    """Return what stands for the action before the first one: the last category, or the least."""
-    if column.cells is None:
-        return column.start + column.categories - 1
-    return column.cells.low
-
-
 def _clipped(part: NDArray[Any], space: Space) -> NDArray[Any]:
     if not isinstance(space, Box):
         return part
     low, high = box_bounds(space)
     clipped: NDArray[np.float32] = np.clip(part, low, high).astype(np.float32)
     return clipped
-
-
-def step_columns(
-    observation_space: Space,
-    action_space: Space,
-    bounds: Bounds,
-    *,
-    next_observation: NextObservation,
-    ends: int = 2,
-    lasting: Sequence[int] = (),
-) -> TableColumns:
-    """Return the columns of a transition: (s, a, r, s', end).
-
-    Args:
-        observation_space: of the dataset.
-        action_space: of the dataset.
-        bounds: public, or paid for, of every numeric column.
-        next_observation: numbers after a step as they are, as changes, or both; categories are as
-            they are.
-        ends: of `ENDS` that are told apart; 1: nothing ends.
-        lasting: places of the observation's numbers that stay: nothing is counted of them after a
-            step.
-
-    Raises:
-        ConfigError: a number has an empty range.
-    """
-    cells = {
-        name: _cells(name, low, high, step)
-        for name, low, high, step in zip(
-            bounds.columns, bounds.low, bounds.high, bounds.step, strict=True
-        )
-    }
-    before = _part_columns("observation", observation_space, cells)
-    actions = _part_columns("action", action_space, cells)
-    reward = Column(name="reward", part="reward", cells=cells["reward"])
-    moving = [(place, one) for place, one in enumerate(before) if one.place not in lasting]
-    after = [
-        _after(column, place, difference=next_observation == "difference")
-        for place, column in moving
-    ]
-    if next_observation == "counted":
-        after += [
-            replace(_after(column, place, difference=True), name=f"change_{column.name}")
-            for place, column in moving
-            if column.cells is not None
-        ]
-    end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
-    return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)
-
-
-def trajectory_columns(steps: TableColumns, *, groups: int, previous: bool) -> TableColumns:
-    """Return the columns of a step of a trajectory: those of a transition, and what came before.
-
-    Args:
-        steps: of transitions, whose ends tell three cases apart.
-        groups: of steps by their time, see `time_starts`; 2: the first, and all others.
-        previous: with the action of the step before.
-    """
-    before: list[Column] = []
-    for place in steps.of("action") if previous else ():
-        column = steps[place]
-        none = 0 if column.cells is not None else 1
-        before.append(
-            replace(
-                column,
-                name=f"previous_{column.name}",
-                part="previous",
-                categories=column.categories + none,
-                like=None if none else place,
-            )
-        )
-    time = Column(name="time", part="time", categories=groups)
-    return TableColumns(
-        (*steps.columns, *before, time),
-        steps.observation_space,
-        steps.action_space,
-        lengths=groups if groups > 2 else 0,
-    )
-
-
-def _cells(name: str, low: float, high: float, step: float) -> NumberCells:
-    if not low < high:
-        raise ConfigError(
-            f"data.bounds: {name} has the one value {low:g}; leave the column out, or give a range"
-        )
-    return NumberCells(float(low), float(high), float(step))
-
-
-def _part_columns(part: Part, space: Space, cells: dict[str, NumberCells]) -> list[Column]:
-    if isinstance(space, Box):
-        return _box_columns(part, space, cells)
-    several = bool(space.shape)
-    return [
-        Column(
-            name=f"{part}_{i}" if several else part,
-            part=part,
-            place=i,
-            categories=int(one.n),
-            start=int(one.start),
-        )
-        for i, one in enumerate(components(space))
-    ]
-
-
-def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[Column]:
-    """Return a column for each number of a Box, and for each category or flag among them."""
-    stops, columns = dict(groups_of(space)), list[Column]()
-    place = 0
-    while place < int(np.prod(space.shape)):
-        name, width = f"{part}_{place}", stops.get(place, place) - place
-        if width:
-            size = max(width, 2)
-            columns.append(Column(name=name, part=part, place=place, categories=size, width=width))
-        else:
-            columns.append(Column(name=name, part=part, place=place, cells=cells[name]))
-        place += max(width, 1)
-    return columns
-
-
-def _after(column: Column, place: int, *, difference: bool) -> Column:
-    """Return the column of the next observation that belongs to one of the observation."""
-    after = replace(column, name=f"next_{column.name}", part="next_observation")
-    if column.cells is None or not difference:
-        return replace(after, like=place)
-    width = column.cells.high - column.cells.low
-    return replace(after, difference=True, cells=NumberCells(-width, width, column.cells.step))

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from distributed_privrl.core.config import DataConfig, PositiveInt, StrictModel
 from distributed_privrl.marginals.columns import NextObservation
+from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION
 
@@ -24,9 +25,9 @@ class TableConfig(StrictModel):
     )
     rows_per_unit: Annotated[int, Field(ge=1, le=UNIT_WEIGHT)] | None = Field(
         default=None,
-        description="public number c: each of a unit's n rows weighs 1 / max(n, c). The larger, the"
-        " nearer to all rows alike; the smaller, the less noise (default: 1 where a transition is"
-        " the unit, else 10)",
+        description="public number c: each of a unit's n rows weighs 1 / max(n, c). The smaller,"
+        " the less noise; what units of more rows do differently is then told by classes of their"
+        " size (default: 1 where a transition is the unit, else 10)",
     )
     trajectories_per_unit: Annotated[int, Field(ge=1, le=UNIT_WEIGHT)] | None = Field(
         default=None,
@@ -61,6 +62,10 @@ class TableConfig(StrictModel):
         if self.rows_per_unit is not None:
             return self.rows_per_unit
         return 1 if data.unit == TRANSITION else PER_UNIT
+
+    def unit_sizes(self, data: DataConfig) -> UnitSizes:
+        """Return the classes of units by their rows."""
+        return UnitSizes(self.row_cap(data), 1 if data.unit == TRANSITION else data.max_length)
 
     def trajectory_cap(self, data: DataConfig) -> int:
         """Return the number c of ``trajectories_per_unit``."""

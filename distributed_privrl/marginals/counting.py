@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import ShardRef, load_trajectories, rows_by_unit, shard_of
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import CodedRows, Steps, TableColumns, steps_in_time
+from distributed_privrl.marginals.columns import CodedRows, TableColumns
+from distributed_privrl.marginals.steps import Steps, steps_in_time
 from distributed_privrl.marginals.tables import Clique, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
@@ -113,9 +114,9 @@ class CountWorker:
 
     Privacy: a row of a unit with n rows weighs ``UNIT_WEIGHT // max(n, rows_per_unit)``, so that a
     unit's rows weigh `UNIT_WEIGHT` together at most and each of its rows is in one cell of a count:
-    a unit moves a count by at most `UNIT_WEIGHT` in L1, and so in L2. So do its m trajectories,
-    which weigh ``UNIT_WEIGHT // max(m, trajectories_per_unit)`` each, in the count of lengths.
-    Which rows it has is decided
+    a unit moves a count by at most `UNIT_WEIGHT` in L1, and so in L2. The class of n, which all of
+    its rows have, is one more column. Its m trajectories, which weigh ``UNIT_WEIGHT // max(m,
+    trajectories_per_unit)`` each, move the count of lengths as much. Which rows it has is decided
     by its own rows alone. A row with a number that is not finite or a category outside its space
     weighs nothing and leaves no trace. Sums are integers: exact, in any order. What is returned is
     raw: it goes to the server, which draws choices and adds noise. Events: ``bounded_range`` and
@@ -196,12 +197,13 @@ def _weighted_rows(
         valid.append(coded.valid)
         units.append(ids)
     order, _, counts = rows_by_unit(np.concatenate(units), spec.max_rows_per_unit)
-    each = UNIT_WEIGHT // np.maximum(np.repeat(counts, counts), spec.rows_per_unit)
+    of_unit = np.repeat(counts, counts)
+    each = UNIT_WEIGHT // np.maximum(of_unit, spec.rows_per_unit)
     rows = CodedRows(
         cells=np.concatenate(cells)[order],
         values=np.concatenate(values)[order],
         valid=np.concatenate(valid)[order],
-    )
+    ).of_units(spec.columns, of_unit)
     weights = np.where(rows.valid, each, 0).astype(np.float64)
     return rows, weights, _once_a_trajectory(spec, rows, counts)
 

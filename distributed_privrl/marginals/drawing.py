@@ -102,8 +102,18 @@ class TableModel:
     def transitions(self, count: int, random: np.random.Generator) -> Transitions:
         """Return ``count`` independent transitions."""
         rows = np.zeros((count, len(self.columns)), np.int32)
-        Drawer(self.field).fill(rows, random)
+        self._draw_units(rows, random)
+        Drawer(self.field, self.columns.of("unit")).fill(rows, random)
         return self.columns.transitions(self.numbers(rows, random))
+
+    def _draw_units(self, rows: NDArray[np.int32], random: np.random.Generator) -> None:
+        """Draw how large the unit of each row is, as often as rows are of such units, in place."""
+        sizes = self.columns.unit_sizes
+        if sizes is None:
+            return
+        (place,) = self.columns.of("unit")
+        shares = self.shapes[place].bin_masses * sizes.rows
+        rows[:, place] = random.choice(sizes.count, len(rows), p=shares / shares.sum())
 
 
 def couplings(

@@ -5,7 +5,8 @@ stand in the model beside the released ones. So choices ask for what public rows
 what was measured wins over them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import StepSource
 from distributed_privrl.marginals.tables import Clique, counts_of, raked
 
+Told = TypeVar("Told")
 _PER_COLUMN = 2
 """Joint counts of public rows in a model, for each column."""
 
@@ -52,6 +54,7 @@ class PublicRows:
         sizes: bins of each column.
         candidates: joint counts, with their weights.
         margins: ``(K,)`` of each column, as released.
+        untold: columns that public rows tell nothing of.
     """
 
     def __init__(
@@ -60,12 +63,14 @@ class PublicRows:
         sizes: Sequence[int],
         candidates: Mapping[Clique, int],
         margins: Mapping[Clique, NDArray[np.float64]],
+        untold: Collection[int] = (),
     ) -> None:
-        self._rows, self._sizes, self._margins = rows, sizes, margins
+        self._rows, self._sizes, self._untold = rows, sizes, frozenset(untold)
+        self._margins = self._told(margins)
         weights = self._weights({})
         strengths = {
             clique: weight * self._strength(clique, weights)
-            for clique, weight in candidates.items()
+            for clique, weight in self._told(candidates).items()
             if len(clique) == 2  # three columns decide too much of a model's size
         }
         strongest = sorted((one for one in strengths if strengths[one] > 0), key=strengths.get)  # type: ignore[arg-type]
@@ -86,7 +91,11 @@ class PublicRows:
 
     def _weights(self, released: Mapping[Clique, NDArray[np.float64]]) -> NDArray[np.float64]:
         even = np.full(len(self._rows), 1 / len(self._rows))
-        return raked(self._rows, even, {**self._margins, **released}, self._sizes)
+        return raked(self._rows, even, {**self._margins, **self._told(released)}, self._sizes)
+
+    def _told(self, tables: Mapping[Clique, Told]) -> dict[Clique, Told]:
+        """Return those of columns that public rows tell of."""
+        return {one: table for one, table in tables.items() if not self._untold & set(one)}
 
     def _strength(self, clique: Clique, weights: NDArray[np.float64]) -> float:
         """Return how far two columns are from unrelated, less what so few rows show by chance."""

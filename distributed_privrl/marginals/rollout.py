@@ -11,9 +11,10 @@ from scipy.optimize import brentq
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
-from distributed_privrl.marginals.columns import TableColumns, time_starts
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.steps import time_starts
 
 _LEAST = 1e-6
 _WIDEST = 30.0

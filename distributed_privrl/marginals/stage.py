@@ -1,6 +1,5 @@
 """The stage of marginals: workers that count, a server that chooses and releases, a model."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +11,12 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import (
-    ENDS,
-    TableColumns,
-    step_columns,
-    time_groups,
-    trajectory_columns,
-)
+from distributed_privrl.marginals.columns import ENDS, TableColumns
 from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
+from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
+from distributed_privrl.marginals.steps import time_groups
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION, UnitCount
 from distributed_privrl.stages.context import RunContext
@@ -105,14 +100,34 @@ def transition_columns(data: DataConfig, table: TableConfig) -> Table:
     """Return what makes the columns of transitions.
 
     Args:
-        data: names the environment, if there is one.
-        table: how numbers after a step are counted.
+        data: names the environment, if there is one, and how many rows of a unit count.
+        table: how numbers after a step are counted, and how many rows of a unit weigh alike.
     """
-    return functools.partial(step_columns, next_observation=table.coding(data))
+
+    def columns(
+        observation_space: Space,
+        action_space: Space,
+        bounds: Bounds,
+        *,
+        lasting: Sequence[int] = (),
+    ) -> TableColumns:
+        steps = step_columns(
+            observation_space,
+            action_space,
+            bounds,
+            next_observation=table.coding(data),
+            lasting=lasting,
+        )
+        return steps.with_unit_sizes(table.unit_sizes(data))
+
+    return columns
 
 
 def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: int) -> Table:
     """Return what makes the columns of a step of trajectories; see `transition_columns`.
+
+    Nothing tells how many rows a unit has: trajectories are drawn alike, and their lengths have a
+    count of their own. What a class costs in joint counts, trajectories of the fleet did not repay.
 
     Args:
         data: names the environment, if there is one.

@@ -52,6 +52,8 @@ def workload(columns: TableColumns) -> dict[Clique, int]:
 def pair_weight(one: Column, other: Column) -> int:
     """Return how much two columns' joint count matters, 1 to `LARGEST_WEIGHT`."""
     parts = {one.part, other.part}
+    if "unit" in parts:  # nobody sees it: it tells which rows are many
+        return 1
     if "next_observation" in parts:
         if parts == {"observation", "next_observation"}:
             return 4 if one.place == other.place else 2

@@ -12,6 +12,7 @@ from distributed_privrl.core.config import DataConfig, OutputConfig
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.experiments.public_facts import facts_section, facts_sections
+from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.privacy.metrics import PublicValue
 from tests.evaluation.named import info_of
 from tests.worlds.intake import DATASET, Intake, admissions, public_admissions, write
@@ -134,3 +135,14 @@ def test_bounds_that_were_paid_for_are_shown_as_released(place: Intake) -> None:
         f"column observation_{i}": f"{low:g} to {high:g}" for i, (low, high) in enumerate(answer)
     }
     assert {one["ledger_entry"] for one in paid["metrics"]} == {entry}
+
+
+def test_a_report_that_is_written_anew_has_the_bounds_that_the_run_used(place: Intake) -> None:
+    place.budget()
+    done = place.run(key=None)
+    place.bounds.write_text(place.bounds.read_text().replace("10", "11"))
+    rebuild_report(done.directory.path, store=place.store, ledger_url=place.url)
+    report = json.loads(done.directory.report.with_suffix(".json").read_text())
+    (facts,) = [one for one in report["sections"] if one["title"] == "What was public before"]
+    shown = {one["name"]: one["value"] for one in facts["metrics"]}
+    assert shown["column observation_0"] == "number from 0 to 10"

@@ -16,7 +16,7 @@ from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.rehearsal import Rehearsal, rehearse, write_rehearsal
 from distributed_privrl.experiments.standin import KEEPS
 from distributed_privrl.marginals import belief
-from distributed_privrl.marginals.columns import step_columns
+from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.stages.encoders import foreseen_columns
 from tests.marginals.programs import chained
 from tests.worlds import walks

@@ -12,8 +12,10 @@ from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import shard_of
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker
+from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.steps import Steps
 
 STATE, ACTION = Box(0, 3, (1,)), Discrete(2)
 

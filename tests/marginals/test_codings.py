@@ -9,7 +9,9 @@ from gymnasium.spaces import Box, Discrete
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.belief import Belief, TableFacts
-from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.marginals.workload import workload
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 

@@ -13,7 +13,9 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.columns import Steps, TableColumns, step_columns
+from distributed_privrl.marginals.columns import TableColumns
+from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.marginals.workload import workload
 from tests.marginals.rows import ACTION, STATE, few_columns, step_bounds, steps_of
 

@@ -5,11 +5,12 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.data.bounds import Bounds
-from distributed_privrl.marginals.columns import TableColumns, step_columns
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel, couplings
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.shapes import ColumnShape
+from distributed_privrl.marginals.step_tables import step_columns
 
 BINS, COUNT = 3, 30_000
 

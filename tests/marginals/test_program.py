@@ -8,9 +8,9 @@ import pytest
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.marginals import belief
-from distributed_privrl.marginals.columns import step_columns
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
+from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
 from tests.marginals.rows import (

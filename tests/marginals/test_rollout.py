@@ -9,17 +9,13 @@ from gymnasium.spaces import Box, Discrete
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.marginals.columns import (
-    TableColumns,
-    step_columns,
-    time_groups,
-    time_starts,
-    trajectory_columns,
-)
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.shapes import column_shape
+from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
+from distributed_privrl.marginals.steps import time_groups, time_starts
 
 LONGEST = 12
 

@@ -20,6 +20,7 @@ from distributed_privrl.marginals.plan import (
     score_span,
 )
 from distributed_privrl.marginals.scores import score
+from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
@@ -33,8 +34,8 @@ from tests.marginals.programs import (
 )
 from tests.marginals.rows import few_columns, group, joint_counts, steps_of
 
-COLUMNS = few_columns()
-CLIQUES = [(0,), (0, 1), (0, 2), (0, 1, 3), (1, 2, 4)]
+COLUMNS = few_columns().with_unit_sizes(UnitSizes(1, 4))
+CLIQUES = [(0,), (0, 1), (0, 2), (0, 1, 3), (1, 2, 4), (5,), (0, 5)]
 Row = tuple[float, int, float, float, bool]
 Unit = tuple[Row, ...]
 Data = tuple[Unit, ...]

@@ -11,14 +11,10 @@ from numpy.typing import NDArray
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.belief import Belief, TableFacts
-from distributed_privrl.marginals.columns import (
-    Steps,
-    TableColumns,
-    step_columns,
-    steps_in_time,
-    trajectory_columns,
-)
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.rollout import Rollout, known_before
+from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
+from distributed_privrl.marginals.steps import Steps, steps_in_time
 from distributed_privrl.marginals.successors import Successors
 from distributed_privrl.marginals.tables import Clique, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT

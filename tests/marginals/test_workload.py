@@ -3,7 +3,7 @@
 from gymnasium.spaces import MultiDiscrete
 
 from distributed_privrl.data.bounds import Bounds
-from distributed_privrl.marginals.columns import step_columns
+from distributed_privrl.marginals.step_tables import step_columns
 from distributed_privrl.marginals.workload import (
     LARGEST_WEIGHT,
     MOST_TRIPLES,

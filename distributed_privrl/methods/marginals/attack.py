@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.packing import ends_of
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.columns import Steps, steps_in_time
 from distributed_privrl.marginals.drawer import Drawer
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.stage import CHECKPOINT
+from distributed_privrl.marginals.steps import Steps, steps_in_time
 from distributed_privrl.methods.marginals.method import MarginalsMethod, World
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
@@ -43,7 +43,8 @@ class ModelAttack:
             if columns.of("time")
             else Steps(transitions)
         )
-        coded = columns.coded(steps)
+        _, unit, counts = np.unique(transitions.unit_ids, return_inverse=True, return_counts=True)
+        coded = columns.coded(steps).of_units(columns, counts[unit])
         bins = [shape.bins[coded.cells[:, i]] for i, shape in enumerate(self.model.shapes)]
         rows = np.stack(bins, axis=1).astype(np.int32)
         losses = -Drawer(self.model.field).log_likelihoods(rows)

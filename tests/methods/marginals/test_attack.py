@@ -12,8 +12,8 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.audit import Audit
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.marginals import belief
-from distributed_privrl.marginals.columns import Steps
 from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.methods.marginals.config import MarginalsConfig
 from tests.marginals.programs import chained
 from tests.worlds.audited import OTHERS, Audited
@@ -58,6 +58,9 @@ def test_losses_are_those_of_the_model_that_rows_were_drawn_from(
     losses = attack.losses(rows)
     model = drawn_by[-1]
     field, coded = model.field, model.columns.coded(Steps(rows))
+    counts = np.array([(rows.unit_ids == unit).sum() for unit in rows.unit_ids])
+    coded = coded.of_units(model.columns, counts)
+    assert np.unique(coded.cells[:, -1]).size > 1, "all units are of one size"
     bins = [shape.bins[coded.cells[:, i]] for i, shape in enumerate(model.shapes)]
     logs, normaliser = np.zeros(50), np.zeros(field.sizes)
     for clique, values in field.potentials.items():

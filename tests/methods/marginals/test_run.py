@@ -265,7 +265,7 @@ def test_the_number_of_units_and_bounds_may_be_found_with_noise(
     assert result.certificate.epsilon <= 26.0
     # A column whose bounds were found has no step any more: it has no more histograms than before.
     (first,) = [one for one in stage.events if one.count == 1]
-    assert first.sensitivity == pytest.approx(UNIT_WEIGHT * 7**0.5)
+    assert first.sensitivity == pytest.approx(UNIT_WEIGHT * 8**0.5)
 
 
 @pytest.mark.usefixtures("quick")
@@ -280,7 +280,7 @@ def test_other_relations_are_charged_by_their_own_constants(
     assert stage.relation == relation
     columns, _, tables = stage.events
     contributions = 2 if relation == "replace_one" else 1
-    expected = [UNIT_WEIGHT * (contributions * count) ** 0.5 for count in (7, 1)]
+    expected = [UNIT_WEIGHT * (contributions * count) ** 0.5 for count in (8, 1)]
     assert [columns.sensitivity, tables.sensitivity] == pytest.approx(expected)
 
 

@@ -1,0 +1,139 @@
+"""Which columns the table of a dataset has, by its spaces and public bounds."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bounds import Bounds
+from distributed_privrl.data.spaces import Space, components, groups_of
+from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.columns import Column, NextObservation, Part, TableColumns
+
+
+def step_columns(
+    observation_space: Space,
+    action_space: Space,
+    bounds: Bounds,
+    *,
+    next_observation: NextObservation,
+    ends: int = 2,
+    lasting: Sequence[int] = (),
+) -> TableColumns:
+    """Return the columns of a transition: (s, a, r, s', end).
+
+    Args:
+        observation_space: of the dataset.
+        action_space: of the dataset.
+        bounds: public, or paid for, of every numeric column.
+        next_observation: numbers after a step as they are, as changes, or both; categories are as
+            they are.
+        ends: of `ENDS` that are told apart; 1: nothing ends.
+        lasting: places of the observation's numbers that stay: nothing is counted of them after a
+            step.
+
+    Raises:
+        ConfigError: a number has an empty range.
+    """
+    cells = {
+        name: _cells(name, low, high, step)
+        for name, low, high, step in zip(
+            bounds.columns, bounds.low, bounds.high, bounds.step, strict=True
+        )
+    }
+    before = _part_columns("observation", observation_space, cells)
+    actions = _part_columns("action", action_space, cells)
+    reward = Column(name="reward", part="reward", cells=cells["reward"])
+    moving = [(place, one) for place, one in enumerate(before) if one.place not in lasting]
+    after = [
+        _after(column, place, difference=next_observation == "difference")
+        for place, column in moving
+    ]
+    if next_observation == "counted":
+        after += [
+            replace(_after(column, place, difference=True), name=f"change_{column.name}")
+            for place, column in moving
+            if column.cells is not None
+        ]
+    end = [Column(name="end", part="end", categories=ends)] if ends > 1 else []
+    return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)
+
+
+def trajectory_columns(steps: TableColumns, *, groups: int, previous: bool) -> TableColumns:
+    """Return the columns of a step of a trajectory: those of a transition, and what came before.
+
+    Args:
+        steps: of transitions, whose ends tell three cases apart.
+        groups: of steps by their time, see `time_starts`; 2: the first, and all others.
+        previous: with the action of the step before.
+    """
+    before: list[Column] = []
+    for place in steps.of("action") if previous else ():
+        column = steps[place]
+        none = 0 if column.cells is not None else 1
+        before.append(
+            replace(
+                column,
+                name=f"previous_{column.name}",
+                part="previous",
+                categories=column.categories + none,
+                like=None if none else place,
+            )
+        )
+    time = Column(name="time", part="time", categories=groups)
+    return TableColumns(
+        (*steps.columns, *before, time),
+        steps.observation_space,
+        steps.action_space,
+        lengths=groups if groups > 2 else 0,
+    )
+
+
+def _cells(name: str, low: float, high: float, step: float) -> NumberCells:
+    if not low < high:
+        raise ConfigError(
+            f"data.bounds: {name} has the one value {low:g}; leave the column out, or give a range"
+        )
+    return NumberCells(float(low), float(high), float(step))
+
+
+def _part_columns(part: Part, space: Space, cells: dict[str, NumberCells]) -> list[Column]:
+    if isinstance(space, Box):
+        return _box_columns(part, space, cells)
+    several = bool(space.shape)
+    return [
+        Column(
+            name=f"{part}_{i}" if several else part,
+            part=part,
+            place=i,
+            categories=int(one.n),
+            start=int(one.start),
+        )
+        for i, one in enumerate(components(space))
+    ]
+
+
+def _box_columns(part: Part, space: Box, cells: dict[str, NumberCells]) -> list[Column]:
+    """Return a column for each number of a Box, and for each category or flag among them."""
+    stops, columns = dict(groups_of(space)), list[Column]()
+    place = 0
+    while place < int(np.prod(space.shape)):
+        name, width = f"{part}_{place}", stops.get(place, place) - place
+        if width:
+            size = max(width, 2)
+            columns.append(Column(name=name, part=part, place=place, categories=size, width=width))
+        else:
+            columns.append(Column(name=name, part=part, place=place, cells=cells[name]))
+        place += max(width, 1)
+    return columns
+
+
+def _after(column: Column, place: int, *, difference: bool) -> Column:
+    """Return the column of the next observation that belongs to one of the observation."""
+    after = replace(column, name=f"next_{column.name}", part="next_observation")
+    if column.cells is None or not difference:
+        return replace(after, like=place)
+    width = column.cells.high - column.cells.low
+    return replace(after, difference=True, cells=NumberCells(-width, width, column.cells.step))

@@ -1,0 +1,124 @@
+"""A step of a trajectory as raw numbers, and what is known of the steps around it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.columns import Column
+
+LATER = 8
+"""So many steps from the start of a trajectory are told apart; later ones in ever wider groups."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Transitions, and what a step knows of the trajectory around it.
+
+    Args:
+        transitions: N of them.
+        times: ``(N,)``, steps before this one in its trajectory; None: nobody asks.
+        previous: ``(N,)`` or ``(N, A)``, the actions before these; None: nobody asks.
+        begins: ``(N,)``: the first of its trajectory; needed with ``previous``.
+        earlier: ``(N, ...)``, the observations one step before; needed with ``unseen``.
+        unseen: ``(N,)``: nobody saw what follows the row, and its next observation is a copy of its
+            own. What happened in the step before happens again: a number moves as it did, a
+            category that had changed changes back, and one that had not stays. None: all was seen.
+    """
+
+    transitions: Transitions
+    times: NDArray[np.int64] | None = None
+    previous: NDArray[Any] | None = None
+    begins: NDArray[np.bool_] | None = None
+    earlier: NDArray[Any] | None = None
+    unseen: NDArray[np.bool_] | None = None
+
+    def column(self, column: Column) -> NDArray[Any]:
+        """Return the raw numbers or categories of a column, ``(N,)``."""
+        rows = self.transitions
+        if column.part == "end":
+            cut = 2 if column.categories > 2 else 0
+            return np.where(rows.terminated, 1, np.where(rows.truncated, cut, 0))
+        if column.part == "reward":
+            return rows.rewards
+        if column.part == "unit":
+            return np.zeros(len(rows), np.int64)
+        if column.part == "time":
+            assert self.times is not None
+            return np.searchsorted(time_starts(column.categories), self.times, side="right") - 1
+        if column.part == "previous":
+            assert self.previous is not None
+            assert self.begins is not None
+            before = column.values(self.previous)
+            return np.where(self.begins, _nothing_before(column), before)
+        if column.part == "action":
+            return column.values(rows.actions)
+        before = column.values(rows.observations)
+        if column.part == "observation":
+            return before
+        after = self._continued(column, before, column.values(rows.next_observations))
+        if not column.difference:
+            return after
+        with np.errstate(all="ignore"):
+            return after.astype(np.float64) - before.astype(np.float64)
+
+    def _continued(self, column: Column, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
+        """Return what follows, with what nobody saw told from the step before."""
+        if self.unseen is None:
+            return after
+        assert self.earlier is not None
+        earlier = column.values(self.earlier)
+        if column.cells is None:
+            return np.where(self.unseen, earlier, after)
+        with np.errstate(all="ignore"):
+            moved = 2 * before.astype(np.float64) - earlier.astype(np.float64)
+        return np.where(self.unseen, moved, after)
+
+
+def steps_in_time(rows: Transitions, times: NDArray[np.int64], *, last_rows_copied: bool) -> Steps:
+    """Return transitions of whole trajectories as steps that know what came before.
+
+    Args:
+        rows: trajectory after trajectory, each of them whole.
+        times: ``(N,)``, steps before each in its trajectory.
+        last_rows_copied: what follows a terminating row is a copy of its observation.
+    """
+    begins = times == 0
+    before = np.roll(rows.actions, 1, axis=0)
+    steps = Steps(rows, times=times, previous=before, begins=begins)
+    if not last_rows_copied:
+        return steps
+    earlier = np.roll(rows.observations, 1, axis=0)  # of another trajectory where one begins
+    return replace(steps, earlier=earlier, unseen=rows.terminated & ~begins)
+
+
+def time_starts(groups: int) -> NDArray[np.int64]:
+    """Return the first step of each group of steps, ``(groups,)``, counted from 0.
+
+    Two groups: the first step, and all later ones.
+
+    Example:
+        >>> time_starts(12).tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15]
+    """
+    starts = list(range(min(groups, LATER + 1)))
+    while len(starts) < groups:
+        starts.append(starts[-1] + max(2, starts[-1] // 4))
+    return np.array(starts, np.int64)
+
+
+def time_groups(longest: int) -> int:
+    """Return how many groups tell the steps of a trajectory of ``longest`` steps apart."""
+    groups = 2
+    while groups < longest and time_starts(groups + 1)[-1] < longest:
+        groups += 1
+    return groups
+
+
+def _nothing_before(column: Column) -> float:
+    """Return what stands for the action before the first one: the last category, or the least."""
+    if column.cells is None:
+        return column.start + column.categories - 1
+    return column.cells.low
