@@ -86,7 +86,8 @@ class RunDirectory:
             "run_id": f"run-{uuid.uuid4().hex[:16]}",
             "noise_source": noise_source,
         }
-        if (file := _bounds_file(config)) is not None:
+        file = _bounds_file(config)
+        if file is not None and file.is_file():  # else the run says that it is missing
             with storage_errors(f"read {file}"):
                 write_atomically(directory.bounds_path, file.read_text())
         write_atomically(directory.facts_path, json.dumps(run))
