@@ -105,7 +105,8 @@ class RunDirectory:
 
     def keep_config(self, config: RunConfig) -> None:
         """Write the bounds file and the resolved configuration, with which a run has begun."""
-        if (file := _bounds_file(config)) is not None:
+        file = _bounds_file(config)
+        if file is not None and file.is_file():  # else the run says that it is missing
             with storage_errors(f"read {file}"):
                 write_atomically(self.bounds_path, file.read_text())
         write_atomically(self.config_path, _as_yaml(config))
