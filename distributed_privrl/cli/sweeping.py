@@ -142,27 +142,30 @@ def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anywa
     from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.sweeps.config import PrivateSelection, PublicSelection
-    from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, jobs_of
+    from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, results_of
     from distributed_privrl.experiments.sweeps.outcome import CHOSEN, write_outcome
+    from distributed_privrl.experiments.sweeps.preparing import prepared_jobs
     from distributed_privrl.experiments.sweeps.report import write_sweep_report
-    from distributed_privrl.runtime.tuning import run_jobs
 
     directory, selection = SweepDirectory(out), asked.selection
     assert not isinstance(selection, PrivateSelection)
     public = isinstance(selection, PublicSelection)
-    directory.make(asked, resume=resume)
-    if not public:
-        directory.make_private()
-    jobs = jobs_of(asked, directory, store=DatasetStore(), ledger=ledger, anyway=anyway)
+    jobs = prepared_jobs(
+        asked, directory, store=DatasetStore(), ledger=ledger, resume=resume, anyway=anyway
+    )
+    from distributed_privrl.runtime.tuning import run_jobs
+
     with termination_as_interrupt():
-        results = run_jobs(
+        errors = run_jobs(
             jobs,
             storage=directory.scheduler(public=public),
+            ledger=ledger,
             public=public,
             concurrent=selection.concurrent,
             retries=selection.retries,
             trackers=selection.trackers if isinstance(selection, PublicSelection) else (),
         )
+    results = results_of(jobs)
     best = write_outcome(asked, results, out)
     report = write_sweep_report(asked, results, directory)
     shown = {"trials": f"{len(results)} of {len(jobs)} have ended", "report": str(report)}
@@ -175,6 +178,8 @@ def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anywa
     for one in results:
         if one.failed:
             typer.echo(f"warning: {one.name} failed: {one.failed}", err=True)
+    if errors:
+        raise errors[0]
 
 
 def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool) -> None:

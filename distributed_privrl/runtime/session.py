@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -236,3 +237,21 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
             signal.signal(signal.SIGTERM, on_termination)
     _STARTED.append(cluster or "local")
     return ray  # type: ignore[no-any-return]
+
+
+def room() -> dict[str, float]:
+    """Return the resources that processes started from this one can have, by name.
+
+    In a trial of a sweep, or whatever else lies in a placement group that its children are put
+    into, they are those of its bundles, less what this process has of them; else the cluster's.
+    """
+    import ray
+
+    group, context = ray.util.get_current_placement_group(), ray.get_runtime_context()
+    if group is None or not context.should_capture_child_tasks_in_placement_group:
+        return dict(ray.cluster_resources())
+    found = Counter[str]()
+    for bundle in group.bundle_specs:
+        found.update(bundle)
+    found.subtract({name: context.get_assigned_resources().get(name, 0.0) for name in found})
+    return dict(found)

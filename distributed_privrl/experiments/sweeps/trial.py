@@ -40,7 +40,6 @@ class Job:
         config: of the run, as JSON values.
         folder: of the trial.
         root: of the datasets.
-        ledger: its URL; None: ``PRIVRL_LEDGER``, or the user's.
         public: public rows stand in, so that nothing is charged to anybody: the trial has a ledger
             of its own, and its certificate certifies nothing.
         score: what it is worth.
@@ -52,7 +51,6 @@ class Job:
     config: Mapping[str, Any]
     folder: str
     root: str
-    ledger: str | None
     public: bool
     score: ScoreConfig
     anyway: bool = False
@@ -61,6 +59,11 @@ class Job:
     def result_path(self) -> Path:
         """What is kept of a trial that has ended."""
         return Path(self.folder) / RESULT
+
+    @property
+    def run(self) -> Path:
+        """The folder of its run."""
+        return Path(self.folder) / RUN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,7 @@ def run_trial(
     job: Job,
     executor: Executor,
     *,
+    ledger: str,
     progress: Progress = silent,
     more_trainers: Mapping[str, Trainer] | None = None,
 ) -> TrialResult:
@@ -131,6 +135,7 @@ def run_trial(
     Args:
         job: what to run.
         executor: where its workers run; stays open.
+        ledger: URL of what is charged; a public job has one of its own.
         progress: told where it is.
         more_trainers: agents' trainers beside the plain loops.
 
@@ -139,7 +144,7 @@ def run_trial(
         WorkerLostError: a process was lost; the trial goes on when it is run again.
         StorageError: the disk is full.
 
-    Privacy: a run like any other, charged to ``job.ledger``. Of a public job the rows stand in for
+    Privacy: a run like any other, charged to ``ledger``. Of a public job the rows stand in for
     sensitive ones: its ledger is the trial's own, and its certificate states nothing.
     """
     if (known := TrialResult.read(job.result_path)) is not None:
@@ -147,7 +152,7 @@ def run_trial(
         return known
     config = parse_config(job.config, source=f"trial {job.name}")
     try:
-        found = _tried(job, config, executor, progress, more_trainers)
+        found = _tried(job, config, executor, ledger, progress, more_trainers)
     except (BudgetError, WorkerLostError, StorageError):
         raise
     except PrivRLError as error:
@@ -170,26 +175,27 @@ def _tried(
     job: Job,
     config: RunConfig,
     executor: Executor,
+    ledger: str,
     progress: Progress,
     more_trainers: Mapping[str, Trainer] | None,
 ) -> TrialResult:
-    folder, store, ledger = Path(job.folder), DatasetStore(Path(job.root)), job.ledger
+    folder, store = Path(job.folder), DatasetStore(Path(job.root))
     if job.public:
         with storage_errors(f"make {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
-    out = folder / RUN
     result = run(
         config,
         executor,
-        out=out,
+        out=job.run,
         ledger_url=ledger,
         store=store,
-        resume=RunDirectory(out).config_path.exists(),
+        resume=RunDirectory(job.run).config_path.exists(),
         progress=progress,
         more_trainers=more_trainers,
         anyway=job.anyway,
+        reports=job.score.by == "policy",  # else `privrl report` writes them where they are wanted
     )
     return TrialResult(
         name=job.name,
@@ -202,7 +208,7 @@ def _tried(
 
 def _state_nothing(job: Job) -> None:
     """Replace a public trial's certificate by one that states nothing: nobody's account paid."""
-    directory = RunDirectory(Path(job.folder) / RUN)
+    directory = RunDirectory(job.run)
     if not job.public or not directory.certificate.exists():
         return
     before = read_certificate(directory.certificate)
