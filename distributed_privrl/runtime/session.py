@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.threads import THREAD_ENVIRONMENT, cap_threads
 
 TOKEN_FILE = Path("~/.ray/auth_token")
@@ -255,3 +256,17 @@ def room() -> dict[str, float]:
         found.update(bundle)
     found.subtract({name: context.get_assigned_resources().get(name, 0.0) for name in found})
     return dict(found)
+
+
+def keep_to_owner() -> None:
+    """Let nobody but its owner look into what Ray's libraries keep beside Ray's logs.
+
+    Raises:
+        StorageError: the folder cannot be made.
+    """
+    import ray
+
+    folder = Path(ray._private.worker._global_node.get_session_dir_path()) / "artifacts"
+    with storage_errors(f"make {folder}"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)

@@ -19,7 +19,7 @@ from distributed_privrl.experiments.sweeps.trial import Job, run_trial
 from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.runtime.launch import start_executor
 from distributed_privrl.runtime.rllib.trainer import PREFIX, RLLIB_TRAINERS
-from distributed_privrl.runtime.session import cluster_address, connect
+from distributed_privrl.runtime.session import cluster_address, connect, keep_to_owner
 
 NAME = "trials"
 """Of Tune's experiment: its folder is the sweep's own, so that no other is overwritten."""
@@ -81,7 +81,8 @@ def run_jobs(
         UnsafeError: trackers of trials that read sensitive rows.
 
     Privacy: Tune's state tells how long trials took; where these read sensitive rows it lies in
-    ``private/``, no logger is attached, and trackers are refused. The ledger's URL, which may hold
+    ``private/``, its copy in Ray's own folder is for its owner alone, no logger is attached, and
+    trackers are refused. The ledger's URL, which may hold
     a password, reaches trials through Ray's object store, in memory: it is no part of what Tune
     pickles, of a job, of a command line or of an environment.
     """
@@ -97,6 +98,8 @@ def run_jobs(
     ray = connect(cpus=max(os.cpu_count() or 1, each, each * (concurrent or 0)))
     if cluster_address() is None:  # nodes may join a cluster
         _check_fits(ray, each)
+    if not public:
+        keep_to_owner()
     from ray import tune
 
     url = ledger_url(ledger).render_as_string(hide_password=False)

@@ -20,7 +20,7 @@ from distributed_privrl.core.config import (
     with_overrides,
 )
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.registry import method_named, parse_config
 from distributed_privrl.privacy.repetitions import TrialCount
 
 SEARCH, SELECTION = "search", "selection"
@@ -325,6 +325,12 @@ def _check_score(sweep: Sweep) -> None:
             raise ConfigError(
                 f"selection.score: {config.method} releases rows: by agents or fidelity"
             )
+        if method_named(config.method).inspection.headline is None:
+            raise ConfigError(
+                f"selection.score: {config.method} has no public figure of what it releases"
+            )
+        if config.data.environment is None:
+            raise ConfigError("selection.score: by policy needs data.environment, to try it in")
         return
     if not released:
         raise ConfigError(f"selection.score: {config.method} releases a policy: by: policy")

@@ -153,12 +153,13 @@ def trial_world(sweep: Sweep, point: Point, store: DatasetStore) -> RunConfig:
     if not isinstance(selection, PublicSelection):
         assert isinstance(selection, ComposedSelection)
         return point.config
-    info, data = store.info(selection.stand_in), point.config.data
+    data = point.config.data
     if data.sensitive == selection.stand_in:
         raise UnsafeError(
             f"{data.sensitive} is sensitive by data.sensitive and public by selection.stand_in:"
             " name another dataset as one of them"
         )
+    info = store.info(selection.stand_in)
     values = point.config.model_dump(mode="json", exclude_unset=True)
     values["method"] = point.config.method
     values["data"]["public"] = [name for name in data.public if name != selection.stand_in]
