@@ -37,19 +37,21 @@ _RLLIB_CPUS = 1.0
 
 
 def bundles_of(runtime: RuntimeConfig, trainers: Sequence[str]) -> list[dict[str, float]]:
-    """Return what a trial reserves: for itself, for each worker, for what RLlib starts.
+    """Return what a trial reserves: for itself and what RLlib starts beside it, for each worker.
+
+    RLlib's reader asks for no CPU and stays on the trial's node, where it finds the rows.
 
     Args:
         runtime: of its configuration.
         trainers: of its evaluation.
     """
-    own = {"CPU": runtime.cpus_per_worker}
-    workers: list[dict[str, float]] = []
-    if runtime.executor == "ray":
-        gpus = {"GPU": runtime.gpus_per_worker} if runtime.gpus_per_worker else {}
-        workers = [own | gpus for _ in range(runtime.workers)]
-    beside = [{"CPU": _RLLIB_CPUS}] if any(one.startswith(PREFIX) for one in trainers) else []
-    return [own, *workers, *beside]
+    each = {"CPU": runtime.cpus_per_worker}
+    beside = _RLLIB_CPUS if any(one.startswith(PREFIX) for one in trainers) else 0.0
+    own = {"CPU": runtime.cpus_per_worker + beside}
+    if runtime.executor == "local":
+        return [own]
+    gpus = {"GPU": runtime.gpus_per_worker} if runtime.gpus_per_worker else {}
+    return [own, *(each | gpus for _ in range(runtime.workers))]
 
 
 def run_jobs(
