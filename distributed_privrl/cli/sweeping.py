@@ -65,10 +65,12 @@ def sweep(
 
     asked = load_sweep(file, overrides or [])
     if dry_run:
-        _show_cost(asked, as_json=as_json)
+        show_cost(asked, as_json=as_json)
         return
     if out is None:
         raise ConfigError("--out is missing: name a folder for the sweep, or give --dry-run")
+    if as_json:
+        raise ConfigError("--json goes with --dry-run: a sweep writes results.json into --out")
     try:
         if isinstance(asked.selection, PrivateSelection):
             _select(asked, out, ledger, resume=resume)
@@ -84,7 +86,13 @@ def sweep(
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
 
 
-def _show_cost(asked: "Sweep", *, as_json: bool) -> None:
+def show_cost(asked: "Sweep", *, as_json: bool) -> None:
+    """Show what a sweep costs, in epsilon, CPU minutes and disk; opens no data.
+
+    Args:
+        asked: the sweep.
+        as_json: write JSON.
+    """
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.sweeps.costs import cost_of
     from distributed_privrl.privacy.accounting import coarse_figures

@@ -14,8 +14,9 @@ from distributed_privrl.core.errors import (
     UnsafeError,
 )
 from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.points import short_names
-from distributed_privrl.experiments.sweeps.trial import Job, run_trial
+from distributed_privrl.experiments.sweeps.trial import run_trial
 from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.runtime.launch import start_executor
 from distributed_privrl.runtime.rllib.trainer import PREFIX, RLLIB_TRAINERS

@@ -20,9 +20,9 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.data.store import FOLDER_VARIABLE
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, results_of
 from distributed_privrl.experiments.sweeps.preparing import prepared_jobs
-from distributed_privrl.experiments.sweeps.trial import Job
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.runtime.tuning import run_jobs
 from tests.runtime.killing import pids_of

@@ -19,8 +19,8 @@ from distributed_privrl.experiments.sweeps.config import (
     PublicSelection,
     Sweep,
 )
+from distributed_privrl.experiments.sweeps.job import Job, TrialResult, trial_config
 from distributed_privrl.experiments.sweeps.points import Point, points_of
-from distributed_privrl.experiments.sweeps.trial import Job, TrialResult, trial_config
 
 FILE = "sweep.yaml"
 TRIALS, DATASETS = "trials", "datasets"

@@ -9,8 +9,8 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.sweeps.config import PublicSelection, Sweep
+from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, jobs_of
-from distributed_privrl.experiments.sweeps.trial import Job
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.ledger.budgets import (
     budget_line,

@@ -10,9 +10,10 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import FILE_NAME
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, results_of
 from distributed_privrl.experiments.sweeps.preparing import check_budget, prepared_jobs
-from distributed_privrl.experiments.sweeps.trial import Job, run_trial
+from distributed_privrl.experiments.sweeps.trial import run_trial
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import read_certificate
 from tests.worlds import grid, sweeps
