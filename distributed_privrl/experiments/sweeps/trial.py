@@ -34,8 +34,8 @@ def run_trial(
 ) -> TrialResult:
     """Run a trial, or go on with it where it stopped, and return what came of it.
 
-    A trial that has ended is not run again. One that is refused has ended, without a score; one that
-    lacks a budget, a process or disk has not.
+    A trial that has ended is not run again. One that is refused has ended, without a score; one
+    that lacks a budget, a process or disk has not.
 
     Args:
         job: what to run.
