@@ -9,6 +9,7 @@ import typer
 
 from distributed_privrl.cli.failures import InterruptedRunError
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
+from distributed_privrl.cli.running import resume_line
 from distributed_privrl.cli.text import show_table, show_values
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def sweep(
                 "interrupted: what was charged is spent, and the selection does not go on; start"
                 " a new one in another --out"
             ) from None
-        line = f"privrl sweep {file} --out {out} --resume"
+        line = resume_line(file, out, overrides or [], ledger, verb="sweep")
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
 
 

@@ -28,6 +28,7 @@ SCORE, EPSILON = "score", "epsilon"
 _TRIAL = "trial"
 _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output takes no table of ours
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Tune would end as if all trials had
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # files of a configuration are named from where we are
 }
 _NO_LOGGERS = {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
@@ -211,10 +212,11 @@ def _tuner(trainable: Any, jobs: Sequence[Job], *, tune_config: Any, run_config:
         for job in jobs
     ]
     space = {_TRIAL: tune.grid_search(points)}
-    path = f"{run_config.storage_path}/{NAME}"
-    if tune.Tuner.can_restore(path):
+    path = Path(run_config.storage_path) / NAME
+    # killed before it wrote any state, Tune has no trials to restore
+    if tune.Tuner.can_restore(str(path)) and any(path.glob("experiment_state-*.json")):
         return tune.Tuner.restore(
-            path,
+            str(path),
             trainable=trainable,
             param_space=space,
             resume_unfinished=True,

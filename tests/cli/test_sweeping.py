@@ -114,6 +114,20 @@ def test_a_sweep_without_a_budget_says_how_to_give_one(workplace, understands):
     assert not (workplace.folder / "out").exists()
 
 
+def test_an_interrupted_sweep_says_how_to_go_on(workplace, monkeypatch, understands):
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distributed_privrl.experiments.sweeps.preparing.prepared_jobs", interrupt)
+    out = workplace.folder / "out"
+    words = ["-o", "privacy.delta=2e-4", "--ledger", "postgresql://me:secret@host/ledger"]
+    result = workplace.privrl("sweep", write(workplace), "--out", out, *words)
+    assert result.exit_code == 130, result.output
+    line = result.stderr.split("`")[1]
+    assert understands(line)
+    assert line.endswith("-o privacy.delta=2e-4 --ledger LEDGER --resume")
+
+
 def test_help_says_who_can_pay(workplace):
     said = " ".join(workplace.privrl("sweep", "--help").stdout.split())
     for payer in ("public: a dataset", "compose: every trial", "private: a hidden number"):

@@ -43,11 +43,11 @@ def sweep(folder: Path, selection: dict[str, Any], **changes: Any) -> Sweep:
     return load_sweep(write(folder, selection, **changes))
 
 
-def write_stand_in(store: DatasetStore, *, public: bool = True) -> None:
+def write_stand_in(store: DatasetStore, *, public: bool = True, dataset: str = STAND_IN) -> None:
     """Write stays that nobody had into a store."""
     mdp = grid.problem()
     store.write_trajectories(
-        STAND_IN,
+        dataset,
         sample_trajectories(mdp, trajectories=grid.UNITS, streams=Streams(5)),
         observation_space=Discrete(mdp.states),
         action_space=Discrete(mdp.actions),

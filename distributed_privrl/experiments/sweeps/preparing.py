@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from distributed_privrl.core.errors import BudgetError, PrivRLError
 from distributed_privrl.core.files import remove_folder
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.sweeps.config import PublicSelection, Sweep
@@ -17,6 +19,7 @@ from distributed_privrl.privacy.ledger.budgets import (
     check_affordable,
     check_delta_sum,
 )
+from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.privacy.units import Relation
 
 
@@ -42,14 +45,17 @@ def prepared_jobs(
     Raises:
         BudgetError: what is left of the budget does not do for all trials.
         ConfigError: as `SweepDirectory.make` and `jobs_of`.
-        UnsafeError: as `jobs_of`.
+        UnsafeError: as `jobs_of`, or the ledger knows rows that stand in as somebody's.
 
-    Privacy: nothing is charged or drawn. A public sweep opens no ledger.
+    Privacy: nothing is charged or drawn. A public sweep asks the ledger, where there is one, whose
+    rows it has accounts of; neither the sensitive dataset nor its account is looked for.
     """
     fresh = directory.make(sweep, resume=resume)
     try:
         jobs = jobs_of(sweep, directory, store=store, anyway=anyway)
-        if not isinstance(sweep.selection, PublicSelection):
+        if isinstance(sweep.selection, PublicSelection):
+            _check_nobodys(sweep.selection, jobs[0], store, ledger)
+        else:
             check_budget(jobs, ledger)
             directory.make_private()
     except PrivRLError:
@@ -57,6 +63,22 @@ def prepared_jobs(
             remove_folder(directory.path)
         raise
     return jobs
+
+
+def _check_nobodys(
+    selection: PublicSelection, job: Job, store: DatasetStore, url: str | None
+) -> None:
+    """Check that no account is of the rows that stand in, or of the other public ones.
+
+    Raises:
+        UnsafeError: one is.
+    """
+    place = ledger_url(url)
+    if place.get_backend_name() == "sqlite" and not Path(str(place.database)).exists():
+        return
+    public = parse_config(job.config, source=f"trial {job.name}").data.public
+    with closing(Ledger(url)) as ledger:
+        check_public(store, ledger, [selection.stand_in, *public])
 
 
 def check_budget(jobs: Sequence[Job], ledger_url: str | None) -> None:

@@ -1,5 +1,6 @@
 """What is refused before a sweep's first trial starts, and what a public one never looks at."""
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -109,6 +110,19 @@ def test_what_stands_in_must_be_public(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     with pytest.raises(UnsafeError, match="name another dataset"):
         prepare(tmp_path, {**sweeps.PUBLIC, "stand_in": grid.DATASET}, data__sensitive=grid.DATASET)
+
+
+def test_rows_that_somebody_has_an_account_of_stand_in_for_nothing(tmp_path: Path) -> None:
+    world = grid.Grid(tmp_path)
+    sweeps.write_stand_in(world.store)
+    assert len(prepare(tmp_path, sweeps.PUBLIC)) == 4
+    shutil.rmtree(tmp_path / "out")
+    hidden = "ward/hidden-v0"
+    sweeps.write_stand_in(world.store, public=False, dataset=hidden)
+    world.budget(hidden)
+    with pytest.raises(UnsafeError, match=f"cannot be public: .* budget as {hidden}"):
+        prepare(tmp_path, sweeps.PUBLIC)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_public_sweep_opens_no_sensitive_dataset_and_no_account(
