@@ -173,7 +173,8 @@ def test_a_sweep_that_has_ended_runs_nothing_again(swept: Swept) -> None:
 
 def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: Executor) -> None:
     world = grid.Grid(tmp_path).budget(epsilon=6)
-    file, out = sweeps.write(tmp_path, sweeps.COMPOSE), tmp_path / "out"
+    selection, out = {**sweeps.COMPOSE, "concurrent": 1}, tmp_path / "out"
+    file = sweeps.write(tmp_path, selection)
     words = ["sweep", str(file), "--out", str(out)]
     environment = {FOLDER_VARIABLE: str(world.store.root), "PRIVRL_LEDGER": world.url}
     script = f"import sys; from distributed_privrl.cli import main; sys.argv[1:] = {words}; main()"
@@ -199,7 +200,7 @@ def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: E
     assert "4 of 4 have ended" in again.output
     assert {path: path.stat().st_mtime_ns for path in ended} == ended
     jobs = prepared_jobs(
-        sweeps.sweep(tmp_path, sweeps.COMPOSE),
+        sweeps.sweep(tmp_path, selection),
         SweepDirectory(out),
         store=world.store,
         ledger=world.url,
@@ -228,6 +229,6 @@ def _title(pid: int) -> str:
 
 def _wait_for_end(pids: list[int]) -> None:
     deadline = time.monotonic() + SECONDS
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+    while any(map(_title, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
