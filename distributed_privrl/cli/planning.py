@@ -33,6 +33,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl plan stays.yaml",
             "privrl plan stays.yaml -o privacy.epsilon=2 -o training.rounds=5000",
             "privrl plan stays.yaml --json",
+            "privrl plan --sweep tune_configs/sweeps/smoke.yaml",
         ),
     )(plan)
 
@@ -41,6 +42,9 @@ def plan(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="the run's configuration")],
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON")] = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="it is a sweep's: as `privrl sweep --dry-run`")
+    ] = False,
 ) -> None:
     """Show noise, epsilon, rounds and cost of a run; opens no data.
 
@@ -53,6 +57,12 @@ def plan(
     from distributed_privrl.experiments.registry import load_config, plan_run
     from distributed_privrl.privacy.accounting import coarse_figures
 
+    if sweep:
+        from distributed_privrl.cli.sweeping import show_cost
+        from distributed_privrl.experiments.sweeps.config import load_sweep
+
+        show_cost(load_sweep(config, overrides or []), as_json=as_json)
+        return
     loaded = load_config(config, overrides or [])
     with coarse_figures():
         if not isinstance(loaded.data.units, int):

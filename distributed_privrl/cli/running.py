@@ -169,20 +169,23 @@ def _announce(config: "RunConfig") -> None:
         typer.echo(NOT_PRIVATE, err=True)
 
 
-def resume_line(config: Path, out: Path, overrides: Sequence[str], ledger: str | None) -> str:
-    """Return the command that goes on with a run; a ledger's password is left out.
+def resume_line(
+    config: Path, out: Path, overrides: Sequence[str], ledger: str | None, *, verb: str = "run"
+) -> str:
+    """Return the command that goes on with a run or a sweep; a ledger's password is left out.
 
     Args:
         config: the configuration's file.
         out: the run's folder.
         overrides: as they were given.
         ledger: as it was given.
+        verb: that was called.
 
     Example:
         >>> resume_line(Path("a.yaml"), Path("runs/a"), ["seed=1"], None)
         'privrl run a.yaml --out runs/a -o seed=1 --resume'
     """
-    words = ["privrl", "run", str(config), "--out", str(out)]
+    words = ["privrl", verb, str(config), "--out", str(out)]
     for override in overrides:
         words += ["-o", override]
     if ledger is not None:

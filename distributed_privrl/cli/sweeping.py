@@ -9,6 +9,7 @@ import typer
 
 from distributed_privrl.cli.failures import InterruptedRunError
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
+from distributed_privrl.cli.running import resume_line
 from distributed_privrl.cli.text import show_table, show_values
 
 if TYPE_CHECKING:
@@ -65,10 +66,12 @@ def sweep(
 
     asked = load_sweep(file, overrides or [])
     if dry_run:
-        _show_cost(asked, as_json=as_json)
+        show_cost(asked, as_json=as_json)
         return
     if out is None:
         raise ConfigError("--out is missing: name a folder for the sweep, or give --dry-run")
+    if as_json:
+        raise ConfigError("--json goes with --dry-run: a sweep writes results.json into --out")
     try:
         if isinstance(asked.selection, PrivateSelection):
             _select(asked, out, ledger, resume=resume, anyway=anyway)
@@ -80,11 +83,17 @@ def sweep(
                 "interrupted: what was charged is spent, and the selection does not go on; start"
                 " a new one in another --out"
             ) from None
-        line = f"privrl sweep {file} --out {out} --resume"
+        line = resume_line(file, out, overrides or [], ledger, verb="sweep")
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
 
 
-def _show_cost(asked: "Sweep", *, as_json: bool) -> None:
+def show_cost(asked: "Sweep", *, as_json: bool) -> None:
+    """Show what a sweep costs, in epsilon, CPU minutes and disk; opens no data.
+
+    Args:
+        asked: the sweep.
+        as_json: write JSON.
+    """
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.sweeps.costs import cost_of
     from distributed_privrl.privacy.accounting import coarse_figures
@@ -142,27 +151,30 @@ def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anywa
     from distributed_privrl.cli.execution import termination_as_interrupt
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.sweeps.config import PrivateSelection, PublicSelection
-    from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, jobs_of
+    from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, results_of
     from distributed_privrl.experiments.sweeps.outcome import CHOSEN, write_outcome
+    from distributed_privrl.experiments.sweeps.preparing import prepared_jobs
     from distributed_privrl.experiments.sweeps.report import write_sweep_report
-    from distributed_privrl.runtime.tuning import run_jobs
 
     directory, selection = SweepDirectory(out), asked.selection
     assert not isinstance(selection, PrivateSelection)
     public = isinstance(selection, PublicSelection)
-    directory.make(asked, resume=resume)
-    if not public:
-        directory.make_private()
-    jobs = jobs_of(asked, directory, store=DatasetStore(), ledger=ledger, anyway=anyway)
+    jobs = prepared_jobs(
+        asked, directory, store=DatasetStore(), ledger=ledger, resume=resume, anyway=anyway
+    )
+    from distributed_privrl.runtime.tuning import run_jobs
+
     with termination_as_interrupt():
-        results = run_jobs(
+        errors = run_jobs(
             jobs,
             storage=directory.scheduler(public=public),
+            ledger=ledger,
             public=public,
             concurrent=selection.concurrent,
             retries=selection.retries,
             trackers=selection.trackers if isinstance(selection, PublicSelection) else (),
         )
+    results = results_of(jobs)
     best = write_outcome(asked, results, out)
     report = write_sweep_report(asked, results, directory)
     shown = {"trials": f"{len(results)} of {len(jobs)} have ended", "report": str(report)}
@@ -175,6 +187,8 @@ def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anywa
     for one in results:
         if one.failed:
             typer.echo(f"warning: {one.name} failed: {one.failed}", err=True)
+    if errors:
+        raise errors[0]
 
 
 def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anyway: bool) -> None:

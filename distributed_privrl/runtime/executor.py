@@ -14,7 +14,7 @@ import numpy as np
 
 from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError, PrivRLError, WorkerLostError
-from distributed_privrl.runtime.session import connect
+from distributed_privrl.runtime.session import connect, room
 
 logger = logging.getLogger(__name__)
 # A larger shared array is put into the object store once instead of being sent to each worker.
@@ -205,8 +205,8 @@ class RayExecutor:
         address: a cluster's address; None starts a local Ray (or reads ``RAY_ADDRESS``).
 
     Raises:
-        ConfigError: the cluster has fewer CPUs or GPUs than the workers ask for; it would wait for
-            ever.
+        ConfigError: the cluster, or the placement group that this process lies in, has fewer CPUs
+            or GPUs than the workers ask for; it would wait for ever.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class RayExecutor:
         self._cpus, self._gpus = cpus_per_worker, gpus_per_worker
         self._recovery_seconds = recovery_seconds
         self._groups: list[RayWorkerGroup] = []
-        resources = self._ray.cluster_resources()
+        resources = room()
         for name, need in (("CPU", needed), ("GPU", workers * gpus_per_worker)):
             have = resources.get(name, 0.0)
             if need > have + 1e-9:

@@ -10,10 +10,12 @@ import stat
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.threads import THREAD_ENVIRONMENT, cap_threads
 
 TOKEN_FILE = Path("~/.ray/auth_token")
@@ -236,3 +238,35 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
             signal.signal(signal.SIGTERM, on_termination)
     _STARTED.append(cluster or "local")
     return ray  # type: ignore[no-any-return]
+
+
+def room() -> dict[str, float]:
+    """Return the resources that processes started from this one can have, by name.
+
+    In a trial of a sweep, or whatever else lies in a placement group that its children are put
+    into, they are those of its bundles, less what this process has of them; else the cluster's.
+    """
+    import ray
+
+    group, context = ray.util.get_current_placement_group(), ray.get_runtime_context()
+    if group is None or not context.should_capture_child_tasks_in_placement_group:
+        return dict(ray.cluster_resources())
+    found = Counter[str]()
+    for bundle in group.bundle_specs:
+        found.update(bundle)
+    found.subtract({name: context.get_assigned_resources().get(name, 0.0) for name in found})
+    return dict(found)
+
+
+def keep_to_owner() -> None:
+    """Let nobody but its owner look into what Ray's libraries keep beside Ray's logs.
+
+    Raises:
+        StorageError: the folder cannot be made.
+    """
+    import ray
+
+    folder = Path(ray._private.worker._global_node.get_session_dir_path()) / "artifacts"
+    with storage_errors(f"make {folder}"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)

@@ -12,15 +12,15 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.copies import copy_dataset, copy_units
-from distributed_privrl.experiments.directory import NOT_FOR_RELEASE, holds_something
+from distributed_privrl.experiments.directory import RunDirectory, holds_something
 from distributed_privrl.experiments.registry import check_run, parse_config
 from distributed_privrl.experiments.sweeps.config import (
     ComposedSelection,
     PublicSelection,
     Sweep,
 )
+from distributed_privrl.experiments.sweeps.job import Job, TrialResult, trial_config
 from distributed_privrl.experiments.sweeps.points import Point, points_of
-from distributed_privrl.experiments.sweeps.trial import Job, TrialResult, trial_config
 
 FILE = "sweep.yaml"
 TRIALS, DATASETS = "trials", "datasets"
@@ -55,8 +55,8 @@ class SweepDirectory:
         """Return where Ray Tune keeps its state, which tells how long each trial took."""
         return self.path / "tune" if public else self.path / "private" / "tune"
 
-    def make(self, sweep: Sweep, *, resume: bool) -> None:
-        """Make the folder, or go on in it with ``resume``.
+    def make(self, sweep: Sweep, *, resume: bool) -> bool:
+        """Make the folder, or go on in it with ``resume``; say whether it is new.
 
         Raises:
             ConfigError: it holds something and ``resume`` is not given, or is of another sweep.
@@ -71,7 +71,7 @@ class SweepDirectory:
                     f"{self.path} holds a sweep of another file: resume with the same one, or"
                     " choose another --out"
                 )
-            return
+            return False
         if resume:
             raise ConfigError(f"{self.path} holds no sweep to go on with: leave --resume out")
         if holds_something(self.path):
@@ -79,14 +79,11 @@ class SweepDirectory:
         with storage_errors(f"make {self.path}"):
             self.trials.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file, yaml.safe_dump(asked, sort_keys=False))
+        return True
 
     def make_private(self) -> Path:
         """Make ``private/`` for its owner alone, and return it."""
-        folder = self.path / "private"
-        with storage_errors(f"make {folder}"):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(folder / "NOT_FOR_RELEASE.txt", NOT_FOR_RELEASE, mode=0o600)
-        return folder
+        return RunDirectory(self.path).make_private()
 
 
 def jobs_of(
@@ -94,7 +91,6 @@ def jobs_of(
     directory: SweepDirectory,
     *,
     store: DatasetStore,
-    ledger: str | None,
     anyway: bool = False,
 ) -> tuple[Job, ...]:
     """Return a job for each trial; the rows of a public sweep are put into its folder.
@@ -103,7 +99,6 @@ def jobs_of(
         sweep: whose trials are all seen.
         directory: of the sweep, made.
         store: datasets; of a public sweep the sensitive one is not asked for anything.
-        ledger: URL of what is charged; None: ``PRIVRL_LEDGER``, or the user's.
         anyway: run what plans call hopeless, too.
 
     Raises:
@@ -125,7 +120,6 @@ def jobs_of(
             config=trial_config(config, point.name),
             folder=str((directory.trials / point.name).absolute()),
             root=str(root.absolute()),
-            ledger=None if public else ledger,
             public=public,
             score=_score(sweep, config),
             anyway=anyway,
@@ -159,12 +153,13 @@ def trial_world(sweep: Sweep, point: Point, store: DatasetStore) -> RunConfig:
     if not isinstance(selection, PublicSelection):
         assert isinstance(selection, ComposedSelection)
         return point.config
-    info, data = store.info(selection.stand_in), point.config.data
+    data = point.config.data
     if data.sensitive == selection.stand_in:
         raise UnsafeError(
             f"{data.sensitive} is sensitive by data.sensitive and public by selection.stand_in:"
             " name another dataset as one of them"
         )
+    info = store.info(selection.stand_in)
     values = point.config.model_dump(mode="json", exclude_unset=True)
     values["method"] = point.config.method
     values["data"]["public"] = [name for name in data.public if name != selection.stand_in]

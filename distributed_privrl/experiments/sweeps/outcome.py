@@ -13,7 +13,7 @@ import yaml
 from distributed_privrl.core.config import with_overrides
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.experiments.sweeps.config import Sweep, overrides_of
-from distributed_privrl.experiments.sweeps.trial import TrialResult
+from distributed_privrl.experiments.sweeps.job import TrialResult
 
 TABLE, CHOSEN = "results.json", "chosen.yaml"
 SEED = "seed"

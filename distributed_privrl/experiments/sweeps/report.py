@@ -10,10 +10,10 @@ from distributed_privrl.evaluation.intervals import mean_interval
 from distributed_privrl.evaluation.report import Metric, ReportValue, Section, write_report
 from distributed_privrl.evaluation.response_plots import Responses, response_curves
 from distributed_privrl.experiments.sweeps.config import PublicSelection, ScoreConfig, Sweep
+from distributed_privrl.experiments.sweeps.job import TrialResult
 from distributed_privrl.experiments.sweeps.jobs import SweepDirectory
 from distributed_privrl.experiments.sweeps.outcome import SEED, settings_of
 from distributed_privrl.experiments.sweeps.points import short_names
-from distributed_privrl.experiments.sweeps.trial import TrialResult
 from distributed_privrl.privacy.metrics import PublicValue
 
 _MOST_LINES = 6

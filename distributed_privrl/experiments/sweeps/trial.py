@@ -1,11 +1,8 @@
 """One trial of a sweep: the program's own run in a folder of its own, and its score."""
 
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import BudgetError, PrivRLError, StorageError, WorkerLostError
@@ -19,118 +16,31 @@ from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import run
-from distributed_privrl.experiments.sweeps.config import ScoreConfig
+from distributed_privrl.experiments.sweeps.job import Job, TrialResult
 from distributed_privrl.experiments.sweeps.scores import score_of
 from distributed_privrl.privacy.certificate import build_certificate
 from distributed_privrl.privacy.verification import read_certificate
 
-RESULT = "trial.json"
-RUN = "run"
 NON_PRIVATE = "non_private"
-_VERSION = re.compile(r"-v\d+$")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What a process needs to run a trial; it holds no password and no row.
-
-    Args:
-        name: of the trial.
-        values: of the axes, by their paths.
-        config: of the run, as JSON values.
-        folder: of the trial.
-        root: of the datasets.
-        ledger: its URL; None: ``PRIVRL_LEDGER``, or the user's.
-        public: public rows stand in, so that nothing is charged to anybody: the trial has a ledger
-            of its own, and its certificate certifies nothing.
-        score: what it is worth.
-        anyway: run what its plan calls hopeless, too.
-    """
-
-    name: str
-    values: Mapping[str, Any]
-    config: Mapping[str, Any]
-    folder: str
-    root: str
-    ledger: str | None
-    public: bool
-    score: ScoreConfig
-    anyway: bool = False
-
-    @property
-    def result_path(self) -> Path:
-        """What is kept of a trial that has ended."""
-        return Path(self.folder) / RESULT
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialResult:
-    """What came of a trial.
-
-    Args:
-        name: of the trial.
-        values: of the axes, by their paths.
-        score: the higher the better; None: it has none.
-        epsilon: that its certificate stated; None: it was not private, or failed.
-        released: id of the dataset or path of the file.
-        failed: kind of the error that ended it; empty: none did.
-    """
-
-    name: str
-    values: Mapping[str, Any]
-    score: float | None
-    epsilon: float | None
-    released: str
-    failed: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {**vars(self), "values": dict(self.values)}
-
-    @classmethod
-    def read(cls, path: Path) -> "TrialResult | None":
-        """Return what a file holds; None: there is none.
-
-        Raises:
-            StorageError: it is damaged.
-        """
-        if not path.exists():
-            return None
-        with storage_errors(f"read {path}"):
-            text = path.read_text()
-        try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise StorageError(f"{path} is damaged: delete it and --resume") from error
-
-
-def trial_config(config: RunConfig, name: str) -> dict[str, Any]:
-    """Return a trial's configuration as JSON values: the run's, with datasets of its own name."""
-    values = config.model_dump(mode="json", exclude_unset=True)
-    values["method"] = config.method
-    if dataset := values.get("output", {}).get("dataset"):
-        version = _VERSION.search(dataset)
-        assert version is not None
-        digest = name.rpartition("-")[2]
-        values["output"]["dataset"] = f"{dataset[: version.start()]}-{digest}{version.group()}"
-    return values
 
 
 def run_trial(
     job: Job,
     executor: Executor,
     *,
+    ledger: str,
     progress: Progress = silent,
     more_trainers: Mapping[str, Trainer] | None = None,
 ) -> TrialResult:
     """Run a trial, or go on with it where it stopped, and return what came of it.
 
-    A trial that has ended is not run again. One that is refused has no score; that its budget does
-    not do ends the sweep.
+    A trial that has ended is not run again. One that is refused has ended, without a score; one
+    that lacks a budget, a process or disk has not.
 
     Args:
         job: what to run.
         executor: where its workers run; stays open.
+        ledger: URL of what is charged; a public job has one of its own.
         progress: told where it is.
         more_trainers: agents' trainers beside the plain loops.
 
@@ -139,7 +49,7 @@ def run_trial(
         WorkerLostError: a process was lost; the trial goes on when it is run again.
         StorageError: the disk is full.
 
-    Privacy: a run like any other, charged to ``job.ledger``. Of a public job the rows stand in for
+    Privacy: a run like any other, charged to ``ledger``. Of a public job the rows stand in for
     sensitive ones: its ledger is the trial's own, and its certificate states nothing.
     """
     if (known := TrialResult.read(job.result_path)) is not None:
@@ -147,7 +57,7 @@ def run_trial(
         return known
     config = parse_config(job.config, source=f"trial {job.name}")
     try:
-        found = _tried(job, config, executor, progress, more_trainers)
+        found = _tried(job, config, executor, ledger, progress, more_trainers)
     except (BudgetError, WorkerLostError, StorageError):
         raise
     except PrivRLError as error:
@@ -170,26 +80,27 @@ def _tried(
     job: Job,
     config: RunConfig,
     executor: Executor,
+    ledger: str,
     progress: Progress,
     more_trainers: Mapping[str, Trainer] | None,
 ) -> TrialResult:
-    folder, store, ledger = Path(job.folder), DatasetStore(Path(job.root)), job.ledger
+    folder, store = Path(job.folder), DatasetStore(Path(job.root))
     if job.public:
         with storage_errors(f"make {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
-    out = folder / RUN
     result = run(
         config,
         executor,
-        out=out,
+        out=job.run,
         ledger_url=ledger,
         store=store,
-        resume=RunDirectory(out).config_path.exists(),
+        resume=RunDirectory(job.run).config_path.exists(),
         progress=progress,
         more_trainers=more_trainers,
         anyway=job.anyway,
+        reports=job.score.by == "policy",  # else `privrl report` writes them where they are wanted
     )
     return TrialResult(
         name=job.name,
@@ -202,7 +113,7 @@ def _tried(
 
 def _state_nothing(job: Job) -> None:
     """Replace a public trial's certificate by one that states nothing: nobody's account paid."""
-    directory = RunDirectory(Path(job.folder) / RUN)
+    directory = RunDirectory(job.run)
     if not job.public or not directory.certificate.exists():
         return
     before = read_certificate(directory.certificate)

@@ -42,6 +42,7 @@ def expert() -> Method:
         inspection=Inspection(
             study=_study,
             file_report=_policy_sections,
+            headline="mean return of the policy",
             own_clipping=lambda config: config.training.local == "federated",
         ),
     )

@@ -50,6 +50,9 @@ def _models(config: type[RunConfig], summary: str) -> Method:
         declare=PrimorlMethod,
         summary=summary,
         inspection=Inspection(
-            study=_study, file_report=_policy_sections, own_clipping=lambda _: True
+            study=_study,
+            file_report=_policy_sections,
+            headline="mean return of the policy",
+            own_clipping=lambda _: True,
         ),
     )

@@ -41,7 +41,7 @@ def apvi() -> Method:
         config=ApviConfig,
         declare=TabularMethod,
         summary="private policy for finitely many states, from noisy counts (DP-APVI)",
-        inspection=Inspection(study=_study, file_report=_policy_sections),
+        inspection=Inspection(study=_study, file_report=_policy_sections, headline="this policy"),
     )
 
 
@@ -51,5 +51,5 @@ def vapvi() -> Method:
         config=VapviConfig,
         declare=LinearMethod,
         summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
-        inspection=Inspection(study=_study, file_report=_policy_sections),
+        inspection=Inspection(study=_study, file_report=_policy_sections, headline="this policy"),
     )

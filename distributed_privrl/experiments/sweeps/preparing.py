@@ -1,0 +1,127 @@
+"""Before the first trial of a sweep starts: its folder, its rows, and whether its budget does."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from distributed_privrl.core.errors import BudgetError, PrivRLError
+from distributed_privrl.core.files import remove_folder
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.accounts import check_public
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.sweeps.config import PublicSelection, Sweep
+from distributed_privrl.experiments.sweeps.job import Job
+from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, jobs_of
+from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.ledger.budgets import (
+    budget_line,
+    check_affordable,
+    check_delta_sum,
+)
+from distributed_privrl.privacy.ledger.storage import ledger_url
+from distributed_privrl.privacy.units import Relation
+
+
+def prepared_jobs(
+    sweep: Sweep,
+    directory: SweepDirectory,
+    *,
+    store: DatasetStore,
+    ledger: str | None,
+    resume: bool,
+    anyway: bool = False,
+) -> tuple[Job, ...]:
+    """Make a sweep's folder, or go on in it, and return its trials; refused, it leaves nothing.
+
+    Args:
+        sweep: whose trials are all seen.
+        directory: where it goes.
+        store: datasets; of a public sweep the sensitive one is not asked for anything.
+        ledger: URL of what is charged; None: ``PRIVRL_LEDGER``, or the user's.
+        resume: go on.
+        anyway: run what plans call hopeless, too.
+
+    Raises:
+        BudgetError: what is left of the budget does not do for all trials.
+        ConfigError: as `SweepDirectory.make` and `jobs_of`.
+        UnsafeError: as `jobs_of`, or the ledger knows rows that stand in as somebody's.
+
+    Privacy: nothing is charged or drawn. A public sweep asks the ledger, where there is one, whose
+    rows it has accounts of; neither the sensitive dataset nor its account is looked for.
+    """
+    fresh = directory.make(sweep, resume=resume)
+    try:
+        jobs = jobs_of(sweep, directory, store=store, anyway=anyway)
+        if isinstance(sweep.selection, PublicSelection):
+            _check_nobodys(sweep.selection, jobs[0], store, ledger)
+        else:
+            check_budget(jobs, ledger)
+            directory.make_private()
+    except PrivRLError:
+        if fresh:
+            remove_folder(directory.path)
+        raise
+    return jobs
+
+
+def _check_nobodys(
+    selection: PublicSelection, job: Job, store: DatasetStore, url: str | None
+) -> None:
+    """Check that no account is of the rows that stand in, or of the other public ones.
+
+    Raises:
+        UnsafeError: one is.
+    """
+    place = ledger_url(url)
+    if place.get_backend_name() == "sqlite" and not Path(str(place.database)).exists():
+        return
+    public = parse_config(job.config, source=f"trial {job.name}").data.public
+    with closing(Ledger(url)) as ledger:
+        check_public(store, ledger, [selection.stand_in, *public])
+
+
+def check_budget(jobs: Sequence[Job], ledger_url: str | None) -> None:
+    """Check that what is left of a budget does for all trials that have charged nothing yet.
+
+    Each trial is taken at all that it may cost; what it does not use is free again once it ends.
+
+    Args:
+        jobs: of a sweep that the sensitive dataset pays for.
+        ledger_url: of what is charged; None: ``PRIVRL_LEDGER``, or the user's.
+
+    Raises:
+        BudgetError: there is no budget, or not enough of it.
+    """
+    config = parse_config(jobs[0].config, source=f"trial {jobs[0].name}")
+    with closing(Ledger(ledger_url)) as ledger:
+        known = [entry.id for entry in ledger.entries()]
+        known += [held.run_id for held in ledger.holds()]
+        privacy = [
+            parse_config(job.config, source=f"trial {job.name}").privacy
+            for job in jobs
+            if not _charged(job, known)
+        ]
+        asked = [(one.epsilon, one.delta) for one in privacy if one.epsilon is not None]
+        if not asked:
+            return
+        epsilon, delta = (sum(part) for part in zip(*asked, strict=True))
+        data, relation = config.data, Relation(config.privacy.relation)
+        for account in ledger.accounts():
+            if account.dataset == data.sensitive:
+                check_affordable(account, epsilon=epsilon, delta=delta)
+                units = data.units if isinstance(data.units, int) else None
+                check_delta_sum(account, delta=delta, units=units)
+                return
+    line = budget_line(data.sensitive, data.unit, relation, (epsilon, delta))
+    raise BudgetError(f"no budget is set for {data.sensitive}: set one with `{line}`")
+
+
+def _charged(job: Job, known: Sequence[str]) -> bool:
+    """Say whether the ledger knows a trial's run, or the trial has ended and charges no more."""
+    directory = RunDirectory(job.run)
+    if job.result_path.exists():
+        return True
+    return directory.facts_path.exists() and any(
+        name.startswith(directory.run_id) for name in known
+    )
