@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from distributed_privrl.core.config import DataConfig, PositiveInt, StrictModel
-from distributed_privrl.marginals.columns import NextObservation
+from distributed_privrl.marginals.column import NextObservation
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION

@@ -11,7 +11,8 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import ENDS, TableColumns
+from distributed_privrl.marginals.column import ENDS
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
