@@ -109,8 +109,22 @@ def _guess(draft: "Draft", role: str) -> str:
     return f" (GUESSED, no column is called so: name it with --{role} COLUMN)"
 
 
+def _rows(draft: "Draft") -> str:
+    """Return what a row belongs to."""
+    if draft.trajectory is not None:
+        return f"trajectories by {draft.trajectory}, in the order of {draft.order or 'the file'}"
+    if draft.unit is None:
+        return "each on its own"
+    return (
+        f"each on its own: a release does not tell which rows are of one {draft.unit}; for that,"
+        f" draft with --trajectory {draft.unit} --order COLUMN"
+    )
+
+
 def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
     """Return what to do with the drafts."""
+    from distributed_privrl.experiments.drafts import released_id
+
     schema, config = str(out / "schema.yaml"), str(out / "config.yaml")
     others = [name for name in draft.profile.units if name != draft.unit]
     unit = draft.unit or "blank"
@@ -119,12 +133,7 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
         "",
         *([] if commas else [f"fields: separated by {draft.profile.separator}s"]),
         f"unit: {unit}" + (f" (or {', '.join(others)})" if others else ""),
-        "rows: "
-        + (
-            "each on its own"
-            if draft.trajectory is None
-            else f"trajectories by {draft.trajectory}, in the order of {draft.order or 'the file'}"
-        ),
+        f"rows: {_rows(draft)}",
         f"action: {', '.join(draft.action)}{_guess(draft, 'action')}",
         f"reward: {draft.reward}{_guess(draft, 'reward')}",
         "",
@@ -133,4 +142,18 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
             ["privrl", "import", str(table), "--schema", schema, "--dataset", draft.dataset]
         ),
         shlex.join(["privrl", "plan", config]),
+        shlex.join(["privrl", "rehearse", config]),
+        "the budget line that plan prints",
+        shlex.join(["privrl", "run", config, "--out", "run"]),
+        shlex.join(
+            [
+                "privrl",
+                "export",
+                released_id(draft.dataset),
+                "--format",
+                "csv",
+                "--out",
+                "private.csv",
+            ]
+        ),
     ]

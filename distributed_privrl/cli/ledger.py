@@ -162,6 +162,25 @@ def settle(
     )
 
 
+@app.command("withdraw", epilog=examples("privrl ledger withdraw clinic/stays-v0"))
+def withdraw(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="id of the dataset")],
+    ledger: LedgerUrl = None,
+) -> None:
+    """Remove a budget of which nothing was ever charged, to import the same people otherwise.
+
+    A budget that a run has charged stays for good, whatever becomes of the dataset.
+    """
+    from distributed_privrl.privacy.ledger import Ledger
+
+    with contextlib.closing(Ledger(ledger)) as opened:
+        account = opened.withdraw(dataset)
+    typer.echo(
+        f"{dataset}: its budget of epsilon {account.epsilon:g} and delta {account.delta:g} is gone;"
+        " nothing was charged to it"
+    )
+
+
 def _as_json(
     accounts: "list[Account]",
     entries: "list[LedgerEntry]",

@@ -224,6 +224,15 @@ def summary_line(config: "RunConfig", plan: "Plan | None") -> str:
     )
 
 
+def _alone(facts: dict[str, Any]) -> str:
+    """Say of rows whose unit has several that none tells whose it is."""
+    from distributed_privrl.data.trajectories import TRANSITION
+
+    if facts["counted"] != "rows" or facts["unit"] == TRANSITION:
+        return ""
+    return f", each on its own: none tells which are of one {facts['unit']}"
+
+
 def _readable(facts: dict[str, Any]) -> dict[str, str]:
     from distributed_privrl.stages.verdict import Grade, Verdict
 
@@ -236,7 +245,7 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         "rounds": f"{facts['rounds']} + {facts['spare_rounds']} spare, reserved"
         f" {facts['block_rounds']} at a time",
         **_work(facts),
-        "output": f"{output['dataset']} ({output['size']} {facts['counted']})"
+        "output": f"{output['dataset']} ({output['size']} {facts['counted']}{_alone(facts)})"
         if "size" in output
         else ", ".join(filter(None, (*facts["files"], output.get("dataset")))),
     }

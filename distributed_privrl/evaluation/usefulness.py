@@ -24,6 +24,8 @@ from distributed_privrl.evaluation.exact_rules.judging import (
     rule_problems,
 )
 from distributed_privrl.evaluation.judged import Judged, judged, worst
+from distributed_privrl.evaluation.rare_events import event_problems, rare_events, vanished
+from distributed_privrl.evaluation.relations import is_lost
 from distributed_privrl.evaluation.table_measures import association, associations, marginal
 from distributed_privrl.evaluation.two_sample import two_sample_areas
 
@@ -37,20 +39,13 @@ AREA_ROWS = 6000
 
 FAR_COLUMN = 0.1
 """A column is lost if it is farther off than any other real sample by more than this."""
-FAR_PAIR = 0.2
-"""So is a relation, by the difference of its strength, which lies in [-1, 1]."""
 LEAST_TAUGHT = 0.1
 """What follows from state and action counts if every real sample explains this share of it."""
-HALF = 0.5
+TAUGHT_KEPT = 0.5
 """It is lost if synthetic rows explain less than this part of what any real sample does."""
 TELLING_AREA = 0.75
 FAR_AREA = 0.2
 """Rows can be told apart above that area, by more than this over another real sample."""
-RARE_EVENT = 0.05
-"""Share of the real rows below which a value is a rare event."""
-_TAIL = 0.01
-EVENT_ROWS, EVENT_UNITS = 30, 10
-"""Rows, and units, that a rare event must have to decide of anything."""
 _WORDS = {
     "s": "the state",
     "s, a": "state and action",
@@ -58,8 +53,6 @@ _WORDS = {
     "s, a, s'": "state, action and next state",
     "s, a, end": "state, action and end",
 }
-EVENT_FACTOR = 3.0
-"""It is lost if it is more often, or more seldom, than in any real sample by this factor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +72,7 @@ class Usefulness:
         areas: under the curve of a classifier, by group of columns; 0.5: it cannot tell.
         constants: columns with one value in the real rows, which the others leave out, and the
             share of synthetic rows with another value.
+        vanished: real rows of each category that no synthetic row has.
         associations: of the synthetic less those of the real rows, by the names of two columns.
     """
 
@@ -91,6 +85,7 @@ class Usefulness:
     events: tuple[Judged, ...]
     areas: tuple[Judged, ...]
     constants: Mapping[str, float]
+    vanished: Mapping[str, int] = field(default_factory=dict)
     associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
@@ -111,27 +106,22 @@ class Usefulness:
                 f"how {one.name} go together: {one.real:.2f} in real rows, {one.synthetic:.2f} in"
                 " synthetic ones"
                 for one in self.pairs
-                if one.excess > FAR_PAIR
+                if is_lost(one)
             ),
             *(
                 f"how {one.name} over time: {one.real:.2f} in real rows, {one.synthetic:.2f} in"
                 " synthetic ones"
                 for one in self.over_time
-                if one.excess > FAR_PAIR
+                if is_lost(one)
             ),
             *(
                 f"learning {one.name} from state and action: they explain {one.value:.0%} of it,"
                 f" real rows {one.reference:.0%}"
                 for one in self.taught
-                if one.lowest >= LEAST_TAUGHT and one.value < HALF * one.lowest
+                if one.lowest >= LEAST_TAUGHT and one.value < TAUGHT_KEPT * one.lowest
             ),
             *rule_problems(self.rules),
-            *(
-                f"how often {one.name}: {one.synthetic:.2%} of synthetic rows, {one.real:.2%} of"
-                " real ones"
-                for one in self.events
-                if not one.lowest / EVENT_FACTOR <= one.value <= one.highest * EVENT_FACTOR
-            ),
+            *event_problems(self.events),
             *(
                 f"standing in for real rows: a classifier that sees {_WORDS[one.name]} tells them"
                 f" apart (area {one.value:.2f}, another real sample has {one.reference:.2f})"
@@ -178,13 +168,14 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
         ),
         over_time=worst(_compared(_over_time, splits, made)),
         taught=_taught(splits, made, rng),
-        events=_events(whole, splits, made, varying),
+        events=rare_events(whole, splits, made, varying),
         areas=_areas(judge, other, made, rng),
         constants={
             name: _share_of_others(whole.frame[name], made.frame[name])
             for name in whole.own
             if constants[name]
         },
+        vanished=vanished(whole.frame, made.frame, varying),
         associations={
             columns: one.synthetic - one.real
             for columns, one in zip(itertools.combinations(varying, 2), pairs, strict=True)
@@ -316,64 +307,6 @@ def _areas(judge: Rows, other: Rows, made: Rows, rng: np.random.Generator) -> tu
         for name, value in theirs.items()
         if name in own
     )
-
-
-def _events(whole: Rows, splits: _Splits, made: Rows, names: list[str]) -> tuple[Judged, ...]:
-    """Return the shares of rows of rare values that enough rows and units have."""
-    found = []
-    for name, happens in _rare(whole.frame, names).items():
-        rows = happens(whole.frame)
-        share = float(rows.mean())
-        enough = rows.sum() >= EVENT_ROWS
-        if not (enough and len(np.unique(whole.units[rows])) >= EVENT_UNITS and share < RARE_EVENT):
-            continue
-        own = [float(happens(half.frame).mean()) for pair in splits for half in pair]
-        theirs = float(happens(made.frame).mean())
-        found.append(
-            Judged(
-                name=name,
-                value=theirs,
-                reference=share,
-                lowest=min(own),
-                highest=max(own),
-                real=share,
-                synthetic=theirs,
-            )
-        )
-    least = 1 / max(len(made), 1)
-    return tuple(
-        sorted(found, key=lambda one: -abs(np.log((one.value + least) / (one.real + least))))
-    )
-
-
-_Event = Callable[[pd.DataFrame], NDArray[np.bool_]]
-
-
-def _rare(frame: pd.DataFrame, names: list[str]) -> dict[str, _Event]:
-    """Return the values of categories, and the tails of numbers, that may be rare."""
-    found: dict[str, _Event] = {}
-    for name in names:
-        column = frame[name].dropna()
-        if is_category(column):
-            for value in column.cat.categories:
-                found[f"{name} is {value}"] = partial(_is, name=name, value=value)
-            continue
-        low, high = np.quantile(column, [_TAIL, 1 - _TAIL], method="nearest")
-        found[f"{name} is {low:.4g} or less"] = partial(_at_most, name=name, limit=float(low))
-        found[f"{name} is {high:.4g} or more"] = partial(_at_least, name=name, limit=float(high))
-    return found
-
-
-def _is(frame: pd.DataFrame, *, name: str, value: object) -> NDArray[np.bool_]:
-    return (frame[name] == value).to_numpy(bool)
-
-
-def _at_most(frame: pd.DataFrame, *, name: str, limit: float) -> NDArray[np.bool_]:
-    return (frame[name] <= limit).to_numpy(bool)
-
-
-def _at_least(frame: pd.DataFrame, *, name: str, limit: float) -> NDArray[np.bool_]:
-    return (frame[name] >= limit).to_numpy(bool)
 
 
 def _share_of_others(real: pd.Series, synthetic: pd.Series) -> float:

@@ -326,7 +326,7 @@ def _bounds(draft: Draft) -> list[str]:
             lines.append(f"  {side}:  # the {most} value that it can have")
             lines += [f"    -  # {one.name}{_unit_of(one)}" for one in numbers]
         steps = ", ".join("0" if one.kind == "number" else "1" for one in numbers)
-        lines.append(f"  step: [{steps}]  # 1: whole numbers; 0: any")
+        lines.append(f"  step: [{steps}]  # 1: whole numbers; 0.1: one decimal; 0: any")
     reward = draft.profile[draft.reward]
     lines.append(f"reward:  # {draft.reward}{_unit_of(reward)}")
     if reward.kind == "flag":
@@ -360,7 +360,11 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
         "  delta:  # well below 1/units",
     ]
     if draft.unit != TRANSITION:
-        lines += ["model:", "  rows_per_unit:  # about how many rows one of them has, or null"]
+        lines += [
+            "model:",
+            "  rows_per_unit:  # about how many rows one of them usually has (not the most);",
+            "  # null: a small default",
+        ]
         if draft.trajectory is not None and draft.trajectory == draft.unit:
             lines.append("  trajectories_per_unit: 1  # all rows of one of them are one trajectory")
     if draft.trajectory is not None:

@@ -140,8 +140,14 @@ def _refusal(dataset: str, account: Account, overlap: Overlap, shares: str, *, p
         join = f"two accounts would add up for who is in both: use {account.dataset}"
         first, second = dataset, account.dataset
     line = f"privrl ledger budget {shlex.quote(first)} ... --unrelated-to {shlex.quote(second)}"
+    anew = ""
+    if not account.spent_epsilon and not account.spent_delta:
+        anew = (
+            "; or, as nothing of it is spent, remove its budget with"
+            f" `privrl ledger withdraw {shlex.quote(account.dataset)}`"
+        )
     return (
-        f"{shares}{chance}: {join}; or, if nobody is in both, declare it with `{line} --why"
+        f"{shares}{chance}: {join}{anew}; or, if nobody is in both, declare it with `{line} --why"
         ' "REASON"`'
     )
 

@@ -24,7 +24,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, Shown, settled_answer
-from distributed_privrl.privacy.units import Relation
+from distributed_privrl.privacy.units import TRANSITION, Relation
 from distributed_privrl.stages.bounding import BOUNDS, found_bounds, searched_columns
 from distributed_privrl.stages.encoders import bounds_of, bounds_source, search_ranges
 
@@ -120,7 +120,7 @@ def facts_section(
     facts: list[tuple[str, Shown, str]] = [
         ("unit", data.unit, "what the guarantee protects, whole"),
         ("units", *_units(data)),
-        (counted, output.size, "synthetic ones: a choice, not the number of real ones"),
+        (counted, output.size, _size_in_words(counted, data.unit)),
         ("bounds of the columns", *_bounds(data)),
     ]
     if data.max_length is not None:
@@ -138,6 +138,14 @@ def facts_section(
             for name, value, note in facts
         ],
     )
+
+
+def _size_in_words(counted: str, unit: str) -> str:
+    """Return what the size of a release says, and what rows on their own do not."""
+    words = "synthetic ones: a choice, not the number of real ones"
+    if counted == "rows" and unit != TRANSITION:
+        return f"{words}; each on its own: none tells which are of one {unit}"
+    return words
 
 
 def _units(data: DataConfig) -> tuple[Shown, str]:

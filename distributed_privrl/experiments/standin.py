@@ -15,7 +15,8 @@ from scipy.stats import norm
 
 from distributed_privrl.data.packing import join_rows
 from distributed_privrl.data.trajectories import Trajectories, Transitions
-from distributed_privrl.marginals.columns import ENDS, Column, TableColumns
+from distributed_privrl.marginals.column import ENDS, Column
+from distributed_privrl.marginals.columns import TableColumns
 
 STRENGTHS = (0.9, 0.7, 0.5, 0.3)
 """Correlation of the numbers behind neighbouring columns, in turn."""

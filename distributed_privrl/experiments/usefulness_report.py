@@ -12,18 +12,23 @@ from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.judged import Judged
+from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, RARE_EVENT
+from distributed_privrl.evaluation.relations import (
+    CLEARLY,
+    FAR_PAIR,
+    HALF,
+    LEAST_RELATION,
+    kept_relations,
+)
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.usefulness import (
     AREA_ROWS,
-    EVENT_FACTOR,
     FAR_AREA,
     FAR_COLUMN,
-    FAR_PAIR,
-    HALF,
     JUDGED_ROWS,
     LEAST_TAUGHT,
-    RARE_EVENT,
     SPLITS,
+    TAUGHT_KEPT,
     TELLING_AREA,
     Usefulness,
     usefulness,
@@ -67,15 +72,23 @@ def _overview(found: Usefulness) -> Section:
         " other half: what that scores stands beside each figure, and is what another real sample"
         f" of that size would score. Figures are means over {SPLITS} splits."
         f" A column is lost if its distance is larger by {FAR_COLUMN:g} than any other real"
-        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, a rule if the share of"
+        f" sample's, a relation if its strength is off by {FAR_PAIR:g} more, or if one of"
+        f" {LEAST_RELATION:g} or more has less than {HALF:g} of it left and is off {CLEARLY:g}"
+        " times as much as any other real sample's, a rule if the share of"
         f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
         f" state and action if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
-        f" synthetic rows less than {HALF:g} of what any does, a rare event if it is"
+        f" synthetic rows less than {TAUGHT_KEPT:g} of what any does, a rare event if it is"
         f" {EVENT_FACTOR:g} times more often or more seldom. Rows do not stand in for real ones if"
         f" a classifier's area is above {TELLING_AREA:g}, and {FAR_AREA:g} more than another real"
         " sample's.",
         metrics=[
-            Metric(name="real units compared", value=found.units),
+            Metric(
+                name="real units compared",
+                value=found.units,
+                explanation=f"as many as have {2 * JUDGED_ROWS:,} rows together, about, or all",
+            ),
+            *_relations(found),
+            *_vanished(found),
             *_mean("mean distance of a column", found.columns, "0: as in the real rows"),
             *_mean("mean difference of a relation", found.pairs, "0: as in the real rows"),
             *_mean("mean share explained by state and action", found.taught, "more is better"),
@@ -91,6 +104,36 @@ def _overview(found: Usefulness) -> Section:
         ],
         not_useful=[*problems[:_REASONS], *last],
     )
+
+
+def _relations(found: Usefulness) -> list[Metric]:
+    """Return how many relations are kept, and the names of the strongest lost ones."""
+    kept = kept_relations(found.pairs)
+    if not kept.relations:
+        return []
+    lost = f"; lost, the strongest first: {', '.join(kept.lost[:SHOWN])}" if kept.lost else ""
+    return [
+        Metric(
+            name="relations that are kept",
+            value=f"{kept.kept} of {kept.relations}",
+            explanation=f"pairs of columns whose strength is {LEAST_RELATION:g} or more{lost}",
+        )
+    ]
+
+
+def _vanished(found: Usefulness) -> list[Metric]:
+    """Return the categories that no synthetic row has."""
+    if not found.vanished:
+        return []
+    named = [f"{name} ({count:,} rows)" for name, count in found.vanished.items()]
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return [
+        Metric(
+            name="values that no synthetic row has",
+            value=len(named),
+            explanation=f"{', '.join(named[:SHOWN])}{more}: of the real rows that were compared",
+        )
+    ]
 
 
 def _mean(name: str, figures: Sequence[Judged], explanation: str) -> list[Metric]:

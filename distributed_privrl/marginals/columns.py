@@ -3,83 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from distributed_privrl.data.spaces import Space, box_bounds, group_values
+from distributed_privrl.data.spaces import Space, box_bounds
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.column import Column, Part
+from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.marginals.unit_sizes import UnitSizes
-
-if TYPE_CHECKING:
-    from distributed_privrl.marginals.steps import Steps
-
-Part = Literal[
-    "observation", "action", "reward", "next_observation", "end", "previous", "time", "unit"
-]
-NextObservation = Literal["absolute", "difference", "counted"]
-"""Numbers after a step as they are, as changes, or both, of which released counts leave one."""
-ENDS = ("goes on", "terminates", "is cut")
-"""What the categories of an end mean."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of the table.
-
-    Args:
-        name: e.g. ``observation_0``, ``next_observation_0``, ``action``, ``end``.
-        part: of a step that it belongs to.
-        place: of a number or category within its part, from 0; of several columns, the first.
-        categories: how many there are; 0: a number.
-        start: the category that is counted first.
-        width: columns of 0 and 1 in its part that hold the category together, one alone for a flag;
-            0: the part holds it, or the number, as it is.
-        cells: of a number.
-        like: the column whose cells and counts stand for this one's: those of an observation for
-            the same number after the step; None: it has its own.
-        difference: the number is the change from the observation.
-    """
-
-    name: str
-    part: Part
-    place: int = 0
-    categories: int = 0
-    start: int = 0
-    width: int = 0
-    cells: NumberCells | None = None
-    like: int | None = None
-    difference: bool = False
-
-    @property
-    def size(self) -> int:
-        """Number of cells or categories."""
-        return self.categories if self.cells is None else self.cells.size
-
-    @property
-    def counted(self) -> int:
-        """Integers that are counted for the column alone: cells, and values beside them."""
-        if self.like is not None:
-            return 0
-        return self.size + (0 if self.cells is None else self.cells.counted_values)
-
-    def values(self, part: NDArray[Any]) -> NDArray[Any]:
-        """Return the column's numbers or categories, ``(N,)``, in rows of its part.
-
-        A category that is none of the column's is outside ``start .. start + categories - 1``.
-        """
-        if self.width:
-            return group_values(part[:, self.place : self.place + self.width])
-        return part if part.ndim == 1 else part[:, self.place]
-
-    def held(self, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return drawn numbers, or categories from 0, ``(N,)`` as a Box holds them, ``(N, C)``."""
-        if self.width > 1:
-            return np.asarray(drawn[:, None] == np.arange(self.width), np.float64)
-        return drawn[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +135,7 @@ class TableColumns:
         column = Column(name="rows_of_unit", part="unit", categories=sizes.count)
         return replace(self, columns=(*self.columns, column), unit_sizes=sizes)
 
-    def coded(self, steps: "Steps") -> CodedRows:
+    def coded(self, steps: Steps) -> CodedRows:
         """Return rows as cells; never fails, warns or logs because of what a row holds.
 
         How many rows their units have is not known yet: see `CodedRows.of_units`.

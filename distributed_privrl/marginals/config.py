@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from distributed_privrl.core.config import DataConfig, PositiveInt, StrictModel
-from distributed_privrl.marginals.columns import NextObservation
+from distributed_privrl.marginals.column import NextObservation
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import TRAJECTORY, TRANSITION
@@ -58,10 +58,12 @@ class TableConfig(StrictModel):
         return self.next_observation
 
     def row_cap(self, data: DataConfig) -> int:
-        """Return the number c of ``rows_per_unit``."""
-        if self.rows_per_unit is not None:
-            return self.rows_per_unit
-        return 1 if data.unit == TRANSITION else PER_UNIT
+        """Return the number c of ``rows_per_unit``, at most the rows of a unit that count.
+
+        With more than these no unit could weigh one.
+        """
+        asked = self.rows_per_unit or (1 if data.unit == TRANSITION else PER_UNIT)
+        return asked if data.max_length is None else min(asked, data.max_length)
 
     def unit_sizes(self, data: DataConfig) -> UnitSizes:
         """Return the classes of units by their rows."""

@@ -102,17 +102,25 @@ class TableModel:
     def transitions(self, count: int, random: np.random.Generator) -> Transitions:
         """Return ``count`` independent transitions."""
         rows = np.zeros((count, len(self.columns)), np.int32)
-        self._draw_units(rows, random)
+        for place in self.columns.of("unit"):
+            self.draw_units(rows, self.shapes[place].bin_masses, random)
         Drawer(self.field, self.columns.of("unit")).fill(rows, random)
         return self.columns.transitions(self.numbers(rows, random))
 
-    def _draw_units(self, rows: NDArray[np.int32], random: np.random.Generator) -> None:
-        """Draw how large the unit of each row is, as often as rows are of such units, in place."""
+    def draw_units(
+        self, rows: NDArray[np.int32], weights: NDArray[np.float64], random: np.random.Generator
+    ) -> None:
+        """Draw how large the unit of each row is, as often as rows are of such units, in place.
+
+        Args:
+            rows: ``(N, V)``.
+            weights: ``(K,)`` of all rows of each class, as they are counted.
+            random: of the draws.
+        """
         sizes = self.columns.unit_sizes
-        if sizes is None:
-            return
+        assert sizes is not None
+        shares = weights * sizes.rows
         (place,) = self.columns.of("unit")
-        shares = self.shapes[place].bin_masses * sizes.rows
         rows[:, place] = random.choice(sizes.count, len(rows), p=shares / shares.sum())
 
 

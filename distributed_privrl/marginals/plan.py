@@ -160,6 +160,7 @@ def marginals_plan(
     columns: int,
     histograms: int,
     sizes: Sequence[int] = (),
+    rows_per_unit: int = 1,
     epsilon: float | None,
     delta: float,
     assumed: bool = False,
@@ -175,6 +176,7 @@ def marginals_plan(
         columns: of the table.
         histograms: of single columns, that a row has one entry in each of.
         sizes: cells or categories of each column, as far as is known.
+        rows_per_unit: rows that a unit must have to weigh one.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
         assumed: the dataset may have other columns, as far as is known.
@@ -232,7 +234,7 @@ def marginals_plan(
         counts=counts,
         details={**about, **noise},
         effort=Effort(joint_counts=total),
-        verdict=verdict_of(units.value, sizes, **noise),
+        verdict=verdict_of(units.value, sizes, rows_per_unit=rows_per_unit, **noise),
         noise=f"Gaussian integers, {total} joint counts {of_what}",
     )
 
@@ -251,7 +253,12 @@ def bins_needed(sizes: Sequence[int]) -> float:
 
 
 def verdict_of(
-    units: int, sizes: Sequence[int], *, column_noise_units: float, joint_noise_units: float
+    units: int,
+    sizes: Sequence[int],
+    *,
+    column_noise_units: float,
+    joint_noise_units: float,
+    rows_per_unit: int = 1,
 ) -> Verdict:
     """Return what is left of a table under its noise.
 
@@ -263,6 +270,7 @@ def verdict_of(
         sizes: see `bins_needed`.
         column_noise_units: deviation of a column's cell, in units.
         joint_noise_units: deviation of a joint count's cell, in units.
+        rows_per_unit: rows that a unit must have to weigh one; the verdict takes it that they do.
     """
     bins = units / (_STANDS_OUT * column_noise_units)
     cells = units / (_STANDS_OUT * joint_noise_units)
@@ -270,6 +278,11 @@ def verdict_of(
         f"of {units} units, {bins:.3g} bins of a column and {cells:.3g} cells of a joint count can"
         " stand out from the noise"
     )
+    if rows_per_unit > 1:
+        figures += (
+            f", if most units have {rows_per_unit} rows or more: one with n rows weighs"
+            f" n/{rows_per_unit} (model.rows_per_unit)"
+        )
     advice = (
         "raise privacy.epsilon, leave out columns, ask for fewer joint counts (tables), or take a"
         " method that makes less of the data"

@@ -18,11 +18,12 @@ from distributed_privrl.marginals.steps import time_starts
 
 _LEAST = 1e-6
 _WIDEST = 30.0
+_BEGINNERS = 50_000
 
 
 def known_before(columns: TableColumns) -> tuple[int, ...]:
-    """Return the columns that are known before a step is drawn: time, what came before, state."""
-    return columns.of("observation", "previous", "time")
+    """Return the columns that are known before a step: time, what came before, state, unit."""
+    return columns.of("observation", "previous", "time", "unit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Rollout:
     @cached_property
     def _drawers(self) -> tuple[Drawer, Drawer]:
         columns, field = self.model.columns, self.model.field
-        begin = Drawer(field, columns.of("previous", "time"))
+        begin = Drawer(field, columns.of("previous", "time", "unit"))
         return begin, Drawer(field, known_before(columns))
 
     def draw(self, count: int, random: np.random.Generator) -> Trajectories:
@@ -94,10 +95,9 @@ class Rollout:
         starts = time_starts(columns[place].categories)
         bins[:, place] = np.searchsorted(starts, time, side="right") - 1
         if time == 0:
-            for previous in columns.of("previous"):
-                column = columns[previous]
-                none = column.categories - 1 if column.cells is None else 0
-                bins[:, previous] = self.model.shapes[previous].bins[none]
+            self._nothing_before(bins)
+            for _ in columns.of("unit"):
+                self.model.draw_units(bins, self._beginners, random)
             self._drawers[0].fill(bins, random)
             self._end(time, self._drawers[0], bins, random)
             return self.model.numbers(bins, random, scores=scores)
@@ -107,6 +107,25 @@ class Rollout:
         asked = [i for i in range(len(columns)) if i not in known]
         numbers = self.model.numbers(bins, random, places=asked, scores=scores)
         return [before[i] if i in known else one for i, one in enumerate(numbers)]
+
+    def _nothing_before(self, bins: NDArray[np.int32]) -> None:
+        """Write that nothing was done before the first step, in place."""
+        columns = self.model.columns
+        for previous in columns.of("previous"):
+            column = columns[previous]
+            none = column.categories - 1 if column.cells is None else 0
+            bins[:, previous] = self.model.shapes[previous].bins[none]
+
+    @cached_property
+    def _beginners(self) -> NDArray[np.float64]:
+        """How first steps are divided among the classes of their units, as they are counted."""
+        columns, field = self.model.columns, self.model.field
+        bins = np.zeros((_BEGINNERS, len(field.sizes)), np.int32)  # all at the first time
+        self._nothing_before(bins)
+        drawer = Drawer(field, columns.of("previous", "time"))
+        drawer.fill(bins, np.random.default_rng(0))
+        (place,) = columns.of("unit")
+        return np.bincount(bins[:, place], minlength=columns[place].size).astype(np.float64)
 
     def _end(
         self,

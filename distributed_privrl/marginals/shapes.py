@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.cells import NumberCells
-from distributed_privrl.marginals.columns import Column
+from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.pieces import SURE, number_masses
 
 _BIN = 3.0

@@ -11,7 +11,8 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.columns import ENDS, TableColumns
+from distributed_privrl.marginals.column import ENDS
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
@@ -126,9 +127,6 @@ def transition_columns(data: DataConfig, table: TableConfig) -> Table:
 def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: int) -> Table:
     """Return what makes the columns of a step of trajectories; see `transition_columns`.
 
-    Nothing tells how many rows a unit has: trajectories are drawn alike, and their lengths have a
-    count of their own. What a class costs in joint counts, trajectories of the fleet did not repay.
-
     Args:
         data: names the environment, if there is one.
         table: how numbers after a step are counted, and what a step knows of the ones before it.
@@ -151,7 +149,8 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
             ends=len(ENDS),
             lasting=lasting,
         )
-        return trajectory_columns(steps, groups=groups, previous=table.previous_action)
+        columns = trajectory_columns(steps, groups=groups, previous=table.previous_action)
+        return columns.with_unit_sizes(table.unit_sizes(data))
 
     return columns
 
@@ -169,6 +168,7 @@ def stage_plan(
     selection: SelectionConfig,
     *,
     table: ForeseenTable,
+    rows_per_unit: int,
     units: UnitCount,
     epsilon: float | None,
     delta: float,
@@ -180,6 +180,7 @@ def stage_plan(
         config: of the run.
         selection: how the stage's budget is spent.
         table: its columns. Where they are not known for certain, the plan says so.
+        rows_per_unit: see `TableConfig.row_cap`.
         units: how many there are.
         epsilon: of the stage; None: without privacy.
         delta: of the stage.
@@ -194,6 +195,7 @@ def stage_plan(
         columns=ASSUMED_COLUMNS if columns is None else columns.drawn,
         histograms=ASSUMED_COLUMNS if columns is None else columns.histograms,
         sizes=() if columns is None else columns.sizes,
+        rows_per_unit=rows_per_unit,
         assumed=table.assumed,
         epsilon=epsilon,
         delta=delta,

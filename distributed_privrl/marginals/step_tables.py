@@ -10,7 +10,8 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import Space, components, groups_of
 from distributed_privrl.marginals.cells import NumberCells
-from distributed_privrl.marginals.columns import Column, NextObservation, Part, TableColumns
+from distributed_privrl.marginals.column import Column, NextObservation, Part
+from distributed_privrl.marginals.columns import TableColumns
 
 
 def step_columns(

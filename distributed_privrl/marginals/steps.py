@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.marginals.columns import Column
+from distributed_privrl.marginals.column import Column
 
 LATER = 8
 """So many steps from the start of a trajectory are told apart; later ones in ever wider groups."""

@@ -4,7 +4,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from distributed_privrl.marginals.columns import Column, Part, TableColumns
+from distributed_privrl.marginals.column import Column, Part
+from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.tables import Clique
 
 LARGEST_WEIGHT = 4

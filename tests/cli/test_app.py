@@ -135,6 +135,18 @@ def test_cheap_mistakes_load_neither_ray_nor_torch(workplace, line):
     check_light(words, 2, may_import={"numba", "pandas", "matplotlib"}, nor={"scipy"})
 
 
+def test_what_a_command_imports_or_ends_with_is_seen(workplace):
+    line = ["evaluate", "--synthetic", "none-v0", "--out", "o"]
+    with pytest.raises(AssertionError, match=r"\{'distributed_privrl.cli.evaluation'\}"):
+        check_light(
+            line, 2, may_import={"numba", "pandas"}, nor={"distributed_privrl.cli.evaluation"}
+        )
+    with pytest.raises(AssertionError, match="numba"):
+        check_light(["run", str(workplace.config), "--out", str(workplace.folder / "o")], 2)
+    with pytest.raises(AssertionError, match="AssertionError: 2"):
+        check_light(line, 3, nor={"scipy"})
+
+
 ROUNDS = """
 method: privorl_ar
 data: {sensitive: clinic/stays-v0, unit: patient_id, units: 20000, environment: CartPole-v1}

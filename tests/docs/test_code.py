@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.config import with_overrides
+from distributed_privrl.evaluation import plots, two_sample
 from distributed_privrl.experiments import demo_configs
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from tests.docs.pages import PAGES, ROOT, all_fences, command_lines, fences, named
@@ -22,6 +23,9 @@ from tests.docs.running import in_folder, run_code
 
 OWN_TESTS = {"README.md", "docs/primorl.md", "docs/expert.md"}
 """Pages whose examples `tests/docs/test_example.py` runs."""
+
+WITH_PICTURES = {"docs/quickstart.md", "docs/evaluation.md"}
+"""Pages whose reports are made in full: pictures and trees take longer than all the rest."""
 
 MOST_LEFT_OUT = 22
 
@@ -181,6 +185,9 @@ def test_the_code_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_folder(tmp_path, monkeypatch)
+    if named(page) not in WITH_PICTURES:
+        monkeypatch.setattr(plots, "render", lambda *_: b"<svg/>")
+        monkeypatch.setattr(two_sample, "area", lambda *_, **__: 0.75)
     names = GIVEN.get(named(page), lambda world: {})(World(tmp_path, monkeypatch))
     run_code(page, monkeypatch, smaller=smaller, names=names)
 

@@ -5,11 +5,13 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation import usefulness as module
 from distributed_privrl.evaluation.conditional import explained, targets_of
+from distributed_privrl.evaluation.relations import kept_relations
 from distributed_privrl.evaluation.usefulness import Usefulness, usefulness
 from tests.evaluation.named import names, numbers
 
@@ -176,3 +178,43 @@ def test_what_is_explained_by_hand() -> None:
     assert set(targets_of(rows)) == {"reward", "next state", "end"}
     alone = dataclasses.replace(rows, successor=(), end=None)
     assert set(targets_of(alone)) == {"reward"}
+
+
+def with_pressure(rows: Rows, seed: int, strength: float = 0.3) -> Rows:
+    """Return rows with a number that goes with the age as loosely as said."""
+    age = stats.zscore(rows.frame["age"].to_numpy(np.float64))
+    noise = np.random.default_rng(seed).standard_normal(len(rows))
+    return with_columns(rows, pressure=strength * age + np.sqrt(1 - strength**2) * noise)
+
+
+def test_a_loose_relation_of_which_nothing_is_left_is_named_and_counted() -> None:
+    real = dataclasses.replace(with_pressure(REAL, 1), state=(*REAL.state, "pressure"))
+    made = dataclasses.replace(with_pressure(clinic(400, 5), 2), state=real.state)
+    assert judged(real, made).problems() == []
+    whole = kept_relations(judged(real, made).pairs)
+    assert whole.lost == ()
+    found = judged(real, shuffled(made, "pressure"))
+    assert any("pressure" in problem for problem in found.problems())
+    kept = kept_relations(found.pairs)
+    assert kept.kept == whole.kept - len(kept.lost)
+    assert kept.lost[0] == "age and pressure"
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.15, 0.3])
+def test_no_relation_of_another_real_sample_is_lost(strength: float) -> None:
+    for seed in range(4):
+        real = with_pressure(clinic(60, 2 * seed), seed, strength)
+        other = with_pressure(clinic(60, 2 * seed + 1), seed + 100, strength)
+        state = (*real.state, "pressure")
+        pairs = judged(
+            dataclasses.replace(real, state=state), dataclasses.replace(other, state=state)
+        ).pairs
+        assert kept_relations(pairs).lost == (), seed
+
+
+def test_categories_that_no_synthetic_row_has_are_counted() -> None:
+    made = with_columns(clinic(400, 5), ward=names(*clinic(400, 5).frame["ward"]))
+    ward = made.frame["ward"].astype(object).replace("ICU", "A")
+    found = judged(REAL, with_columns(made, ward=names(*ward)))
+    assert found.vanished == {"ward is ICU": int((REAL.frame["ward"] == "ICU").sum())}
+    assert judged(REAL, made).vanished == {}

@@ -63,6 +63,9 @@ def test_plans_of_synthesisers_have_minutes(name: str, kept: Path) -> None:
 
 def test_a_small_run_measures_a_machine(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
     small = {
         "ROUNDS": 3,
         "BATCH": 64,

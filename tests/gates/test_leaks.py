@@ -69,7 +69,8 @@ TRAJECTORIES: dict[str, Any] = CONFIG | {
         "max_length": 20,
     },
     "model": {"width": 16, "depth": 1, "heads": 2, "horizon": 8},
-    "training": CONFIG["training"] | {"sampling": {"steps": 3, "chunk_trajectories": 64}},
+    "training": CONFIG["training"]
+    | {"sampling": {"steps": 3, "chunk_trajectories": 64}, "max_fragments_per_unit": 4},
     "output": {"dataset": RELEASED, "size": 100},
 }
 

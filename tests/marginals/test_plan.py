@@ -166,3 +166,9 @@ def test_columns_of_few_values_need_fewer_bins() -> None:
         found = verdict_of(300, sizes, column_noise_units=noise, joint_noise_units=20)
         assert found.grade is grade
     assert found.reason.endswith("where half of the columns need 10 bins")
+
+
+def test_a_verdict_says_how_many_rows_a_unit_needs_to_weigh_one() -> None:
+    noise = {"column_noise_units": 1.0, "joint_noise_units": 1.0}
+    assert "rows_per_unit" not in verdict_of(300, (), **noise).reason
+    assert "50 rows or more" in verdict_of(300, (), rows_per_unit=50, **noise).reason

@@ -16,6 +16,7 @@ from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.shapes import column_shape
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import time_groups, time_starts
+from distributed_privrl.marginals.unit_sizes import UnitSizes
 
 LONGEST = 12
 
@@ -143,3 +144,20 @@ def test_categories_among_numbers_stay_one_each_from_step_to_step() -> None:
         assert (part[:, 1:4].sum(axis=1) == 1).all()
         assert set(np.unique(part[:, 1:4])) == {0.0, 1.0}
         assert (part[:, 1:4].mean(axis=0) > 0.2).all(), "all categories come up"
+
+
+def test_trajectories_are_of_large_units_as_often_as_there_are_and_stay_with_their_unit() -> None:
+    """The class of a unit, which weighs alike, decides its actions, and never changes."""
+    sizes = UnitSizes(2, 8)
+    columns = columns_of().with_unit_sizes(sizes)
+    plain = model_of(columns)
+    (action,), (unit,) = columns.of("action"), columns.of("unit")
+    told = np.full((2, sizes.count), -30.0)
+    told[0, 0] = told[1, 1:] = 0.0  # small units act 0, and larger ones 1
+    potentials = {**plain.field.potentials, (action, unit): told}
+    model = replace(plain, field=Field(plain.field.sizes, potentials))
+    drawn = Rollout(model, LONGEST).draw(4000, np.random.default_rng(0))
+    first = drawn.actions[drawn.offsets[:-1]]
+    expected = sizes.rows[1:].sum() / sizes.rows.sum()
+    assert np.mean(first == 1) == pytest.approx(expected, abs=0.03)
+    assert (drawn.actions == np.repeat(first, drawn.lengths)).all()

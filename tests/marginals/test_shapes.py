@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from distributed_privrl.marginals.cells import NumberCells
-from distributed_privrl.marginals.columns import Column
+from distributed_privrl.marginals.column import Column
 from distributed_privrl.marginals.shapes import column_shape, drawn_numbers
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from distributed_privrl.core.config import DataConfig
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.columns import TableColumns
@@ -66,6 +67,7 @@ def test_no_column_where_rows_of_all_units_weigh_alike() -> None:
     [
         ("transition", None, None, 1),
         ("patient", None, 10, 1),
+        ("patient", 2000, 100, 1),
         ("patient", None, None, 7),
         ("patient", 5, 20, 3),
         ("trajectory", None, 40, 3),
@@ -74,8 +76,6 @@ def test_no_column_where_rows_of_all_units_weigh_alike() -> None:
 def test_the_configuration_tells_the_classes(
     unit: str, cap: int | None, most: int | None, expected: int
 ) -> None:
-    from distributed_privrl.core.config import DataConfig
-
     data = DataConfig.model_validate({"sensitive": "a/b-v0", "unit": unit, "max_length": most})
     assert TableConfig(rows_per_unit=cap).unit_sizes(data).count == expected
 
@@ -119,3 +119,9 @@ def test_rows_are_drawn_as_often_as_there_are_and_not_units() -> None:
     # A class stands for units of 8 to 16 rows, these have 14.
     assert shares(told) == pytest.approx(LARGE / (LARGE + SMALL), abs=0.06)
     assert np.mean(told.observations > 1) == pytest.approx(LARGE / (LARGE + SMALL), abs=0.06)
+
+
+def test_no_unit_needs_more_rows_than_count_to_weigh_one() -> None:
+    data = DataConfig.model_validate({"sensitive": "a/b-v0", "unit": "patient", "max_length": 4})
+    assert TableConfig().row_cap(data) == TableConfig(rows_per_unit=2000).row_cap(data) == 4
+    assert TableConfig(rows_per_unit=3).row_cap(data) == 3

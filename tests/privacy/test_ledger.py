@@ -124,6 +124,21 @@ def test_a_budget_that_is_not_spent_may_change_what_it_protects(ledger, changed)
         open_run(ledger)
 
 
+def test_a_budget_that_was_never_charged_is_withdrawn_and_one_that_was_stays(ledger) -> None:
+    with pytest.raises(BudgetError, match="no budget is set for clinic/other-v0"):
+        ledger.withdraw("clinic/other-v0")
+    assert ledger.withdraw(DATASET).dataset == DATASET
+    assert ledger.accounts() == []
+    set_budget(ledger, fingerprint="f2", unit="patient")  # the same people in another form
+    assert ledger.withdraw(DATASET).unit == "patient"
+    set_budget(ledger)
+    open_run(ledger)
+    ledger.settle("run", reserved_rounds=0, epsilon=0.0, delta=0.0)
+    with pytest.raises(UnsafeError, match="something was charged of the budget"):
+        ledger.withdraw(DATASET)
+    assert len(ledger.accounts()) == 1
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

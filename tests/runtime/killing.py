@@ -1,5 +1,6 @@
 """Kills processes of this program's own Ray while they do what is named."""
 
+import itertools
 import os
 import signal
 import threading
@@ -7,19 +8,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LOOKS = 10
+"""So often titles are looked at before it is asked which processes there are: that takes longer."""
 
-def own_workers() -> Iterator[tuple[int, str]]:
-    """Yield process id and title of each process below this program's raylet.
 
-    Ray names a process after what it does: ``ray::Class.method``, ``ray::...:Class.__init__``.
-    """
+def own_workers() -> list[int]:
+    """Return the processes below this program's raylet."""
     import ray
 
     raylet = ray._private.worker.global_worker.node.all_processes["raylet"][0].process.pid
+    found: list[int] = []
     for thread in os.listdir(f"/proc/{raylet}/task"):
-        for pid in _read(f"/proc/{raylet}/task/{thread}/children").split():
-            title = _read(f"/proc/{int(pid)}/cmdline")
-            yield int(pid), title.partition(b"\0")[0].decode().strip()
+        found += map(int, _read(f"/proc/{raylet}/task/{thread}/children").split())
+    return found
+
+
+def _title(pid: int) -> str:
+    """Return what Ray calls a process: ``ray::Class.method``, ``ray::...:Class.__init__``."""
+    return _read(f"/proc/{pid}/cmdline").partition(b"\0")[0].decode().strip()
 
 
 def _read(path: str) -> bytes:
@@ -32,7 +38,7 @@ def _read(path: str) -> bytes:
 
 def pids_of(name: str) -> list[int]:
     """Return the processes whose title ends with ``name``."""
-    return [pid for pid, title in own_workers() if title.endswith(name)]
+    return [pid for pid in own_workers() if _title(pid).endswith(name)]
 
 
 class Killer(threading.Thread):
@@ -48,9 +54,13 @@ class Killer(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        while self.left and not self._ended.is_set():
-            for pid in pids_of(self.left[0]):
-                if pid not in self.killed:
+        for look in itertools.count():
+            if not self.left or self._ended.is_set():
+                break
+            if look % LOOKS == 0:
+                there = own_workers()
+            for pid in there:
+                if pid not in self.killed and _title(pid).endswith(self.left[0]):
                     os.kill(pid, signal.SIGKILL)
                     self.killed.append(pid)
                     del self.left[0]

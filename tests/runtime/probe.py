@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import BudgetError, ConfigError
 
 
 class Probe:
@@ -45,6 +45,16 @@ class Probe:
 
     def threads(self) -> str | None:
         return os.environ.get("OMP_NUM_THREADS")
+
+
+class Unbuildable:
+    """A worker whose constructor refuses its shard."""
+
+    def __init__(self, shard: object) -> None:
+        raise ConfigError(f"heads={shard} must divide width=30")
+
+    def work(self) -> None:
+        """Never reached."""
 
 
 @dataclass(frozen=True)

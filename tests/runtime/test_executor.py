@@ -5,58 +5,54 @@ import os
 import pickle
 import signal
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, ConfigError, WorkerLostError
-from distributed_privrl.core.executor import Executor, LocalExecutor
-from distributed_privrl.rounds.server import ParameterServer
-from distributed_privrl.rounds.worker import LocalUpdateWorker
+from distributed_privrl.core.executor import Executor, LocalExecutor, WorkerGroup
 from distributed_privrl.runtime import executor as module
 from distributed_privrl.runtime.executor import RayExecutor
 from distributed_privrl.stages.training import run_rounds
-from tests.runtime.probe import Probe
+from tests.runtime.killable import KillableServer, KillableWorker
+from tests.runtime.probe import Probe, Unbuildable
 from tests.worlds.toy_run import RUN_ID, ToyRun
+
+SHARDS = [10, 20, 30]
+
+
+@pytest.fixture(scope="module")
+def probes(ray_executor: Executor) -> Iterator[WorkerGroup]:
+    """Three processes, for the tests that kill none and change nothing in them but how often
+    they were asked to add."""
+    group = ray_executor.start(Probe, SHARDS, repeat_lost_calls=True, service=True)
+    yield group
+    group.close()
 
 
 @pytest.mark.parametrize("kind", ["local", "ray"])
-def test_results_come_in_shard_order(kind: str, ray_executor: Executor) -> None:
-    executor = LocalExecutor() if kind == "local" else ray_executor
-    group = executor.start(Probe, [10, 20, 30], service=True)
+def test_results_come_in_shard_order(kind: str, probes: WorkerGroup) -> None:
+    group = probes if kind == "ray" else LocalExecutor().start(Probe, SHARDS, service=True)
     values = np.ones(100_000)
     results = group.call("add", {"values": values}, [{"offset": i} for i in range(3)])
     assert results == [(1, 100_010.0), (1, 100_021.0), (1, 100_032.0)]
     assert group.size == 3
-    group.close()
 
 
-def test_workers_are_processes_of_one_thread(ray_executor: Executor) -> None:
-    group = ray_executor.start(Probe, [0, 1], service=True)
-    assert len({os.getpid(), *group.call("pid")}) == 3
-    assert group.call("threads") == ["1", "1"]
-    group.close()
+def test_workers_are_processes_of_one_thread(probes: WorkerGroup) -> None:
+    assert len({os.getpid(), *probes.call("pid")}) == 4
+    assert probes.call("threads") == ["1", "1", "1"]
 
 
-def test_our_errors_arrive_as_they_are(ray_executor: Executor) -> None:
-    group = ray_executor.start(Probe, [0], service=True)
+def test_our_errors_arrive_as_they_are(probes: WorkerGroup) -> None:
     with pytest.raises(BudgetError, match="no budget: set one"):
-        group.call("fail")
-    group.close()
-
-
-class Unbuildable:
-    """A worker whose constructor refuses its shard."""
-
-    def __init__(self, shard: object) -> None:
-        raise ConfigError(f"heads={shard} must divide width=30")
-
-    def work(self) -> None:
-        """Never reached."""
+        probes.call("fail")
 
 
 @pytest.mark.parametrize("repeat", [True, False])
@@ -70,19 +66,16 @@ def test_a_worker_that_cannot_be_built_ends_the_call_with_its_reason(
     group.close()
 
 
-def test_shared_arrays_are_read_only(ray_executor: Executor) -> None:
-    group = ray_executor.start(Probe, [0], service=True)
+def test_shared_arrays_are_read_only(probes: WorkerGroup) -> None:
     with pytest.raises(ValueError, match="read-only"):
-        group.call("write", {"values": np.zeros(100_000)})
-    group.close()
+        probes.call("write", {"values": np.zeros(100_000)})
 
 
-def test_answers_do_not_lie_in_the_object_store(ray_executor: Executor) -> None:
+def test_answers_do_not_lie_in_the_object_store(probes: WorkerGroup) -> None:
     """Workers answer with sums before noise."""
     import ray
 
-    group = ray_executor.start(Probe, [0], service=True)
-    (actor,) = group._actors  # type: ignore[attr-defined]
+    actor = probes._actors[0]  # type: ignore[attr-defined]
     small, large = (actor.zeros.remote(count=megabytes * 2**17) for megabytes in (8, 80))
     assert [len(values) for values in ray.get([small, large])] == [8 * 2**17, 80 * 2**17]
     for _ in range(300):  # the owner hears of an object's place a moment after its value
@@ -92,7 +85,6 @@ def test_answers_do_not_lie_in_the_object_store(ray_executor: Executor) -> None:
         time.sleep(0.1)
     assert places[large]["node_ids"]
     assert not places[small]["node_ids"]
-    group.close()
 
 
 def test_a_lost_call_is_repeated_only_where_that_is_safe(
@@ -155,12 +147,13 @@ def test_a_worker_that_always_dies_is_given_up(
     group.close()
 
 
-def test_a_group_takes_its_patience_along(ray_executor: Executor) -> None:
-    group = ray_executor.start(Probe, [0], repeat_lost_calls=True, service=True)
-    group._recovery_seconds = 7.0  # type: ignore[attr-defined]
-    found = pickle.loads(pickle.dumps(group))
-    assert (found._recovery_seconds, found._repeat, found.call("threads")) == (7.0, True, ["1"])
-    group.close()
+def test_a_group_takes_its_patience_along(
+    probes: WorkerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "_recovery_seconds", 7.0)
+    found = pickle.loads(pickle.dumps(probes))
+    assert (found._recovery_seconds, found._repeat) == (7.0, True)
+    assert found.call("pid") == probes.call("pid")
 
 
 def test_too_many_cpus_are_refused_instead_of_waiting_for_ever(ray_executor: Executor) -> None:
@@ -168,7 +161,7 @@ def test_too_many_cpus_are_refused_instead_of_waiting_for_ever(ray_executor: Exe
         RayExecutor(workers=1000, cpus_per_worker=1000)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_ray_gives_the_parameters_of_the_local_executor(
     ray_executor: Executor, tmp_path: Path, workers: int
 ) -> None:
@@ -178,51 +171,39 @@ def test_ray_gives_the_parameters_of_the_local_executor(
     assert np.abs(local - remote).max() <= 1e-6
 
 
-def test_a_worker_killed_in_mid_round_changes_nothing(
-    ray_executor: Executor, tmp_path: Path
-) -> None:
-    toy = replace(ToyRun(folder=tmp_path), workers=2)
-    expected = toy.with_folder("calm").train()
-    chaos = toy.with_folder("chaos")
-    chaos.open()
-    workers = ray_executor.start(KillableWorker, chaos.worker_specs(), repeat_lost_calls=True)
-    server = ray_executor.start(ParameterServer, [chaos.server_spec(workers)], service=True)
+@dataclass(frozen=True)
+class Storm:
+    """A run under Ray in which a worker was killed, and later the server.
+
+    Args:
+        toy: the run, as it ended.
+        pids: of its workers, before and after.
+        parameters: and the ledger's entry, after ten rounds: the server had not been killed.
+        seen: at which round it stood, whenever `run_rounds` told it.
+        end: what `run_rounds` returned.
+    """
+
+    toy: ToyRun
+    pids: tuple[list[int], list[int]]
+    parameters: NDArray[Any]
+    entry: Any
+    seen: list[int]
+    end: Any
+
+
+@pytest.fixture(scope="module")
+def storm(ray_executor: Executor, tmp_path_factory: pytest.TempPathFactory) -> Storm:
+    """Kill a worker after 4 rounds, and the server in the middle of the third block."""
+    toy = ToyRun(folder=tmp_path_factory.mktemp("storm"), workers=2)
+    toy.open()
+    workers = ray_executor.start(KillableWorker, toy.worker_specs(), repeat_lost_calls=True)
+    server = ray_executor.start(KillableServer, [toy.server_spec(workers)], service=True)
     first_pids = workers.call("pid")
     server.call("advance", {"rounds": 4})
     os.kill(first_pids[0], signal.SIGKILL)
-    while not server.call("advance", {"rounds": 7})[0].finished:
-        pass
-    assert workers.call("pid")[0] != first_pids[0]
-    assert np.abs(chaos.parameters() - expected).max() <= 1e-6
-    entry = chaos.ledger.reserved(RUN_ID)
-    assert entry is not None
-    assert entry.committed_rounds == entry.drawn_rounds == entry.reserved_rounds == 20
-    server.close()
-    workers.close()
-
-
-class KillableWorker(LocalUpdateWorker):
-    """A worker that tells its process id."""
-
-    def pid(self) -> int:
-        return os.getpid()
-
-
-class KillableServer(ParameterServer):
-    """A server that tells its process id."""
-
-    def pid(self) -> int:
-        return os.getpid()
-
-
-def test_a_killed_server_comes_back_from_its_checkpoint(
-    ray_executor: Executor, tmp_path: Path
-) -> None:
-    toy = replace(ToyRun(folder=tmp_path), workers=2)
-    toy.open()
-    workers = ray_executor.start(LocalUpdateWorker, toy.worker_specs(), repeat_lost_calls=True)
-    server = ray_executor.start(KillableServer, [toy.server_spec(workers)], service=True)
-    server.call("advance", {"rounds": 8})
+    server.call("advance", {"rounds": 6})
+    pids, parameters, entry = workers.call("pid"), toy.parameters(), toy.ledger.reserved(RUN_ID)
+    server.call("advance", {"rounds": 3})
     seen: list[int] = []
 
     def kill(stage: str, done: int, *_: Any) -> None:
@@ -231,11 +212,29 @@ def test_a_killed_server_comes_back_from_its_checkpoint(
         seen.append(done)
 
     plan: Any = SimpleNamespace(block_rounds=20, budget=None)
-    assert run_rounds(server, plan, progress=kill).reserved == 25
-    assert seen == [8, 5, 10, 15, 20]
-    entry = toy.ledger.reserved(RUN_ID)
+    end = run_rounds(server, plan, progress=kill)
+    server.close()
+    workers.close()
+    return Storm(toy, (first_pids, pids), parameters, entry, seen, end)
+
+
+def test_a_worker_killed_in_mid_round_changes_nothing(storm: Storm, tmp_path: Path) -> None:
+    calm = replace(storm.toy, folder=tmp_path)
+    with calm.server() as server:
+        server.call("advance", {"rounds": 10})
+        assert np.abs(storm.parameters - calm.parameters()).max() <= 1e-6
+    before, after = storm.pids
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+    assert storm.entry is not None
+    counts = storm.entry.committed_rounds, storm.entry.drawn_rounds, storm.entry.reserved_rounds
+    assert counts == (10, 10, 10)
+
+
+def test_a_killed_server_comes_back_from_its_checkpoint(storm: Storm) -> None:
+    assert storm.end.reserved == 25
+    assert storm.seen == [13, 10, 15, 20]
+    entry = storm.toy.ledger.reserved(RUN_ID)
     assert entry is not None
     assert entry.committed_rounds == 20
     assert entry.committed_rounds <= entry.drawn_rounds <= entry.reserved_rounds == 25
-    server.close()
-    workers.close()

@@ -21,6 +21,24 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
     return walk_store(tmp_path_factory.mktemp("walks"))
 
 
+@pytest.fixture(autouse=True)
+def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
+    )
+
+
+LOCAL: dict[int, Made] = {}
+"""What one process made, by the number of workers."""
+
+
+def made_here(folder: Path, master: DatasetStore, workers: int) -> Made:
+    """Run in this process, once for each number of workers."""
+    if workers not in LOCAL:
+        LOCAL[workers] = made(folder, master, LocalExecutor(), workers)
+    return LOCAL[workers]
+
+
 def made(folder: Path, master: DatasetStore, executor: Executor, workers: int) -> Made:
     """Run on copies of everything; return parameters, drawn steps and rounds that were charged."""
     world = Walks(folder, master).budget()
@@ -40,12 +58,8 @@ def test_ray_trains_and_draws_what_the_local_executor_does(
     master: DatasetStore,
     tmp_path: Path,
     ray_executor: Executor,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
-    )
-    local, steps, rounds = made(tmp_path / "local", master, LocalExecutor(), workers)
+    local, steps, rounds = made_here(tmp_path / "local", master, workers)
     remote, others, charged = made(tmp_path / "ray", master, ray_executor, workers)
     assert rounds == charged == 4
     assert local.keys() == remote.keys()
@@ -55,12 +69,7 @@ def test_ray_trains_and_draws_what_the_local_executor_does(
     np.testing.assert_allclose(others, steps, atol=1e-4)
 
 
-def test_the_number_of_workers_changes_nothing(
-    master: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
-    )
-    one, _, _ = made(tmp_path / "one", master, LocalExecutor(), 1)
-    two, _, _ = made(tmp_path / "two", master, LocalExecutor(), 2)
+def test_the_number_of_workers_changes_nothing(master: DatasetStore, tmp_path: Path) -> None:
+    one, _, _ = made_here(tmp_path / "one", master, 1)
+    two, _, _ = made_here(tmp_path / "two", master, 2)
     np.testing.assert_allclose(two["parameters"], one["parameters"], atol=1e-6)

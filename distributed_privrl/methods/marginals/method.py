@@ -116,6 +116,7 @@ class MarginalsMethod(DeclaredMethod[World]):
             self.config,
             self.config.training,
             table=table,
+            rows_per_unit=self.config.model.row_cap(self.config.data),
             units=units,
             epsilon=None if epsilon is None else left_for_rounds(epsilon, self.spent),
             delta=privacy.delta,

@@ -132,6 +132,7 @@ class MarginalRows(abc.ABC):
             self.config,
             self.settings.selection,
             table=table,
+            rows_per_unit=self.settings.table.row_cap(self.config.data),
             units=units,
             epsilon=epsilon,
             delta=delta,

@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.privacy.ledger import holds
@@ -23,7 +31,12 @@ from distributed_privrl.privacy.ledger.records import (
     as_entry,
     as_hold,
 )
-from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, HOLDS, SHOWN_ENTRIES
+from distributed_privrl.privacy.ledger.schema import (
+    ACCOUNTS,
+    ENTRIES,
+    HOLDS,
+    SHOWN_ENTRIES,
+)
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers
 
 

@@ -18,6 +18,7 @@ from distributed_privrl.privacy.ledger import (
     certified,
     holds,
     releases,
+    withdrawals,
 )
 from distributed_privrl.privacy.ledger.records import (
     Account,
@@ -115,6 +116,28 @@ class Ledger(RunLedger):
             if sketch is not None:
                 keep_sketch(connection, changed.id, sketch)
             return changed
+
+    @retried
+    def withdraw(self, dataset: str) -> Account:
+        """Remove the account of a dataset of which nothing was ever charged.
+
+        The same people may then be imported in another form, whose account is a new one.
+
+        Args:
+            dataset: its id.
+
+        Returns:
+            what it was.
+
+        Raises:
+            BudgetError: there is none.
+            UnsafeError: a run has charged it or holds something of it, a settled one, too.
+
+        Privacy: an account without a charge, or a hold that may become one, protects nothing yet:
+            no release has read its rows. The database refuses to remove one that has any.
+        """
+        with self._storage.transaction() as connection:
+            return withdrawals.withdraw(connection, dataset)
 
     @retried
     def open_together(

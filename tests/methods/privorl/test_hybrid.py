@@ -16,6 +16,7 @@ from distributed_privrl.cli.app import app
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
+from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.plan import MarginalsPlan
 from distributed_privrl.marginals.program import MarginalsProgram
 from distributed_privrl.methods.privorl.autoregressive import (
@@ -41,6 +42,7 @@ from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.stages.method import StagePlan
 from tests.gates.marginal_rows import gate_certified_marginal_rows
+from tests.marginals.programs import chained
 from tests.planted import marginal_row_bugs
 from tests.worlds import mazes
 from tests.worlds.overrides import parsed
@@ -86,6 +88,12 @@ def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
     )
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the estimation out: of what is noisy, charged, drawn and learned it is no part."""
+    monkeypatch.setattr(belief, "estimated", chained)
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +214,7 @@ def test_without_the_key_nothing_has_changed() -> None:
     )  # finished pre-trainings of earlier versions are found
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_run_does_what_it_certifies(tmp_path: Path, case: Case) -> None:
     gate_certified_marginal_rows(case.made(tmp_path))
 
@@ -224,6 +233,7 @@ BUGS: list[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
 ]
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("kind", "plant", "what_it_says"), BUGS)
 def test_the_gate_sees_the_bug(
     kind: str,
@@ -267,6 +277,7 @@ KILLS: list[tuple[type, str, Callable[[Any], bool]]] = [
 ]
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_run_killed_in_each_stage_goes_on_and_pays_for_what_was_lost(
     tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,6 +397,7 @@ def test_what_is_not_named_of_pretraining_keeps_its_default() -> None:
     assert (found.curiosity_rate, found.optimiser.learning_rate) == (0.0, 3e-3)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_support_stays_where_bins_become_informed(tmp_path: Path, cases: dict[str, Case]) -> None:
     """Found before the marginals are, it is paid for first, and holds for the informed model."""
     world = cases["trajectories"].made(tmp_path)

@@ -76,6 +76,7 @@ def test_categories_come_out_as_they_went_in(method: str, tmp_path: Path) -> Non
         data=data | {"bounds": str(bounds)},
         model=MODELS[method] | {"reward_levels": [0.0, 1.0]},
         training=training,
+        runtime={"workers": 1, "executor": "local", "blocks": 1, "micro_batch_rows": 1024},
     )
     assert_whole(made, longest=LONGEST)
     real, info = store.info(GRID), store.info(RELEASED)

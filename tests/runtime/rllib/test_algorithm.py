@@ -235,11 +235,11 @@ def test_training_through_ray_data(
         rows,
         Spaces(observation=OBSERVATIONS, action=DISCRETE_ACTIONS),
         seed=2**62,
-        steps=STEPS + 1,
+        steps=4,
         evaluate_every=2,
         on_evaluation=lambda step, policy: seen.append(step),
     )
-    assert seen == [2, 4, 6]
+    assert seen == [2, 4]
     said = capfd.readouterr().err
     assert not any(word in said for word in ("Dataset", "MapWorker", "Progress bars"))
     order = Streams(2**62).numpy("rllib bridge").permutation(len(rows))
@@ -248,7 +248,7 @@ def test_training_through_ray_data(
         transitions(DISCRETE_ACTIONS).select(order),
         observation_space=OBSERVATIONS,
         action_space=DISCRETE_ACTIONS,
-        steps=STEPS + 1,
+        steps=4,
         streams=Streams(2**62),
     )
     for mine, theirs in zip(policy.network.parameters(), plain.network.parameters(), strict=True):
