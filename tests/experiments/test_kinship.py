@@ -219,7 +219,7 @@ def test_the_same_people_under_other_columns_get_no_second_budget(
     import_visits(ward, "clinic/visits-v0", visits_table(1), unit=unit)
     import_visits(ward, "clinic/again-v0", visits_table(1), unit=unit, **KINDS[change])
     ward.budget("clinic/visits-v0", unit=unit)
-    with pytest.raises(UnsafeError, match="use clinic/visits-v0;.* or, if nobody is in both"):
+    with pytest.raises(UnsafeError, match=r"use clinic/visits-v0;.* or, if nobody is in both"):
         ward.budget("clinic/again-v0", unit=unit)
     with pytest.raises(UnsafeError, match=r"cannot be public"):
         check_public(ward.store, ward.ledger, ["clinic/again-v0"])
