@@ -1,8 +1,6 @@
 """``demo`` and ``run``: a sensitive dataset to a private one."""
 
 import contextlib
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +10,7 @@ from distributed_privrl.cli.evaluation import warn_of_failures
 from distributed_privrl.cli.failures import InterruptedRunError, interrupted_anew
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
 from distributed_privrl.cli.planning import NOT_PRIVATE, summary_line
-from distributed_privrl.cli.text import show_values
+from distributed_privrl.cli.text import resume_line, show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
@@ -167,30 +165,6 @@ def _announce(config: "RunConfig") -> None:
         typer.echo(f"verdict: {planned.verdict}", err=True)
     if config.privacy.epsilon is None:
         typer.echo(NOT_PRIVATE, err=True)
-
-
-def resume_line(
-    config: Path, out: Path, overrides: Sequence[str], ledger: str | None, *, verb: str = "run"
-) -> str:
-    """Return the command that goes on with a run or a sweep; a ledger's password is left out.
-
-    Args:
-        config: the configuration's file.
-        out: the run's folder.
-        overrides: as they were given.
-        ledger: as it was given.
-        verb: that was called.
-
-    Example:
-        >>> resume_line(Path("a.yaml"), Path("runs/a"), ["seed=1"], None)
-        'privrl run a.yaml --out runs/a -o seed=1 --resume'
-    """
-    words = ["privrl", verb, str(config), "--out", str(out)]
-    for override in overrides:
-        words += ["-o", override]
-    if ledger is not None:
-        words += ["--ledger", "LEDGER" if "@" in ledger else ledger]
-    return shlex.join([*words, "--resume"])
 
 
 def _outcome(result: "RunResult") -> dict[str, str]:

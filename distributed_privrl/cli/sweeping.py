@@ -9,8 +9,7 @@ import typer
 
 from distributed_privrl.cli.failures import InterruptedRunError
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
-from distributed_privrl.cli.running import resume_line
-from distributed_privrl.cli.text import show_table, show_values
+from distributed_privrl.cli.text import resume_line, show_table, show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.experiments.sweeps.config import Sweep

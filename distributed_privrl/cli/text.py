@@ -1,6 +1,8 @@
-"""Aligned text on standard output: names with values, and tables."""
+"""Aligned text on standard output: names with values, tables, and commands to go on with."""
 
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import typer
 
@@ -27,3 +29,27 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in (header, *rows):
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
+
+
+def resume_line(
+    config: Path, out: Path, overrides: Sequence[str], ledger: str | None, *, verb: str = "run"
+) -> str:
+    """Return the command that goes on with a run or a sweep; a ledger's password is left out.
+
+    Args:
+        config: the configuration's file.
+        out: the run's folder.
+        overrides: as they were given.
+        ledger: as it was given.
+        verb: that was called.
+
+    Example:
+        >>> resume_line(Path("a.yaml"), Path("runs/a"), ["seed=1"], None)
+        'privrl run a.yaml --out runs/a -o seed=1 --resume'
+    """
+    words = ["privrl", verb, str(config), "--out", str(out)]
+    for override in overrides:
+        words += ["-o", override]
+    if ledger is not None:
+        words += ["--ledger", "LEDGER" if "@" in ledger else ledger]
+    return shlex.join([*words, "--resume"])

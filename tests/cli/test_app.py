@@ -29,6 +29,7 @@ VERBS = {
     "run",
     "sample",
     "split",
+    "sweep",
 }
 
 

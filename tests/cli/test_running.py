@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from distributed_privrl.cli.running import _warn_of_release, resume_line
+from distributed_privrl.cli.running import _warn_of_release
+from distributed_privrl.cli.text import resume_line
 from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.data.store import DatasetStore
 
