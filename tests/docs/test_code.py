@@ -73,6 +73,8 @@ def smaller(words: Sequence[str]) -> Sequence[str]:
     if verb == "run" and "run.yaml" in rest:
         return ("--anyway",)  # twelve people stand for the page's thousands
     if verb == "collect":
+        if any(word.startswith("trajectories=") for word in rest) and rest[0] not in OF_RECIPES:
+            return settings("trajectories=10")
         policies = settings(*POLICIES) if rest[0].endswith("-replay") else FEW_STEPS
         return OF_RECIPES.get(rest[0], policies)
     return ()

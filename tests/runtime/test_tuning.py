@@ -31,6 +31,8 @@ from tests.worlds.events import events_of, scalars_of, searched_in
 
 TRIAL = "ImplicitFunc.train"
 """Title of a trial's process."""
+BETWEEN = "ImplicitFunc"
+"""What stays of it between two trials."""
 PASSWORD = "timeout=8675309"
 """A part of the ledger's URL, in place of a password."""
 SECONDS = 120.0
@@ -198,7 +200,7 @@ def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: E
             stderr=said,
         )
         wait_for("trials/*/trial.json", out)
-        trials = [pid for pid in _below(driver.pid) if TRIAL in _title(pid)]
+        trials = [pid for pid in _below(driver.pid) if BETWEEN in _title(pid)]
         driver.kill()
         driver.wait()
     assert trials
