@@ -49,7 +49,7 @@ def write_events(
         scalars = [Summary.Value(tag=tag, simple_value=one) for tag, one in _numbers(record)]
         events.append(Event(step=step, wall_time=step, summary=Summary(value=scalars)))
     with atomic_path(path) as unfinished:
-        writer = RecordWriter(str(unfinished))
+        writer = RecordWriter(str(unfinished.absolute()))  # a relative "s3:" is no folder to it
         for event in events:
             writer.write(event.SerializeToString(deterministic=True))
         writer.close()
