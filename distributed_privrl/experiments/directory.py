@@ -21,6 +21,7 @@ from distributed_privrl.core.files import (
     storage_errors,
     write_atomically,
 )
+from distributed_privrl.experiments.events import NAME, write_events
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, metrics_record
 
 FORMAT = 2
@@ -212,6 +213,11 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def events(self) -> Path:
+        """The numbers of metrics.jsonl, for TensorBoard."""
+        return self.path / "events" / NAME
+
+    @property
     def checkpoint(self) -> Path:
         """``run.json``; parameters and synthetic chunks of a private run, public or released."""
         return self.path / "checkpoint"
@@ -291,12 +297,16 @@ class RunDirectory:
         return path
 
     def write_metrics(self, lines: Iterable[Mapping[str, PublicValue | ReleasedValue]]) -> None:
-        """Write metrics.jsonl, all its lines at once; public and released values only, by type.
+        """Write metrics.jsonl, all its lines at once, and before it the events of its numbers.
+
+        Public and released values only, by type.
 
         Raises:
             TypeError: a value of another type.
         """
+        lines = list(lines)
         records = [json.dumps(metrics_record(**values)) + "\n" for values in lines]
+        write_events(self.events, lines)
         write_atomically(self.metrics, "".join(records))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGURATIONS = sorted((ROOT / "tune_configs").glob("*.yaml"))
+SWEEPS = sorted((ROOT / "tune_configs" / "sweeps").glob("*.yaml"))
 
 
 @dataclass(frozen=True)

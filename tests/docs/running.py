@@ -11,7 +11,10 @@ from typer.testing import CliRunner
 
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.runtime import launch
+from distributed_privrl.experiments.sweeps.job import Job
+from distributed_privrl.experiments.sweeps.trial import run_trial
+from distributed_privrl.privacy.ledger.storage import ledger_url
+from distributed_privrl.runtime import launch, tuning
 from tests.docs.pages import ROOT, Fence, all_fences
 
 Smaller = Callable[[Sequence[str]], Sequence[str]]
@@ -24,6 +27,13 @@ def in_folder(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (folder / "tune_configs").symlink_to(ROOT / "tune_configs")
     patch.chdir(folder)
     patch.setattr(launch, "start_executor", lambda runtime: LocalExecutor())
+    patch.setattr(tuning, "run_jobs", _one_after_another)
+
+
+def _one_after_another(jobs: Sequence[Job], *, ledger: str | None, **_: Any) -> list[Exception]:
+    for job in jobs:
+        run_trial(job, LocalExecutor(), ledger=str(ledger_url(ledger)))
+    return []
 
 
 def run_code(

@@ -76,7 +76,11 @@ def smaller(words: Sequence[str]) -> Sequence[str]:
         return settings("data.units=20")
     if verb == "run" and "run.yaml" in rest:
         return ("--anyway",)  # twelve people stand for the page's thousands
+    if verb == "sweep":
+        return settings("search={privacy.epsilon: {grid: [1, 10]}}", "evaluation.steps=2")
     if verb == "collect":
+        if any(word.startswith("trajectories=") for word in rest) and rest[0] not in OF_RECIPES:
+            return settings("trajectories=600")
         policies = settings(*POLICIES) if rest[0].endswith("-replay") else FEW_STEPS
         return OF_RECIPES.get(rest[0], policies)
     return ()
@@ -125,7 +129,9 @@ def small_demo(patch: pytest.MonkeyPatch) -> None:
 
 
 def command_line(world: World) -> dict[str, Any]:
-    """Return nothing; a table, its schema and a configuration that fits the page's budget."""
+    """Return nothing; a table, its schema, a configuration that fits the page's budget, mazes."""
+    for line in command_lines(ROOT / "tune_configs" / "sweeps" / "smoke.yaml")[:2]:
+        world.privrl(*shlex.split(line)[1:])
     files = shown_files(ROOT / "README.md")
     (world.folder / "stays.csv").write_text(files["stays.csv"])
     run = ["data.unit=transition", "data.units=12", "training.expected_batch_size=12"]

@@ -29,10 +29,27 @@ from distributed_privrl.experiments.registry import (
     parse_config,
     plan_run,
 )
+from distributed_privrl.experiments.sweeps.config import (
+    Axis,
+    ComposedSelection,
+    PrivateSelection,
+    PublicSelection,
+    load_sweep,
+)
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.privacy.certificate import Certificate, Stage
 from distributed_privrl.stages.round_plan import RoundPlan
-from tests.docs.pages import CONFIGURATIONS, PAGES, ROOT, Fence, command_lines, fences, named, prose
+from tests.docs.pages import (
+    CONFIGURATIONS,
+    PAGES,
+    ROOT,
+    SWEEPS,
+    Fence,
+    command_lines,
+    fences,
+    named,
+    prose,
+)
 
 README = ROOT / "README.md"
 PLUG_IN = "test_plug_in.py"
@@ -40,7 +57,7 @@ PLUG_IN = "test_plug_in.py"
 ALL_PAGES = pytest.mark.parametrize("page", PAGES, ids=named)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *CONFIGURATIONS], ids=named)
+@pytest.mark.parametrize("page", [*PAGES, *CONFIGURATIONS, *SWEEPS], ids=named)
 def test_every_command_line_parses(page: Path, understands: Callable[[str], bool]) -> None:
     for line in command_lines(page):
         assert understands(line), line
@@ -133,7 +150,11 @@ def test_bounds_beside_the_configurations_are_of_the_spaces() -> None:
 )
 def test_every_yaml_block_validates(fence: Fence, tmp_path: Path) -> None:
     values = parse_yaml(fence.text, source=named(fence.page))
-    if PLUG_IN in fence.left_out:
+    if "search" in values:
+        path = tmp_path / "sweep.yaml"
+        path.write_text(fence.text)
+        load_sweep(path)
+    elif PLUG_IN in fence.left_out:
         assert values["method"] not in METHODS  # of the page's package alone
     elif "method" in values:
         parse_config(values, source=named(fence.page))
@@ -230,6 +251,14 @@ def test_every_key_has_its_row() -> None:
     assert rows == {row for name in METHODS for row in _rows(method_named(name).config)}, (
         "docs/configuration.md: the rows must be those of the configuration classes"
     )
+
+
+def test_every_key_of_a_sweep_has_its_row() -> None:
+    page = (ROOT / "docs" / "sweeps.md").read_text()
+    rows = re.findall(r"^\| `(?:search\.KEY|selection)\.[a-z_.]+` \| .+$", page, re.MULTILINE)
+    kinds = (PublicSelection, ComposedSelection, PrivateSelection)
+    known = [row for kind in kinds for row in _rows(kind, "selection.")]
+    assert set(rows) == {*_rows(Axis, "search.KEY."), *known}
 
 
 def _rows(

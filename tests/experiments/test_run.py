@@ -91,6 +91,7 @@ def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(wo
         "report.html",
         "report.json",
         "checkpoint",
+        "events",
         "private",
     }
     checked = verify_certificate(

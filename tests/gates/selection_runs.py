@@ -20,6 +20,7 @@ from distributed_privrl.experiments.sweeps.pool import SelectionWorker
 from distributed_privrl.experiments.sweeps.selection import Selected
 from distributed_privrl.privacy.repetitions import TrialCount
 from tests.worlds.choosing import Choosing, make_quick
+from tests.worlds.events import as_text
 
 TEXTS = {".json", ".jsonl", ".yaml", ".html", ".txt", ".csv"}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -97,6 +98,8 @@ def _text(path: Path) -> str:
     if path.suffix == ".sqlite":
         with contextlib.closing(sqlite3.connect(path)) as database:
             return "\n".join(database.iterdump())
+    if path.suffix == ".tfevents":
+        return as_text(path)
     if path.suffix in FORMLESS:
         return ""
     assert path.suffix in TEXTS, f"{path} is of a kind that nobody looks into"

@@ -23,6 +23,15 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def count_in_metrics(patch: pytest.MonkeyPatch) -> None:
     """The winner's metrics say how many it was better than."""
+    _count(patch, lambda directory: directory.events)
+
+
+def count_in_events(patch: pytest.MonkeyPatch) -> None:
+    """TensorBoard shows how many the winner was better than."""
+    _count(patch, lambda directory: directory.metrics)
+
+
+def _count(patch: pytest.MonkeyPatch, forgotten: Callable[[RunDirectory], Path]) -> None:
     drawn, release = selection.drawn_trials, selection.release_winner
     counts: list[int] = []
 
@@ -32,8 +41,10 @@ def count_in_metrics(patch: pytest.MonkeyPatch) -> None:
         return trials
 
     def released(best: Any, event: Any, directory: RunDirectory, *rest: Any, **more: Any) -> Any:
+        found = release(best, event, directory, *rest, **more)
         directory.write_metrics([{"losers": PublicValue(counts[0] - 1)}])
-        return release(best, event, directory, *rest, **more)
+        forgotten(directory).unlink()
+        return found
 
     patch.setattr(selection, "drawn_trials", noted)
     patch.setattr(selection, "release_winner", released)

@@ -20,6 +20,11 @@ CASES: dict[str, tuple[Plant, Gate, str]] = {
         TELLS,
         "metrics.jsonl holds the number of trials",
     ),
+    "the count in events": (
+        sweep_bugs.count_in_events,
+        TELLS,
+        "tfevents holds the number of trials",
+    ),
     "trials are told": (sweep_bugs.trials_are_told, TELLS, "a trial was heard"),
     "libraries are heard": (sweep_bugs.libraries_are_heard, TELLS, "a trial was heard"),
     "failures are warned of": (sweep_bugs.failures_are_warned_of, TELLS, "what was said tells"),

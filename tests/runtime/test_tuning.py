@@ -27,6 +27,7 @@ from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.runtime.tuning import run_jobs
 from tests.runtime.killing import pids_of
 from tests.worlds import grid, sweeps
+from tests.worlds.events import events_of, scalars_of, searched_in
 
 TRIAL = "ImplicitFunc.train"
 """Title of a trial's process."""
@@ -107,6 +108,17 @@ def test_a_trial_whose_process_was_killed_goes_on_by_itself(swept: Swept) -> Non
 
 def test_each_trial_is_charged_once_and_released(swept: Swept) -> None:
     check_charges(swept.world, swept.jobs)
+
+
+def test_each_trial_has_its_score_and_values_as_events(swept: Swept) -> None:
+    for job, found in zip(swept.jobs, results_of(swept.jobs), strict=True):
+        assert scalars_of(job.events) == [(0, "score", pytest.approx(found.score))]
+        assert searched_in(job.events) == {
+            "epsilon": job.values["privacy.epsilon"],
+            "horizon": job.values["model.horizon"],
+        }
+        assert {event.wall_time for event in events_of(job.events)} == {0}
+        assert RunDirectory(job.run).events.exists()
 
 
 def test_the_table_has_a_column_for_each_value_the_score_and_epsilon(swept: Swept) -> None:

@@ -123,7 +123,7 @@ class _Shown(_Selection):
 class PublicSelection(_Shown):
     """Public rows stand in for the sensitive ones: nothing is paid, nothing is protected."""
 
-    pays: Literal["public"]
+    pays: Literal["public"] = Field(description="nobody: public rows stand in")
     stand_in: DatasetId = Field(
         description="id of a dataset declared public, in the form of data.sensitive"
     )
@@ -138,7 +138,7 @@ class PublicSelection(_Shown):
 class ComposedSelection(_Shown):
     """Every trial reads the sensitive rows, is charged and is released."""
 
-    pays: Literal["compose"]
+    pays: Literal["compose"] = Field(description="the sensitive dataset, for each trial")
 
 
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": None}
@@ -156,7 +156,7 @@ class PrivateSelection(_Selection):
     Reference: Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy" (2022).
     """
 
-    pays: Literal["private"]
+    pays: Literal["private"] = Field(description="the sensitive dataset, once for all trials")
     law: Literal["geometric", "logarithmic", "poisson"] | NegativeBinomial = Field(
         description="of the number of trials, which nobody learns; or {shape: S}, of a truncated"
         " negative binomial law"

@@ -10,6 +10,7 @@ from typing import Any
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import StorageError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.experiments.events import NAME
 from distributed_privrl.experiments.sweeps.config import ScoreConfig
 
 RESULT = "trial.json"
@@ -51,6 +52,11 @@ class Job:
     def run(self) -> Path:
         """The folder of its run."""
         return Path(self.folder) / RUN
+
+    @property
+    def events(self) -> Path:
+        """Its score, for TensorBoard."""
+        return Path(self.folder) / "events" / NAME
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import BudgetError, PrivRLError, StorageError, WorkerLostError
@@ -14,11 +15,14 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.events import write_events
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import run
 from distributed_privrl.experiments.sweeps.job import Job, TrialResult
+from distributed_privrl.experiments.sweeps.points import short_names
 from distributed_privrl.experiments.sweeps.scores import score_of
-from distributed_privrl.privacy.certificate import build_certificate
+from distributed_privrl.privacy.certificate import Certificate, build_certificate
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, stated_answer
 from distributed_privrl.privacy.verification import read_certificate
 
 NON_PRIVATE = "non_private"
@@ -102,13 +106,38 @@ def _tried(
         anyway=job.anyway,
         reports=job.score.by == "policy",  # else `privrl report` writes them where they are wanted
     )
+    score = score_of(job.score, config, result, store)
+    _write_events(job, score, result.certificate)
     return TrialResult(
         name=job.name,
         values=job.values,
-        score=score_of(job.score, config, result, store),
+        score=score,
         epsilon=result.certificate.epsilon,
         released=result.released,
     )
+
+
+def _write_events(job: Job, score: float | None, certificate: Certificate) -> None:
+    """Write a trial's score, beside its values, for TensorBoard; none without privacy.
+
+    Privacy: the score is post-processing of what the trial released, or of public rows.
+    """
+    shown: PublicValue | ReleasedValue
+    if job.public:
+        shown = PublicValue(score)
+    elif certificate.status == "valid":
+        shown = stated_answer(certificate).map(lambda _: score)
+    else:
+        return
+    names = short_names(job.values)
+    searched = {names[path]: _searched(value) for path, value in job.values.items()}
+    write_events(job.events, [{"score": shown}], searched=searched)
+
+
+def _searched(value: Any) -> PublicValue:
+    """Return a value of an axis, as text where it is a list or a section."""
+    scalar = value is None or isinstance(value, bool | int | float | str)
+    return PublicValue(value if scalar else json.dumps(value))
 
 
 def _state_nothing(job: Job) -> None:

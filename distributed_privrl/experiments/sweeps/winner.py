@@ -23,6 +23,7 @@ from distributed_privrl.experiments.sweeps.pool import Winner
 from distributed_privrl.privacy.certificate import Certificate, Stage, build_certificate
 from distributed_privrl.privacy.events import RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.metrics import stated_answer
 from distributed_privrl.privacy.noise import SecureNoise
 from distributed_privrl.privacy.reservations import check_charged
 from distributed_privrl.privacy.units import Relation
@@ -80,6 +81,8 @@ def release_winner(
     write_atomically(directory.certificate, certificate.to_json())
     ledger.certify(entry, certificate.digest)
     publisher.attach(certificate)
+    score = stated_answer(certificate).map(lambda _: winner.score)
+    directory.write_metrics([{"score": score}])
     keep_trials(winner.agents, directory, may_leave=True)
     write_reports(config, store, directory, certificate, winner.agents, ledger=ledger)
     _forget_times(directory)

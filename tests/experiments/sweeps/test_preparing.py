@@ -18,6 +18,7 @@ from distributed_privrl.experiments.sweeps.trial import run_trial
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import read_certificate
 from tests.worlds import grid, sweeps
+from tests.worlds.events import scalars_of, searched_in
 from tests.worlds.ledgers import holding
 
 
@@ -161,3 +162,6 @@ def test_a_public_sweep_opens_no_sensitive_dataset_and_no_account(
         certificate = read_certificate(job.run / "certificate.json")
         assert (certificate.status, certificate.epsilon) == ("non_private", None)
         assert not certificate.ledger_entries
+    for job, result in zip(jobs, results, strict=True):
+        assert scalars_of(job.events) == [(0, "score", pytest.approx(result.score))]
+        assert searched_in(job.events) == {"epsilon": job.values["privacy.epsilon"]}

@@ -266,6 +266,7 @@ def test_noisy_starts_are_charged_and_certified(
             "checkpoint/policy_training.safetensors",
             "checkpoint/rounds.safetensors",
             "checkpoint/run.json",
+            "events/events.out.tfevents",
         ]
     )
 
