@@ -150,7 +150,9 @@ class MarginalsProgram(Program):
         """Says what the counts mean: columns, cells, weights, settings of bins, public rows."""
         spec = self._spec
         sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.row_cells, spec.rows)
-        facts = repr((spec.columns, spec.seed, sizes, spec.given, spec.weighed)).encode()
+        classes = spec.columns.unit_sizes
+        starts = None if classes is None else classes.starts.tolist()
+        facts = repr((spec.columns, spec.seed, sizes, spec.given, spec.weighed, starts)).encode()
         digest = hashlib.sha256(facts)
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)

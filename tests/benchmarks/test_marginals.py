@@ -29,11 +29,13 @@ def test_marginals_and_that_both_ways_count_and_draw_alike(
     assert all(watch.seconds[name] > 0 for name in (marginals.COUNTING, marginals.ESTIMATION))
     parts = Parts(watch, rows=20_000)
     ours, theirs = parts.pairs(), parts.histograms()
-    assert len(ours) == len(theirs) == 120, "16 columns: four numbers after a step, told twice"
+    assert len(ours) == len(theirs) == 136, (
+        "17 columns: four numbers after a step, told twice, and the class of the unit's size"
+    )
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(mine, other)
     both = parts.filled(), parts.by_mbi()
-    assert both[0].shape == both[1].shape == (20_000, 16)
+    assert both[0].shape == both[1].shape == (20_000, 17)
     for column in range(12):
         size = max(int(rows[:, column].max()) for rows in both) + 1
         shares = [np.bincount(rows[:, column], minlength=size) / 20_000 for rows in both]

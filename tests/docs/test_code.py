@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from distributed_privrl.experiments import demo_configs
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from tests.docs.pages import PAGES, ROOT, all_fences, command_lines, fences, named
 from tests.docs.running import in_folder, run_code
+from tests.docs.smaller import FEW_STEPS, TINY, smaller
 
 OWN_TESTS = {"README.md", "docs/primorl.md", "docs/expert.md"}
 """Pages whose examples `tests/docs/test_example.py` runs."""
@@ -28,62 +29,6 @@ WITH_PICTURES = {"docs/quickstart.md", "docs/evaluation.md"}
 """Pages whose reports are made in full: pictures and trees take longer than all the rest."""
 
 MOST_LEFT_OUT = 22
-
-TINY = (
-    "data.units=300",
-    "model.width=8",
-    "model.depth=1",
-    "training.rounds=2",
-    "training.spare=1",
-    "training.expected_batch_size=300",
-    "training.pretraining.steps=2",
-    "training.pretraining.batch_size=16",
-    "training.sampling.steps=2",
-    "output.size=40",
-    "evaluation.trainers=[]",
-)
-FEW_STEPS = ("--steps", "300")
-AGENTS = ("--steps", "10", "--episodes", "1", "--seeds", "1", "--executor", "local")
-POLICIES = ("training_steps=2", "snapshots=1", "reference_episodes=1", "trajectories=4")
-"""Of recipes that train policies first."""
-
-OF_RECIPES = {
-    "experts-cartpole": (
-        *("--experts", "8", "--trajectories", "1"),
-        *("-o", "training={updates: 1, least_updates: 1}", "-o", "reference_episodes=1"),
-    ),
-    "experts-hiv": (
-        *("--experts", "1", "--trajectories", "1", "-o", "reference_episodes=1"),
-        *("-o", "training={rounds: 1, least_rounds: 1, gradient_steps: 1}", "-o", "max_length=5"),
-    ),
-    "icu-sepsis": ("-o", "patients=20"),
-    "linear-mdp": ("-o", "trajectories=20"),
-}
-
-
-def settings(*values: str) -> list[str]:
-    """Return words of the command line that set keys."""
-    return [word for value in values for word in ("-o", value)]
-
-
-def smaller(words: Sequence[str]) -> Sequence[str]:
-    verb, *rest = words
-    if verb == "evaluate":
-        return AGENTS
-    if verb in ("run", "plan") and "tune_configs/privorl_n_maze2d.yaml" in rest:
-        return settings(*TINY)
-    if verb in ("run", "plan") and "ward.yaml" in rest:
-        return settings("data.units=20")
-    if verb == "run" and "run.yaml" in rest:
-        return ("--anyway",)  # twelve people stand for the page's thousands
-    if verb == "sweep":
-        return settings("search={privacy.epsilon: {grid: [1, 10]}}", "evaluation.steps=2")
-    if verb == "collect":
-        if any(word.startswith("trajectories=") for word in rest) and rest[0] not in OF_RECIPES:
-            return settings("trajectories=600")
-        policies = settings(*POLICIES) if rest[0].endswith("-replay") else FEW_STEPS
-        return OF_RECIPES.get(rest[0], policies)
-    return ()
 
 
 class World(NamedTuple):

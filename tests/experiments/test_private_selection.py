@@ -119,6 +119,12 @@ def test_nothing_is_begun_where_losers_would_lie_on_a_disk(world: Choosing) -> N
     assert untouched(world)
 
 
+def test_nothing_of_a_trial_is_kept_for_other_runs(world: Choosing, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeError, match=r"runtime.pretrained=.* a file for each trial"):
+        world.select(runtime__pretrained=str(tmp_path / "pretrained"))
+    assert untouched(world)
+
+
 def test_no_budget_is_no_selection(world: Choosing) -> None:
     with pytest.warns(UserWarning, match="goes down"):
         world.budget(epsilon=5.0)  # enough for a trial, and not for the choice
@@ -275,6 +281,7 @@ def test_one_release_of_sensitive_and_public_rows_is_selected(
         "evaluation": SimpleNamespace(trainers=()),
         "output": SimpleNamespace(COUNTED="rows", datasets=("a/b-v0",)),
         "releases": (),
+        "runtime": SimpleNamespace(pretrained=None),
     }
     check_private(SimpleNamespace(**values), axes=(), grids=())  # type: ignore[arg-type]
     wrong = SimpleNamespace(**values | changed)

@@ -200,6 +200,10 @@ def it_goes_on(patch: pytest.MonkeyPatch) -> None:
         if not self.facts_path.exists():
             begin(self, noise_source)
 
+    def shared(file: Path, text: str) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
     def release_once(self: Ledger, charge: Any, *, draw: Any) -> Any:
         try:
             return right(self, charge, draw=draw)
@@ -207,5 +211,6 @@ def it_goes_on(patch: pytest.MonkeyPatch) -> None:
             return draw(), self.reserved(charge.entry_id)
 
     patch.setattr(selection, "_check_new", lambda out: None)
+    patch.setattr(selection, "claim", shared)
     patch.setattr(RunDirectory, "begin", begun)
     patch.setattr(Ledger, "release_once", release_once)

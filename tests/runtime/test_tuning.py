@@ -29,8 +29,8 @@ from tests.runtime.killing import pids_of
 from tests.worlds import grid, sweeps
 from tests.worlds.events import events_of, scalars_of, searched_in
 
-TRIAL = "ImplicitFunc.train"
-"""Title of a trial's process."""
+RUNNING, TRIAL = "ImplicitFunc.train", "ImplicitFunc"
+"""Title of a trial's process while it runs, and what stays of it between two trials."""
 PASSWORD = "timeout=8675309"
 """A part of the ledger's URL, in place of a password."""
 SECONDS = 120.0
@@ -87,7 +87,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_executor: Executor) -> S
 
     def kill() -> None:
         wait_for("out/trials/*/run/checkpoint/steps.safetensors", world.folder)
-        killed.extend(pids_of(TRIAL)[:1])
+        killed.extend(pids_of(RUNNING)[:1])
         os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
@@ -198,7 +198,7 @@ def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: E
             stderr=said,
         )
         wait_for("trials/*/trial.json", out)
-        workers = [pid for pid in _below(driver.pid) if _title(pid).startswith("ray::")]
+        workers = [pid for pid in _below(driver.pid) if TRIAL in _title(pid)]
         driver.kill()
         driver.wait()
     assert workers

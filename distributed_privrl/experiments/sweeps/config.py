@@ -272,7 +272,10 @@ def _search(values: Any, source: str) -> dict[str, Axis]:
             " {privacy.epsilon: {grid: [1, 5, 10]}}"
         )
     for key in values:
-        if any(key == fixed or key.startswith(f"{fixed}.") for fixed in _FIXED):
+        if any(
+            key == fixed or key.startswith(f"{fixed}.") or fixed.startswith(f"{key}.")
+            for fixed in _FIXED
+        ):
             raise ConfigError(f"{source}: {key} is not searched: it is the same in all trials")
     return {
         key: validate(Axis, axis, source=f"{source}: search.{key}") for key, axis in values.items()

@@ -9,7 +9,7 @@ import yaml
 
 from distributed_privrl.core.config import NoisyCount, RunConfig, read_yaml
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.copies import copy_dataset, copy_units
 from distributed_privrl.experiments.directory import RunDirectory, holds_something
@@ -24,6 +24,26 @@ from distributed_privrl.experiments.sweeps.points import Point, points_of
 
 FILE = "sweep.yaml"
 TRIALS, DATASETS = "trials", "datasets"
+
+
+def claim(file: Path, text: str) -> None:
+    """Write a sweep's file into a new folder, which is then its own.
+
+    Args:
+        file: of the sweep.
+        text: what was asked for.
+
+    Raises:
+        ConfigError: another sweep was quicker.
+        StorageError: it cannot be written.
+    """
+    with storage_errors(f"make {file.parent}"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with file.open("x") as new:
+                new.write(text)
+        except FileExistsError:
+            raise ConfigError(f"{file.parent} holds a sweep: choose another --out") from None
 
 
 @dataclass(frozen=True)
@@ -78,7 +98,7 @@ class SweepDirectory:
             raise ConfigError(f"{self.path} is not empty and holds no sweep: choose another --out")
         with storage_errors(f"make {self.path}"):
             self.trials.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.file, yaml.safe_dump(asked, sort_keys=False))
+        claim(self.file, yaml.safe_dump(asked, sort_keys=False))
         return True
 
     def make_private(self) -> Path:
@@ -110,6 +130,11 @@ def jobs_of(
     configs = [trial_world(sweep, point, store) for point in points]
     for config in configs:
         check_run(config)
+        if not public and config.privacy.epsilon is None:
+            raise UnsafeError(
+                "a composed trial without privacy (privacy.epsilon: null) would release real rows'"
+                " figures, and choose by them: leave it out, or let the selection be public"
+            )
     if public:
         _bring_rows(sweep, configs[0], store, directory.datasets)
     root = directory.datasets.root if public else store.root

@@ -11,8 +11,8 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,9 +109,10 @@ class SelectionWorker:
     def run(self, trials: Sequence[Mapping[str, Any]]) -> float | None:
         """Run trials, given by their values of the axes, and return the best one's score."""
         for overrides in trials:
-            folder = Path(tempfile.mkdtemp(dir=self._memory))
+            folder = self._memory / uuid.uuid4().hex
             with _silence():
                 try:
+                    folder.mkdir()
                     kept = self._tried(overrides, folder)
                 except Exception:  # a failed trial scores minus infinity, whatever it failed of
                     kept = None
@@ -143,9 +144,11 @@ class SelectionWorker:
         store = _own_store(spec, config, folder / "datasets")
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
+        runtime = {"executor": "local", "pretrained": None}  # nothing lies outside the folder
+        here = config.model_copy(update={"runtime": config.runtime.model_copy(update=runtime)})
         with contextlib.closing(LocalExecutor()) as executor:
             result = run(
-                config,
+                here,
                 executor,
                 out=folder / "run",
                 ledger_url=ledger,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from distributed_privrl.core.errors import BudgetError, PrivRLError
+from distributed_privrl.core.errors import BudgetError, ConfigError, PrivRLError
 from distributed_privrl.core.files import remove_folder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.accounts import check_public
@@ -53,9 +53,8 @@ def prepared_jobs(
     fresh = directory.make(sweep, resume=resume)
     try:
         jobs = jobs_of(sweep, directory, store=store, anyway=anyway)
-        if isinstance(sweep.selection, PublicSelection):
-            _check_nobodys(sweep.selection, jobs[0], store, ledger)
-        else:
+        _check_nobodys(sweep, jobs, store, ledger)
+        if not isinstance(sweep.selection, PublicSelection):
             check_budget(jobs, ledger)
             directory.make_private()
     except PrivRLError:
@@ -65,20 +64,32 @@ def prepared_jobs(
     return jobs
 
 
-def _check_nobodys(
-    selection: PublicSelection, job: Job, store: DatasetStore, url: str | None
-) -> None:
-    """Check that no account is of the rows that stand in, or of the other public ones.
+def _check_nobodys(sweep: Sweep, jobs: Sequence[Job], store: DatasetStore, url: str | None) -> None:
+    """Check that no account is of rows that stand in, judge, or are public in any trial.
 
     Raises:
+        ConfigError: what judges was not declared public.
         UnsafeError: one is.
     """
+    named = [
+        name
+        for job in jobs
+        for name in (
+            *parse_config(job.config, source=f"trial {job.name}").data.public,
+            *([job.score.to] if job.score.to is not None else []),
+        )
+    ]
+    if isinstance(sweep.selection, PublicSelection):
+        named.append(sweep.selection.stand_in)
+    public = list(dict.fromkeys(named))
+    for name in public:
+        if not store.info(name).declared_public:
+            raise ConfigError(f"{name} was not declared public, and trials are judged by it")
     place = ledger_url(url)
     if place.get_backend_name() == "sqlite" and not Path(str(place.database)).exists():
         return
-    public = parse_config(job.config, source=f"trial {job.name}").data.public
     with closing(Ledger(url)) as ledger:
-        check_public(store, ledger, [selection.stand_in, *public])
+        check_public(store, ledger, public)
 
 
 def check_budget(jobs: Sequence[Job], ledger_url: str | None) -> None:

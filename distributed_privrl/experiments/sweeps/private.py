@@ -31,6 +31,11 @@ def check_private(config: RunConfig, *, axes: Iterable[str], grids: Iterable[str
             f"evaluation.trainers: {remote[0]} starts processes and writes folders that tell how"
             f" many trials there were: name {remote[0].removeprefix(_RLLIB)} instead"
         )
+    if config.runtime.pretrained is not None:
+        raise UnsafeError(
+            f"runtime.pretrained={config.runtime.pretrained} would keep a file for each trial,"
+            " and tell how many there were: leave it out"
+        )
     if config.output.COUNTED is None and config.output.datasets:
         raise UnsafeError(
             f"output.dataset={config.output.datasets[0]} would leave beside the policy: a private"

@@ -18,7 +18,6 @@ import yaml
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError, WorkerLostError
 from distributed_privrl.core.executor import Executor, WorkerGroup
-from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
@@ -27,7 +26,7 @@ from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import plan_run, planned_events
 from distributed_privrl.experiments.run import check_datasets
 from distributed_privrl.experiments.sweeps.config import PrivateSelection, ScoreConfig, Sweep
-from distributed_privrl.experiments.sweeps.jobs import FILE
+from distributed_privrl.experiments.sweeps.jobs import FILE, claim
 from distributed_privrl.experiments.sweeps.pool import (
     MEMORY,
     PoolSpec,
@@ -121,16 +120,15 @@ def select(
     check_agents(config, store)
     publisher_of(config, store, directory).check_free()
     make_writable(store.root)
+    claim(directory.path / FILE, yaml.safe_dump(sweep.to_json(), sort_keys=False))
+    charge: Charge | None = None
     with closing(Ledger(ledger_url)) as ledger:
-        check_inputs(seen, store, ledger)
-        found = inspect_inputs(seen, store, ledger, progress=progress)
-        directory.begin(SecureNoise.name)
-        charge = _charge(config, event, cost, directory.run_id, found.identity)
         winners: list[Winner] = []
         try:
-            write_atomically(
-                directory.path / FILE, yaml.safe_dump(sweep.to_json(), sort_keys=False)
-            )
+            check_inputs(seen, store, ledger)
+            found = inspect_inputs(seen, store, ledger, progress=progress)
+            directory.begin(SecureNoise.name)
+            charge = _charge(config, event, cost, directory.run_id, found.identity)
             with _pool(sweep, event, executor, root=store.root, memory=memory) as group:
 
                 def draw() -> dict[str, Any] | None:
@@ -143,7 +141,7 @@ def select(
                 _, entry = ledger.release_once(charge, draw=draw)
             return _released(winners, event, directory, store, ledger, entry.id)
         except BaseException as error:
-            if ledger.reserved(charge.entry_id) is None:
+            if charge is None or ledger.reserved(charge.entry_id) is None:
                 directory.discard()  # refused before anything was charged
             else:
                 error.add_note(SPENT)

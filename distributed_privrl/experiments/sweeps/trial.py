@@ -1,6 +1,7 @@
 """One trial of a sweep: the program's own run in a folder of its own, and its score."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from distributed_privrl.privacy.certificate import Certificate, build_certificat
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, stated_answer
 from distributed_privrl.privacy.verification import read_certificate
 
-NON_PRIVATE = "non_private"
+NON_PRIVATE, REFUSED = "non_private", "refused"
 
 
 def run_trial(
@@ -63,6 +64,7 @@ def run_trial(
     try:
         found = _tried(job, config, executor, ledger, progress, more_trainers)
     except (BudgetError, WorkerLostError, StorageError):
+        _state_nothing(job)
         raise
     except PrivRLError as error:
         found = TrialResult(
@@ -71,7 +73,8 @@ def run_trial(
             score=None,
             epsilon=None,
             released="",
-            failed=f"{type(error).__name__}: {error}" if job.public else type(error).__name__,
+            # Why a trial on sensitive rows is refused may tell of them: the terminal says it.
+            failed=f"{type(error).__name__}: {error}" if job.public else REFUSED,
         )
     with storage_errors(f"make {job.folder}"):
         Path(job.folder).mkdir(parents=True, exist_ok=True)
@@ -106,7 +109,8 @@ def _tried(
         anyway=job.anyway,
         reports=job.score.by == "policy",  # else `privrl report` writes them where they are wanted
     )
-    score = score_of(job.score, config, result, store)
+    counts = job.public or result.certificate.status == "valid"
+    score = score_of(job.score, config, result, store) if counts else None
     _write_events(job, score, result.certificate)
     return TrialResult(
         name=job.name,
@@ -141,7 +145,10 @@ def _searched(value: Any) -> PublicValue:
 
 
 def _state_nothing(job: Job) -> None:
-    """Replace a public trial's certificate by one that states nothing: nobody's account paid."""
+    """Replace a public trial's certificate by one that states nothing: nobody's account paid.
+
+    What said so beside it goes; ``privrl report`` writes reports anew.
+    """
     directory = RunDirectory(job.run)
     if not job.public or not directory.certificate.exists():
         return
@@ -164,4 +171,7 @@ def _state_nothing(job: Job) -> None:
     for dataset in config.output.datasets:
         if store.holds(dataset):
             store.update_metadata(dataset, {CERTIFICATE_KEY: nothing.to_dict()})
+    for told in (directory.report, directory.report.with_suffix(".json"), directory.metrics):
+        told.unlink(missing_ok=True)
+    shutil.rmtree(directory.events.parent, ignore_errors=True)
     write_atomically(directory.certificate, nothing.to_json())

@@ -20,6 +20,7 @@ from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.reports import write_reports
 from distributed_privrl.experiments.run import versions_of
 from distributed_privrl.experiments.sweeps.pool import Winner
+from distributed_privrl.experiments.trials import content_of
 from distributed_privrl.privacy.certificate import Certificate, Stage, build_certificate
 from distributed_privrl.privacy.events import RepeatAndSelectEvent
 from distributed_privrl.privacy.ledger import Ledger
@@ -63,9 +64,9 @@ def release_winner(
     """
     config = parse_config(winner.config, source="the winner")
     shown = {"score": winner.score, "config": dict(winner.config)}
+    _write_files(winner.files, config, directory, store)
     write_atomically(directory.selection, json.dumps(shown, indent=1) + "\n")
     directory.keep_config(config)
-    _write_files(winner.files, config, directory, store)
     publisher = publisher_of(config, store, directory)
     datasets = (config.data.sensitive, *config.data.public)
     certificate = build_certificate(
@@ -83,8 +84,10 @@ def release_winner(
     publisher.attach(certificate)
     score = stated_answer(certificate).map(lambda _: winner.score)
     directory.write_metrics([{"score": score}])
-    keep_trials(winner.agents, directory, may_leave=True)
-    write_reports(config, store, directory, certificate, winner.agents, ledger=ledger)
+    digest = {"content": content_of(store, publisher.name)} if winner.agents else {}
+    agents = [{**one, **digest} for one in winner.agents]  # not of its destroyed trial
+    keep_trials(agents, directory, may_leave=True)
+    write_reports(config, store, directory, certificate, agents, ledger=ledger)
     _forget_times(directory)
     return config, certificate, publisher.name
 

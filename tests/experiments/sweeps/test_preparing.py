@@ -2,18 +2,24 @@
 
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.data.metadata import FILE_NAME
+from distributed_privrl.data.metadata import FILE_NAME, PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.sweeps import trial
 from distributed_privrl.experiments.sweeps.job import Job
-from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, results_of
-from distributed_privrl.experiments.sweeps.preparing import check_budget, prepared_jobs
+from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, claim, jobs_of, results_of
+from distributed_privrl.experiments.sweeps.preparing import (
+    _check_nobodys,
+    check_budget,
+    prepared_jobs,
+)
 from distributed_privrl.experiments.sweeps.trial import run_trial
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import read_certificate
@@ -165,3 +171,68 @@ def test_a_public_sweep_opens_no_sensitive_dataset_and_no_account(
     for job, result in zip(jobs, results, strict=True):
         assert scalars_of(job.events) == [(0, "score", pytest.approx(result.score))]
         assert searched_in(job.events) == {"epsilon": job.values["privacy.epsilon"]}
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"privacy.epsilon": {"grid": [None, 2]}},
+        {"privacy": {"grid": [{"epsilon": None, "delta": 1e-4}]}},
+    ],
+)
+def test_no_trial_that_sensitive_rows_pay_for_is_without_privacy(
+    tmp_path: Path, search: dict
+) -> None:
+    grid.Grid(tmp_path).budget(epsilon=50)
+    with pytest.raises(UnsafeError, match="composed trial without privacy"):
+        prepare(tmp_path, sweeps.COMPOSE, search=search)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("key", ["data", "output", "data.sensitive", "runtime.pretrained"])
+def test_no_axis_changes_what_is_the_same_in_all_trials(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} is not searched"):
+        sweeps.sweep(tmp_path, sweeps.COMPOSE, search={key: {"grid": [1]}})
+
+
+@pytest.mark.parametrize("selection", [sweeps.COMPOSE, sweeps.PUBLIC])
+def test_rows_of_an_account_are_public_in_no_trial_and_judge_none(
+    tmp_path: Path, selection: dict
+) -> None:
+    """Of any trial, and not of the first alone."""
+    world, copied = grid.Grid(tmp_path).budget(epsilon=50), "ward/copied-v0"
+    sweeps.write_stand_in(world.store)
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
+    asked, out = sweeps.sweep(tmp_path, selection), SweepDirectory(tmp_path / "out")
+    jobs = jobs_of(asked, out, store=world.store)
+    shutil.copytree(world.store.root / grid.DATASET, world.store.root / copied)
+    world.store.update_metadata(copied, {PUBLIC_KEY: True})
+    judged = replace(jobs[-1], score=jobs[-1].score.model_copy(update={"to": copied}))
+    config = {**jobs[-1].config, "data": {**jobs[-1].config["data"], "public": [copied]}}
+    for job in (judged, replace(jobs[-1], config=config)):
+        _check_nobodys(asked, [*jobs[:-1], job], world.store, elsewhere)  # nobody's, as it says
+        with pytest.raises(UnsafeError, match="cannot be public"):
+            _check_nobodys(asked, [*jobs[:-1], job], world.store, world.url)
+
+
+def test_a_folder_is_of_one_sweep(tmp_path: Path) -> None:
+    claim(tmp_path / "out" / "sweep.yaml", "one")
+    with pytest.raises(ConfigError, match="holds a sweep: choose another --out"):
+        claim(tmp_path / "out" / "sweep.yaml", "other")
+    assert (tmp_path / "out" / "sweep.yaml").read_text() == "one"
+
+
+def test_why_a_trial_on_sensitive_rows_was_refused_is_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = grid.Grid(tmp_path).budget(epsilon=50)
+    job = prepare(tmp_path, sweeps.COMPOSE)[0]
+
+    def refused(*_: object, **__: object) -> None:
+        raise UnsafeError("guess-b holds a patient")
+
+    monkeypatch.setattr(trial, "run", refused)
+    assert run_trial(job, LocalExecutor(), ledger=world.url).failed == "refused"
+    told = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not [path for path in told if b"guess-b" in path.read_bytes()]
+    assert b"Unsafe" not in job.result_path.read_bytes()

@@ -18,7 +18,7 @@ from distributed_privrl.experiments.sweeps.costs import cost_of
 from distributed_privrl.experiments.sweeps.points import points_of
 from distributed_privrl.privacy.accounting import coarse_figures
 from tests.docs.pages import ROOT, SWEEPS, command_lines
-from tests.docs.test_code import smaller
+from tests.docs.smaller import smaller
 
 FOLDER = ROOT / "tune_configs" / "sweeps"
 MINUTES = {

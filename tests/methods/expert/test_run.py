@@ -315,7 +315,7 @@ def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:
         name: (finished.folder / name).read_bytes()
         for name in files_outside_private(finished.folder)
     }
-    assert len(contents) == 14
+    assert len(contents) == 16
     for name, content in {**contents, "what was said": finished.said.encode()}.items():
         assert not leaks._holds_words(content, finished.secrets.words), name
         for what, fragment in fragments:

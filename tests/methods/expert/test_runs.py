@@ -308,6 +308,7 @@ def test_without_privacy_everything_lies_in_private(tmp_path: Path, master: Data
     assert result.certificate.outputs == ()
     assert world.ledger.entries() == []
     assert list(files_outside_private(folder)) == [
+        "bounds.yaml",
         "certificate.json",
         "checkpoint/run.json",
         "config.yaml",

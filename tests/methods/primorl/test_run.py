@@ -237,7 +237,7 @@ def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:
     """No bytes of a recorded row, of a key, of who took part, or of a sum before noise."""
     assert finished.secrets is not None
     folder = finished.result.directory.path
-    assert len(list(files_outside_private(folder))) == 14
+    assert len(list(files_outside_private(folder))) == 16
     assert_no_secret_leaves(folder, finished.secrets, finished.said)
 
 

@@ -256,6 +256,7 @@ def test_noisy_starts_are_charged_and_certified(
     assert isinstance(Policy.load(Path(result.released)), Policy)
     assert list(files_outside_private(result.directory.path)) == sorted(
         [
+            "bounds.yaml",
             "certificate.json",
             "config.yaml",
             "evaluation.json",  # the curve: what the models promise
@@ -314,6 +315,7 @@ def test_without_privacy_everything_lies_in_private(
     assert result.certificate.outputs == ()
     assert world.ledger.entries() == []
     assert list(files_outside_private(folder)) == [
+        "bounds.yaml",
         "certificate.json",
         "checkpoint/run.json",
         "config.yaml",
