@@ -11,8 +11,8 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import time
-import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,10 +109,10 @@ class SelectionWorker:
     def run(self, trials: Sequence[Mapping[str, Any]]) -> float | None:
         """Run trials, given by their values of the axes, and return the best one's score."""
         for overrides in trials:
-            folder = self._memory / uuid.uuid4().hex
+            folder: Path | None = None
             with _silence():
                 try:
-                    folder.mkdir()
+                    folder = Path(tempfile.mkdtemp(dir=self._memory))
                     kept = self._tried(overrides, folder)
                 except Exception:  # a failed trial scores minus infinity, whatever it failed of
                     kept = None
@@ -121,7 +121,7 @@ class SelectionWorker:
                 self._best, kept = kept, before
                 if before is not None:
                     shutil.rmtree(before.folder, ignore_errors=True)
-            else:
+            elif folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
         return None if self._best is None else self._best.score
 
