@@ -1,5 +1,6 @@
 """The stage of marginals: workers that count, a server that chooses and releases, a model."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,35 +105,30 @@ def transition_columns(data: DataConfig, table: TableConfig) -> Table:
         data: names the environment, if there is one, and how many rows of a unit count.
         table: how numbers after a step are counted, and how many rows of a unit weigh alike.
     """
-
-    def columns(
-        observation_space: Space,
-        action_space: Space,
-        bounds: Bounds,
-        *,
-        lasting: Sequence[int] = (),
-    ) -> TableColumns:
-        steps = step_columns(
-            observation_space,
-            action_space,
-            bounds,
-            next_observation=table.coding(data),
-            lasting=lasting,
-        )
-        return steps.with_unit_sizes(table.unit_sizes(data))
-
-    return columns
+    return _counted_as(data, table, lambda steps: steps)
 
 
 def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: int) -> Table:
     """Return what makes the columns of a step of trajectories; see `transition_columns`.
 
     Args:
-        data: names the environment, if there is one.
-        table: how numbers after a step are counted, and what a step knows of the ones before it.
+        data: names the environment, if there is one, and how many rows of a unit count.
+        table: as of transitions, and what a step knows of the ones before it.
         longest: steps of a trajectory at most.
     """
     groups = 2 if table.stationary else time_groups(longest)
+    in_time = functools.partial(trajectory_columns, groups=groups, previous=table.previous_action)
+    return _counted_as(data, table, in_time, ends=len(ENDS))
+
+
+def _counted_as(
+    data: DataConfig,
+    table: TableConfig,
+    rows: Callable[[TableColumns], TableColumns],
+    *,
+    ends: int = 2,
+) -> Table:
+    """Return what makes columns as ``rows`` has them, with the class of a unit's size."""
 
     def columns(
         observation_space: Space,
@@ -146,11 +142,10 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
             action_space,
             bounds,
             next_observation=table.coding(data),
-            ends=len(ENDS),
+            ends=ends,
             lasting=lasting,
         )
-        columns = trajectory_columns(steps, groups=groups, previous=table.previous_action)
-        return columns.with_unit_sizes(table.unit_sizes(data))
+        return rows(steps).with_unit_sizes(table.unit_sizes(data))
 
     return columns
 

@@ -168,6 +168,9 @@ def test_a_public_sweep_opens_no_sensitive_dataset_and_no_account(
         certificate = read_certificate(job.run / "certificate.json")
         assert (certificate.status, certificate.epsilon) == ("non_private", None)
         assert not certificate.ledger_entries
+        told = [path for path in Path(job.run).rglob("*") if path.suffix in (".json", ".html")]
+        assert not [path for path in told if '"valid"' in path.read_text()], "a report says so"
+        assert not [path for path in told if "valid certificate" in path.read_text()]
     for job, result in zip(jobs, results, strict=True):
         assert scalars_of(job.events) == [(0, "score", pytest.approx(result.score))]
         assert searched_in(job.events) == {"epsilon": job.values["privacy.epsilon"]}
