@@ -1,10 +1,14 @@
 """Where a run happens, and how it is stopped."""
 
 import contextlib
+import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+import typer
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RuntimeConfig
@@ -40,6 +44,26 @@ def rllib_trainers() -> "Mapping[str, Trainer]":
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     return RLLIB_TRAINERS
+
+
+def check_job(out: Path, ledger: str | None) -> None:
+    """Refuse, in a job of a cluster, what its next start would not find; see `runtime.jobs`.
+
+    Raises:
+        UnsafeError: the ledger or the folder lies on a machine of the cluster.
+    """
+    from distributed_privrl.runtime import jobs
+
+    jobs.check_job(out, ledger)
+
+
+def tell_certificate(certificate: Path) -> None:
+    """Print a certificate as one line, in a job of a cluster: `privrl submit` brings it back."""
+    from distributed_privrl.runtime import jobs
+
+    if jobs.in_job():
+        content = json.loads(certificate.read_text())
+        typer.echo(f"{jobs.CERTIFICATE_MARK}{json.dumps(content)}")
 
 
 @contextlib.contextmanager
