@@ -143,7 +143,7 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
     from distributed_privrl.core.config import NoisyBounds
     from distributed_privrl.experiments.registry import method_named
     from distributed_privrl.experiments.speeds import stored_speeds, time_of
-    from distributed_privrl.privacy.ledger.budgets import budget_line
+    from distributed_privrl.privacy.ledger.records import budget_line
     from distributed_privrl.privacy.units import Relation
     from distributed_privrl.stages.asked_measures import noise_of_measures
 
