@@ -76,8 +76,10 @@ class Findings:
         if self.unit is None or parts is None:
             return ""
         count = len(np.unique(np.concatenate(parts)))
-        plural = self.unit == "trajectory" and count != 1
-        return f" of {count:,} {'trajectories' if plural else self.unit}"
+        one = count == 1
+        if self.unit == "trajectory":
+            return f" of {count:,} {self.unit if one else 'trajectories'}"
+        return f" of {count:,} {'value' if one else 'values'} of {self.unit}"
 
     def _named(self, what: str, then: str) -> str:
         seen = self._values.get((what, then))

@@ -208,7 +208,9 @@ def test_units_are_counted_across_chunks(take, monkeypatch):
         "spaces: {observation: {type: box}, action: {type: box}}\n"
     )
     table = "x,u,r,who\n1,0,0,p\n,0,0,p\n,0,0,q\n,0,0,p\n2,0,0,q\n"
-    assert take(schema, table)[0].startswith("x: no value in 3 rows of 2 who; these are null rows")
+    assert take(schema, table)[0].startswith(
+        "x: no value in 3 rows of 2 values of who; these are null rows"
+    )
 
 
 def test_values_that_nobody_declared_are_named_to_the_owner(take, store, monkeypatch):

@@ -37,7 +37,7 @@ from distributed_privrl.privacy.ledger.schema import (
     HOLDS,
     SHOWN_ENTRIES,
 )
-from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers, unit_in_words
 
 
 def find_accounts(
@@ -152,7 +152,8 @@ def chargeable_account(
         )
     if not covers(account.unit, unit, account.relation):
         raise UnsafeError(
-            f"the budget of {dataset} protects each {account.unit}, this run each {unit}: set"
+            f"the budget of {dataset} protects each {unit_in_words(account.unit)}, this run each"
+            f" {unit_in_words(unit)}: set"
             f" data.unit={account.unit}, or, while nothing is spent, set the budget anew with"
             f" --unit {unit}"
         )
