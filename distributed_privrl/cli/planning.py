@@ -90,7 +90,10 @@ def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:
     check_names(config, more_trainers=rllib_trainers())
     advice = advised_method(config)
     plans = [one.plan for one in found if one.plan is not None]
-    lacking = columns_to_tell(config, plans[0]) if plans else None
+    lacking = None
+    if plans:
+        assumed = "columns_assumed" in plans[0].facts()
+        lacking = columns_to_tell(config, plans[0], assumed=assumed)
     if as_json:
         rows = [
             {
@@ -175,7 +178,8 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         facts["time"] = time_of(config, plan.effort, stored_speeds()).facts()
     if plan.verdict is not None:
         facts["verdict"] = plan.verdict.facts()
-    if (lacking := columns_to_tell(config, plan)) is not None:
+    assumed = "columns_assumed" in facts
+    if (lacking := columns_to_tell(config, plan, assumed=assumed)) is not None:
         facts["columns_unknown"] = lacking
     facts |= _advice_facts(config)
     if plan.budget is None or privacy.epsilon is None:

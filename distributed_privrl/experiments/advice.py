@@ -106,15 +106,17 @@ def advised_method(config: RunConfig) -> Advice | None:
     return Advice(method="marginals", reason=reason, measured=MARGINALS)
 
 
-def columns_to_tell(config: RunConfig, plan: Plan, store: DatasetStore | None = None) -> str | None:
+def columns_to_tell(
+    config: RunConfig, plan: Plan, *, assumed: bool, store: DatasetStore | None = None
+) -> str | None:
     """Return what to give so that a plan knows its columns; None: it does, or needs none.
 
     Args:
         config: of the run.
         plan: of it.
+        assumed: whether it is made for columns that nobody named.
         store: datasets, as in `registry.plan_run`.
     """
-    assumed = "columns_assumed" in plan.details
     if not (assumed or plan.effort is None) or foreseen_columns(config.data, store) is not None:
         return None
     lacking = "they are assumed" if assumed else "so neither minutes nor a verdict are known"
