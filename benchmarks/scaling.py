@@ -7,6 +7,7 @@ same round with the vectors at hand. What workers need for themselves, coins for
 measured beside it. A line through these figures says what clusters would take that nobody here has.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -197,14 +198,24 @@ def coins_ms(slots: int) -> float:
 
 
 def foretold(line: NDArray[np.float64], workers: int, parameters: int) -> str:
-    """Return in words what a round would take."""
-    millions = parameters / 1e6
-    cpu = float(np.array([1.0, workers, millions, workers * millions]) @ line) / 1e3
+    """Return in words what a round would take: all workers at the server, and with sums between."""
+    between = math.isqrt(workers - 1) + 1
+    most = math.ceil(workers / between)
     moved = workers * parameters * BYTES_A_PARAMETER / 1e9
     return (
-        f"{workers:,} workers, {parameters:,} parameters: the server computes {cpu:.3g} s and"
-        f" moves {moved:.3g} GB a round ({moved * 8 / 10:.3g} s at 10 Gbit/s)."
+        f"{workers:,} workers, {parameters:,} parameters: the server computes"
+        f" {seconds(line, workers, parameters):.3g} s and moves {moved:.3g} GB a round"
+        f" ({moved * 8 / 10:.3g} s at 10 Gbit/s). With {between} processes that add up for {most}"
+        f" each: {seconds(line, most, parameters):.3g} s in each of them, then"
+        f" {seconds(line, between, parameters):.3g} s and"
+        f" {between * parameters * BYTES_A_PARAMETER / 1e9:.3g} GB at the server."
     )
+
+
+def seconds(line: NDArray[np.float64], workers: int, parameters: int) -> float:
+    """Return CPU seconds of whoever asks so many workers, by the line of `line_through`."""
+    millions = parameters / 1e6
+    return float(np.array([1.0, workers, millions, workers * millions]) @ line) / 1e3
 
 
 def run(quick: bool) -> Result:

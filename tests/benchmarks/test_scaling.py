@@ -35,4 +35,6 @@ def test_the_line_is_found_again() -> None:
     line, error = scaling.line_through(cells)
     assert line == pytest.approx(true, rel=1e-6)
     assert error < 1e-6
-    assert "moves 12 GB a round (9.6 s at 10 Gbit/s)" in scaling.foretold(line, 1000, 10**6)
+    said = scaling.foretold(line, 1000, 10**6)
+    assert "moves 12 GB a round (9.6 s at 10 Gbit/s)" in said
+    assert "With 32 processes that add up for 32 each: 0.176 s in each of them" in said
