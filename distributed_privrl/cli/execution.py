@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
+    from distributed_privrl.core.progress import Progress
     from distributed_privrl.evaluation.trainer import Trainer
 
 
@@ -33,6 +34,13 @@ def deferred_executor(runtime: "RuntimeConfig") -> "Executor":
     from distributed_privrl.runtime import launch
 
     return launch.deferred_executor(runtime)
+
+
+def metered(progress: "Progress", runtime: "RuntimeConfig") -> "Progress":
+    """Return a progress that also sets a cluster's gauges."""
+    from distributed_privrl.runtime import launch
+
+    return launch.metered(progress, runtime)
 
 
 def rllib_trainers() -> "Mapping[str, Trainer]":

@@ -293,3 +293,10 @@ def test_our_own_ray_does_not_answer_without_its_token(ray_executor: Executor) -
     import ray
 
     session.check_token_needed(ray.get_runtime_context().gcs_address)
+
+
+def test_our_own_ray_counts_no_private_rounds_for_whoever_asks(ray_executor: Executor) -> None:
+    import ray
+
+    (node,) = ray.nodes()
+    assert node["MetricsExportPort"] <= 0  # else it answers everybody, without a token
