@@ -209,7 +209,7 @@ def test_another_cluster_s_token_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @contextmanager
-def whole_ray(**environment: str) -> Iterator[str]:
+def whole_ray(*more: str, **environment: str) -> Iterator[str]:
     """Start a Ray of one node as an operator does, on loopback; yield its address."""
     port = _free_port()
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -223,6 +223,7 @@ def whole_ray(**environment: str) -> Iterator[str]:
                 "--node-ip-address=127.0.0.1",
                 f"--port={port}",
                 f"--temp-dir={folder}",
+                *more,
             ],
             env=own | environment,
             stdout=subprocess.DEVNULL,
