@@ -2,22 +2,13 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 
 from distributed_privrl.runtime.metrics import GAUGES
+from tests.cluster.keeping import FOLDER, kept
 
-FOLDER = Path(__file__).parents[2] / "cluster"
 OURS = {f"ray_privrl_{name}" for name in GAUGES}
-
-
-def kept() -> re.Pattern[str]:
-    (job,) = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["scrape_configs"]
-    (rule,) = job["metric_relabel_configs"]
-    assert (rule["action"], rule["source_labels"]) == ("keep", ["__name__"])
-    return re.compile(rule["regex"])
 
 
 @pytest.mark.parametrize("name", sorted(OURS))

@@ -10,16 +10,15 @@ import pytest
 import yaml
 
 from distributed_privrl.data.store import FOLDER_VARIABLE
-from tests.cluster.test_dashboards import kept
+from tests.cluster.keeping import kept
 from tests.gates.leaks import PRIVATE_FIGURE
-from tests.runtime.test_session import _free_port, whole_ray
+from tests.runtime.heads import free_port, whole_ray
 from tests.worlds import grid
 
 SECONDS = 120.0
 SCRIPT = """
-import sys, urllib.request, time
+import sys, time, urllib.request
 from distributed_privrl.runtime import launch
-from distributed_privrl.runtime.metrics import KIND
 from distributed_privrl.experiments.registry import load_config
 from pathlib import Path
 file, out, port = sys.argv[1:]
@@ -38,7 +37,7 @@ def test_what_prometheus_keeps_tells_nothing_private(tmp_path: Path) -> None:
     world = grid.Grid(tmp_path).budget()
     file = tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(grid.values(runtime={"executor": "ray", "workers": 1})))
-    token, port = os.urandom(32).hex(), _free_port()
+    token, port = os.urandom(32).hex(), free_port()
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
     with whole_ray(f"--metrics-export-port={port}", **own) as address:
         done = subprocess.run(
