@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
+    from distributed_privrl.core.progress import Progress
     from distributed_privrl.evaluation.trainer import Trainer
 
 
@@ -37,6 +38,13 @@ def deferred_executor(runtime: "RuntimeConfig") -> "Executor":
     from distributed_privrl.runtime import launch
 
     return launch.deferred_executor(runtime)
+
+
+def metered(progress: "Progress", runtime: "RuntimeConfig") -> "Progress":
+    """Return a progress that also sets a cluster's gauges."""
+    from distributed_privrl.runtime import launch
+
+    return launch.metered(progress, runtime)
 
 
 def rllib_trainers() -> "Mapping[str, Trainer]":

@@ -122,7 +122,7 @@ def _run(
     sign: Path | None,
     anyway: bool,
 ) -> "RunResult":
-    from distributed_privrl.cli.execution import deferred_executor, rllib_trainers
+    from distributed_privrl.cli.execution import deferred_executor, metered, rllib_trainers
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.directory import RunDirectory
@@ -145,7 +145,7 @@ def _run(
             ledger_url=ledger,
             store=store,
             resume=resume,
-            progress=progress,
+            progress=metered(progress, config.runtime),
             sign_key=sign,
             more_trainers=rllib_trainers(),
             anyway=anyway,
