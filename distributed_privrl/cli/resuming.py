@@ -16,7 +16,7 @@ Resume = Annotated[
         " where nothing is there yet",
     ),
 ]
-ResumeOrBegin = Annotated[bool, typer.Option(_HIDDEN, hidden=True)]
+ResumeOrBegin = Annotated[bool, typer.Option(_HIDDEN, hidden=True, help=AUTO)]
 
 
 class ResumingCommand(TyperCommand):

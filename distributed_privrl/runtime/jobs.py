@@ -24,7 +24,7 @@ from distributed_privrl.runtime.session import prepare_environment
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets this in the process that a job begins with, whoever handed it in."""
 OF_A_SCRIPT = "PRIVRL_JOB"
-"""`cluster/run.py` sets this, for a command that is no job of Ray and may be repeated all the same."""
+"""`cluster/run.py` sets this: no job of Ray, but repeated all the same."""
 SHARED_VARIABLE = "PRIVRL_SHARED"
 """Folders that outlive the cluster's machines, as their owner says; separated by colons."""
 CERTIFICATE_MARK = "privrl certificate: "

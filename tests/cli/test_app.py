@@ -29,7 +29,7 @@ VERBS = {
     "run",
     "sample",
     "split",
-    "sweep",
+    "submit", "sweep",
 }
 
 
