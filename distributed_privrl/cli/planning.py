@@ -12,6 +12,8 @@ from distributed_privrl.cli.text import show_table, show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
+    from distributed_privrl.experiments.sweeps.config import Sweep
+    from distributed_privrl.experiments.sweeps.costs import Pilot
     from distributed_privrl.stages.plan import Plan
 
 NOT_PRIVATE = (
@@ -34,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl plan stays.yaml -o privacy.epsilon=2 -o training.rounds=5000",
             "privrl plan stays.yaml --json",
             "privrl plan --sweep tune_configs/sweeps/smoke.yaml",
+            "privrl plan --sweep tune_configs/sweeps/smoke.yaml --pilot",
         ),
     )(plan)
 
@@ -45,23 +48,42 @@ def plan(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="it is a sweep's: as `privrl sweep --dry-run`")
     ] = False,
+    pilot: Annotated[
+        bool,
+        typer.Option(
+            "--pilot",
+            help="with --sweep: measure the minutes of a trial and its agents, by short ones on"
+            " public rows",
+        ),
+    ] = False,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="with --pilot: a dataset declared public (default: selection.stand_in)",
+        ),
+    ] = None,
 ) -> None:
     """Show noise, epsilon, rounds and cost of a run; opens no data.
 
     It reads the configuration, a bounds file and, where the dataset is here, the spaces that it
     declares: public facts, and no row. Where the number of units is not declared, it shows what
-    100 to 1,000,000 of them would mean. Noise and epsilon are those of a coarse grid: a run's are a
-    little lower, never higher.
+    100 to 1,000,000 of them would mean. With --pilot it runs short trials on public rows. Noise and
+    epsilon are those of a coarse grid: a run's are a little lower, never higher.
     """
+    from distributed_privrl.core.errors import ConfigError
     from distributed_privrl.experiments.names import check_names
     from distributed_privrl.experiments.registry import load_config, plan_run
     from distributed_privrl.privacy.accounting import coarse_figures
 
+    if (pilot and not sweep) or (rows is not None and not pilot):
+        raise ConfigError("--pilot goes with --sweep, and --rows with --pilot")
     if sweep:
         from distributed_privrl.cli.sweeping import show_cost
         from distributed_privrl.experiments.sweeps.config import load_sweep
 
-        show_cost(load_sweep(config, overrides or []), as_json=as_json)
+        asked = load_sweep(config, overrides or [])
+        show_cost(asked, as_json=as_json, pilot=_piloted(asked, rows) if pilot else None)
         return
     loaded = load_config(config, overrides or [])
     with coarse_figures():
@@ -77,6 +99,16 @@ def plan(
     typer.echo(UNCHECKED, err=True)
     if not facts["private"]:
         typer.echo(NOT_PRIVATE, err=True)
+
+
+def _piloted(asked: "Sweep", rows: str | None) -> "Pilot":
+    """Measure what a trial of a sweep takes."""
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.sweeps.pilot import measured_pilot
+
+    with shown_progress() as progress:
+        return measured_pilot(asked, DatasetStore(), rows=rows, progress=progress)
 
 
 def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:
