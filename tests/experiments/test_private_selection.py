@@ -24,6 +24,8 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.files import unfinished_folder
 from distributed_privrl.data.store import FOLDER_VARIABLE
 from distributed_privrl.experiments.audit import audit_run
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.sampling import finished_config
 from distributed_privrl.experiments.sweeps import pool, selection
 from distributed_privrl.experiments.sweeps.pool import check_covered, clear_left
@@ -96,6 +98,41 @@ def test_what_it_left_is_no_run_to_go_on_with(done: tuple[Choosing, str], tmp_pa
         world.select(output__dataset="intake/other-v0")
     assert sorted(run.rglob("*")) == before
     assert len(world.ledger.entries()) == 1
+
+
+def test_a_winners_agents_name_the_selections_certificate(
+    world: Choosing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its trial named the trial's, which was destroyed with it."""
+    right = selection.release_winner
+
+    def released(winner, *about, **more):
+        trained = {
+            "dataset": RELEASED,
+            "content": winner.certificate.digest,
+            "environment": "CartPole-v1",
+            "trainer": "bc",
+            "agent": "bc",
+            "seed": 0,
+            "steps": 2,
+            "episodes": 1,
+            "options": {},
+            "curve_steps": [1, 2],
+            "curve_returns": [[9.0], [10.0]],
+        }
+        return right(replace(winner, agents=[trained]), *about, **more)
+
+    monkeypatch.setattr(selection, "release_winner", released)
+    with drawn(1):
+        found = world.select()
+    run = RunDirectory(world.folder / "run")
+    (kept,) = stored_trials(run, found.certificate)
+    assert kept["content"] == found.certificate.digest
+    assert kept["curve_returns"] == [[9.0], [10.0]]
+    spoilt = json.dumps([{**kept, "content": "of another release"}])
+    (run.path / "evaluation.json").write_text(spoilt)
+    with pytest.raises(ConfigError, match="were not trained on what this run released"):
+        stored_trials(run, found.certificate)
 
 
 def test_rows_that_judge_are_public_ones(world: Choosing) -> None:
