@@ -18,6 +18,7 @@ from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.events import write_events
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import run
+from distributed_privrl.experiments.sweeps.holding import free_unused, held_as
 from distributed_privrl.experiments.sweeps.job import Job, TrialResult
 from distributed_privrl.experiments.sweeps.points import short_names
 from distributed_privrl.experiments.sweeps.scores import score_of
@@ -59,11 +60,13 @@ def run_trial(
     if (known := TrialResult.read(job.result_path)) is not None:
         return known
     config = parse_config(job.config, source=f"trial {job.name}")
+    held = held_as(job)
     try:
         found = _tried(job, config, executor, ledger, progress, more_trainers)
     except (BudgetError, WorkerLostError, StorageError):
         raise
     except PrivRLError as error:
+        free_unused(job, held, ledger)
         found = TrialResult(
             name=job.name,
             values=job.values,
