@@ -3,7 +3,9 @@
 import json
 import logging
 import os
+import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,8 @@ from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.sampling import finished_config
 from distributed_privrl.experiments.sweeps import pool, selection
-from distributed_privrl.experiments.sweeps.pool import check_covered, clear_left
+from distributed_privrl.experiments.sweeps.memory import clear_left
+from distributed_privrl.experiments.sweeps.pool import check_covered
 from distributed_privrl.experiments.sweeps.private import check_private
 from distributed_privrl.experiments.sweeps.selection import best_of, select
 from distributed_privrl.privacy.certificate import Certificate, Stage, build_certificate
@@ -154,6 +157,47 @@ def test_nothing_is_begun_where_losers_would_lie_on_a_disk(world: Choosing) -> N
     with pytest.raises(UnsafeError, match="would lie on a disk"):
         world.select()
     assert untouched(world)
+
+
+def test_a_node_without_memory_or_datasets_is_refused_before_the_charge(
+    world: Choosing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another node than the command's: there trials would lie on a disk, or all fail."""
+    right = selection.PoolSpec
+    elsewhere = world.folder / "elsewhere"
+    for name, error in (("memory", UnsafeError), ("root", ConfigError)):
+
+        def there(key: str = name, **about: object) -> object:
+            return right(**(about | {key: str(elsewhere)}))
+
+        monkeypatch.setattr(selection, "PoolSpec", there)
+        with drawn(1) as numbers, pytest.raises(error):
+            world.select()
+        assert numbers == []
+        assert untouched(world)
+        assert not list(world.memory.iterdir())
+
+
+def test_what_a_killed_process_had_in_memory_goes_with_it(tmp_path: Path) -> None:
+    """Also on a node where no other selection ever begins."""
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from distributed_privrl.experiments.sweeps.memory import guarded_folder\n"
+        "with guarded_folder(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'loser').write_text('kept')\n"
+        "    print(folder, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert (folder / "loser").exists()
+        process.kill()
+    end = time.monotonic() + 30
+    while folder.exists():
+        assert time.monotonic() < end, "nobody removed it"
+        time.sleep(0.02)
 
 
 def test_nothing_of_a_trial_is_kept_for_other_runs(world: Choosing, tmp_path: Path) -> None:
