@@ -42,6 +42,7 @@ class PoolSpec:
     Args:
         values: of the run, without what is searched.
         root: of the datasets.
+        reads: ids of those that every trial reads.
         score: what tells the best trial.
         events: that a trial may be charged for at most, as JSON values.
         memory: a folder in memory.
@@ -49,6 +50,7 @@ class PoolSpec:
 
     values: Mapping[str, Any]
     root: str
+    reads: Sequence[str]
     score: ScoreConfig
     events: Sequence[Mapping[str, Any]]
     memory: str
@@ -145,7 +147,7 @@ class SelectionWorker:
     def _tried(self, overrides: Mapping[str, Any], folder: Path) -> _Kept | None:
         spec = self._spec
         config = parse_config(spec.values, source="a trial", overrides=overrides_of(overrides))
-        store = _own_store(spec, config, folder / "datasets")
+        store = _own_store(spec, folder / "datasets")
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
         runtime = {"executor": "local", "pretrained": None}  # nothing lies outside the folder
@@ -168,9 +170,9 @@ class SelectionWorker:
 
 
 def _check_here(spec: PoolSpec) -> None:
-    """Check that this node sees the datasets of all trials, which are the same."""
-    data, store = spec.values["data"], DatasetStore(Path(spec.root))
-    for dataset in (data["sensitive"], *data.get("public", ()), *filter(None, [spec.score.to])):
+    """Check that this node sees the datasets of all trials."""
+    store = DatasetStore(Path(spec.root))
+    for dataset in spec.reads:
         store.info(dataset)
 
 
@@ -200,10 +202,9 @@ def _counts(events: Sequence[Event]) -> Counter[str]:
     return found
 
 
-def _own_store(spec: PoolSpec, config: RunConfig, root: Path) -> DatasetStore:
+def _own_store(spec: PoolSpec, root: Path) -> DatasetStore:
     """Return a store in memory in which what a trial reads is linked, not copied."""
-    read = {config.data.sensitive, *config.data.public, *filter(None, [spec.score.to])}
-    for dataset in read:
+    for dataset in spec.reads:
         link = root / dataset
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to((Path(spec.root) / dataset).absolute(), target_is_directory=True)

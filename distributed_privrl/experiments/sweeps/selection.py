@@ -231,9 +231,11 @@ def _pool(
     """Yield a constant number of processes that are ready; what they leave is destroyed."""
     selection = sweep.selection
     assert isinstance(selection, PrivateSelection)
+    data, judge = sweep.base.data, selection.score.to
     spec = PoolSpec(
         values=sweep.values,
         root=str(root.absolute()),
+        reads=list(dict.fromkeys(filter(None, (data.sensitive, *data.public, judge)))),
         score=selection.score,
         events=[one.model_dump(mode="json") for one in event.events],
         memory=str(memory),
