@@ -1,7 +1,7 @@
 """A table and a figure of a public sweep: scores over its axis for each epsilon, seeds together.
 
 It reads what `privrl sweep` left, also where that was cut short: what has not ended is an empty
-cell. Figures 6 (curiosity) and 8 (horizon) of the PrivORL paper are sweeps of `tune_configs/sweeps`.
+cell. `tune_configs/sweeps` has those of figures 6 (curiosity) and 8 (horizon) of the PrivORL paper.
 
     python -m benchmarks.sweep_figures --sweep runs/sweep-figure8 [--out DIR] [--save]
 """
@@ -97,8 +97,11 @@ def cell_of(swept: Swept, place: Any, epsilon: Any) -> dict[str, Any]:
 
 
 def _nearness(swept: Swept, trial: TrialResult) -> tuple[float, float]:
-    """Return marginal and correlation fidelity of a release to the stand-in."""
-    store, real = swept.directory.datasets, swept.sweep.base.data.sensitive
+    """Return marginal and correlation fidelity of a release to what stood in."""
+    store, selection = swept.directory.datasets, swept.sweep.selection
+    assert isinstance(selection, PublicSelection)
+    whole = store.holds(selection.stand_in)
+    real = selection.stand_in if whole else swept.sweep.base.data.sensitive
     rows = [sampled_rows(store, one) for one in (real, trial.released)]
     found = fidelity(rows[0], rows[1], column_labels(store.info(real)))
     return found.marginal, found.correlation
