@@ -260,6 +260,11 @@ class RuntimeConfig(StrictModel):
         description="parts that units are divided into, whoever computes them; as many as workers"
         " at least (default: by the batch, 4 to 64)",
     )
+    fan_in: Annotated[int, Field(ge=2)] = Field(
+        default=32,
+        description="up to so many workers answer the server of private rounds themselves; for"
+        " more, processes in between add up",
+    )
     executor: Literal["ray", "local"] = Field(
         default="ray", description="local: no Ray, one process"
     )

@@ -16,6 +16,7 @@ from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
+from distributed_privrl.rounds.summing import total_of
 
 PUBLIC_STATE = "public."
 
@@ -64,7 +65,7 @@ class ServerSpec(RoundServerSpec):
     """What a parameter server is built from, beside `RoundServerSpec`.
 
     Args:
-        workers: the group of `LocalUpdateWorker`.
+        workers: the group of `LocalUpdateWorker`, or of those that add up for them.
         initial: checkpoint with the parameters to start from.
         mechanism: the calibrated round; None trains without privacy.
         expected_units: the fixed public denominator: ``q x units`` and the public update's vectors.
@@ -123,7 +124,7 @@ class ParameterServer(RoundServer):
             "clipped_sum",
             {"parameters": self._broadcast(), "nonce": self._draw_nonce},
         )
-        total = _sum(partial_sums, out=self._total)
+        total = total_of(partial_sums, out=self._total)
         self._count_round()
         if self._spec.mechanism is not None and self._noise is not None:
             total = self._spec.mechanism.add_noise(
@@ -158,15 +159,3 @@ class ParameterServer(RoundServer):
     def _parameters(self) -> NDArray[np.floating]:
         view: NDArray[np.floating] = self._optimiser.vector.detach().cpu().numpy()
         return view
-
-
-def _sum(
-    partial_sums: list[NDArray[np.floating]], *, out: NDArray[np.float64]
-) -> NDArray[np.floating]:
-    """Add the workers' sums, multiples of one lattice: exact; a single one is returned as it is."""
-    if len(partial_sums) == 1:
-        return partial_sums[0]
-    np.copyto(out, partial_sums[0])
-    for partial in partial_sums[1:]:
-        out += partial
-    return out

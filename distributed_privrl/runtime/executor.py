@@ -248,6 +248,8 @@ class RayExecutor:
             "num_gpus": 0 if service else self._gpus,
             "enable_task_events": not getattr(worker_cls, "untraced", False),
         }
+        if getattr(worker_cls, "spread", False):
+            options["scheduling_strategy"] = "SPREAD"
         actor_cls = self._ray.remote(**options)(worker_cls)
         names = [f"{worker_cls.__name__}-{uuid.uuid4().hex}" for _ in shards]
         actors = [

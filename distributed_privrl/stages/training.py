@@ -18,9 +18,9 @@ from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoin
 from distributed_privrl.rounds.releases import ProgramFactory, ReleaseServer, ReleaseServerSpec
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
+from distributed_privrl.rounds.summing import start_workers
 from distributed_privrl.rounds.worker import (
     LocalUpdateFactory,
-    LocalUpdateWorker,
     SecretOfRun,
     ShardSource,
     WorkerSpec,
@@ -102,7 +102,7 @@ def train_in_rounds(
     """
     _check_charged(config, context, plan)
     specs = [] if _is_settled(context, plan) else _worker_specs(spec, config, context, plan)
-    workers = context.executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
+    workers = start_workers(context.executor, specs, fan_in=config.runtime.fan_in)
     private = plan.mechanism is not None
     server = context.executor.start(
         ParameterServer,

@@ -13,6 +13,7 @@ from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.rounds.server import ParameterServer
+from distributed_privrl.rounds.summing import SummedWorkers
 from distributed_privrl.rounds.worker import LocalUpdateWorker
 from tests.worlds.toy import ToyUpdate, initial_parameters
 from tests.worlds.toy_run import RUN_ID, ToyRun
@@ -32,6 +33,17 @@ def test_parameters_are_the_same_bits_for_any_number_of_workers(
     together = replace(toy, update=update, workers=workers).with_folder("together").train()
     np.testing.assert_array_equal(together, alone)
     assert np.abs(alone - initial_parameters(update.dtype)).max() > 0.01
+
+
+@pytest.mark.parametrize("workers", [3, 5, 6])
+def test_sums_of_sums_are_the_same_bits(toy: ToyRun, workers: int) -> None:
+    alone = toy.with_folder("alone").train()
+    tree = replace(toy, workers=workers, fan_in=2).with_folder("tree")
+    with tree.server() as group:
+        parts = group._workers[0]._spec.workers  # what the server asks
+        assert isinstance(parts, SummedWorkers)
+        assert 2 <= parts.size < workers
+    np.testing.assert_array_equal(tree.train(), alone)
 
 
 def test_several_rows_and_copies_do_not_depend_on_workers(toy: ToyRun) -> None:

@@ -21,6 +21,7 @@ from distributed_privrl.runtime import executor as module
 from distributed_privrl.runtime.executor import RayExecutor
 from distributed_privrl.stages.training import run_rounds
 from tests.runtime.killable import KillableServer, KillableWorker
+from tests.runtime.killing import pids_of
 from tests.runtime.probe import Probe, Unbuildable
 from tests.worlds.toy_run import RUN_ID, ToyRun
 
@@ -161,7 +162,22 @@ def test_too_many_cpus_are_refused_instead_of_waiting_for_ever(ray_executor: Exe
         RayExecutor(workers=1000, cpus_per_worker=1000)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow), 3])
+def test_a_killed_process_that_adds_up_changes_nothing(
+    ray_executor: Executor, tmp_path: Path
+) -> None:
+    toy = replace(ToyRun(folder=tmp_path), workers=3, fan_in=2)
+    with toy.with_folder("ray").server(ray_executor) as server:
+        server.call("advance", {"rounds": 7})
+        (killed, *_) = pids_of("PartialSums")
+        os.kill(killed, signal.SIGKILL)
+        while not server.call("advance", {"rounds": 7})[0].finished:
+            pass
+        assert killed not in pids_of("PartialSums")
+    local = toy.with_folder("local").train(LocalExecutor())
+    assert np.array_equal(local, toy.with_folder("ray").parameters())
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ray_gives_the_parameters_of_the_local_executor(
     ray_executor: Executor, tmp_path: Path, workers: int
 ) -> None:

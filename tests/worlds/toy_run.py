@@ -20,7 +20,8 @@ from distributed_privrl.privacy.units import PrivacyBudget, Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
-from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
+from distributed_privrl.rounds.summing import start_workers
+from distributed_privrl.rounds.worker import SecretOfRun, WorkerSpec
 from tests.worlds.ledgers import open_run
 from tests.worlds.toy import ToyUpdate, initial_parameters
 
@@ -58,6 +59,7 @@ class ToyRun:
 
     folder: Path
     workers: int = 1
+    fan_in: int = 32
     blocks: int = 6
     rounds: int = 20
     spare: int = 10
@@ -159,7 +161,7 @@ class ToyRun:
         """Start workers and server; the same folder again resumes."""
         self.open()
         own = executor or LocalExecutor()
-        workers = own.start(LocalUpdateWorker, self.worker_specs(), repeat_lost_calls=True)
+        workers = start_workers(own, self.worker_specs(), fan_in=self.fan_in)
         server = own.start(ParameterServer, [self.server_spec(workers)], service=True)
         try:
             yield server

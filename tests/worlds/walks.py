@@ -172,7 +172,11 @@ class Walks(World):
 
 def marginals_config(**changes: Any) -> MarginalsJConfig:
     """Return a run of marginals on the walks; ``section__key=value`` changes it."""
-    own: dict[str, Any] = {"method": "marginals_j", "model": {"bins": 6}, "training": {"tables": 4}}
+    own: dict[str, Any] = {
+        "method": "marginals_j",
+        "model": {"bins": 6},
+        "training": {"steps": 2, "tables": 2},
+    }
     return parsed(changed(config_values() | own, changes), MarginalsJConfig)
 
 

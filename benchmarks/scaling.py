@@ -1,0 +1,255 @@
+"""What a round costs the parameter server, by workers and parameters, and what that foretells.
+
+Workers are stubs that answer at once: an actor holds a vector, returns it, and stands in a group as
+often as there are workers. What is measured is what the server itself does: sending, receiving,
+adding, noise and step, in CPU time of its process, and its memory at the peak. The bound is the
+same round with the vectors at hand. What workers need for themselves, coins for their units, is
+measured beside it. A line through these figures says what clusters would take that nobody here has.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from benchmarks import harness, processes
+from benchmarks.harness import SEED, Alternative, Result
+from benchmarks.ray_round import ENDLESS, RUN_ID, open_ledger
+from distributed_privrl.core.executor import WorkerGroup
+from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.sampling import RoundSecret, SlotCoins
+from distributed_privrl.rounds.checkpoint import CheckpointState, save_checkpoint
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.runtime.executor import RayExecutor, RayWorkerGroup
+
+MECHANISM = PrivateRound(clip_norm=1.0, noise_multiplier=1.0, sampling_probability=0.01)
+BYTES_A_PARAMETER = 4 + 8
+"""For each worker: parameters go out in single precision, sums come in in double."""
+ROW_BYTES = 12 * 4
+"""Of a transition of a maze, as a worker holds it."""
+DEMO, LARGE = 88_076, 6_460_000
+FORETOLD_WORKERS, FORETOLD_PARAMETERS = (10, 100, 1000), (DEMO, 1_000_000, LARGE)
+UNITS = 10**9
+INCLUSION = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured.
+
+    Args:
+        grid: workers, by the number of parameters.
+        turns: timed turns of a cell.
+        slots: units of a worker, for its coins.
+    """
+
+    grid: Mapping[int, Sequence[int]]
+    turns: int
+    slots: Sequence[int]
+
+
+FULL = Size(
+    grid={DEMO: (1, 2, 10, 100, 1000), 1_000_000: (1, 2, 10, 100, 300), LARGE: (1, 2, 10, 50)},
+    turns=7,
+    slots=(10**6, 10**7),
+)
+QUICK = Size(grid={2_000: (1, 3), 20_000: (2, 5)}, turns=1, slots=(10**4,))
+
+
+class InstantWorker:
+    """Answers at once, with a vector of multiples of a power of two, as clipped sums are.
+
+    Args:
+        parameters: how long the vector is.
+    """
+
+    def __init__(self, parameters: int) -> None:
+        source = np.random.default_rng(SEED)
+        self._sum = source.integers(-(2**20), 2**20, parameters) / 2.0**24
+
+    def clipped_sum(self, parameters: NDArray[np.floating], nonce: str) -> NDArray[np.float64]:
+        """Return the vector; see `LocalUpdateWorker.clipped_sum`."""
+        return self._sum
+
+
+class AtHand:
+    """A group whose answers lie in this process: nothing is sent.
+
+    Args:
+        workers: how many.
+        parameters: how long their vectors are.
+    """
+
+    def __init__(self, workers: int, parameters: int) -> None:
+        self._answers = [InstantWorker(parameters).clipped_sum(np.empty(0), "")] * workers
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return len(self._answers)
+
+    def call(self, method: str, shared: object = None, per_worker: object = None) -> list[Any]:
+        """Return the vectors."""
+        return self._answers
+
+    def wait_for_lost(self) -> None:
+        """Do nothing: none is lost."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def crowd(executor: RayExecutor, workers: int, parameters: int) -> tuple[WorkerGroup, WorkerGroup]:
+    """Return a group in which one actor stands for all workers, and the group that owns it."""
+    owner = executor.start(InstantWorker, [parameters])
+    (name,), (actor,) = owner._names, owner._actors
+    group = RayWorkerGroup(
+        [name] * workers, [actor] * workers, repeat_lost_calls=True, recovery_seconds=60.0
+    )
+    return group, owner
+
+
+def server(folder: Path, workers: WorkerGroup, parameters: int) -> ParameterServer:
+    """Return the product's own server, in this process."""
+    folder.mkdir(parents=True)
+    initial = folder / "initial.safetensors"
+    state = CheckpointState(run_id=RUN_ID, round_index=0, stage="pretraining")
+    save_checkpoint(initial, {"parameters": torch.zeros(parameters)}, state)
+    return ParameterServer(
+        ServerSpec(
+            run_id=RUN_ID,
+            workers=workers,
+            initial=initial,
+            checkpoint=folder / "rounds.safetensors",
+            mechanism=MECHANISM,
+            expected_units=1024,
+            rounds=ENDLESS,
+            max_rounds=ENDLESS,
+            block_rounds=ENDLESS,
+            optimiser=OptimiserConfig(),
+            ledger=open_ledger(folder, MECHANISM),
+        )
+    )
+
+
+def measured(
+    executor: RayExecutor, folder: Path, workers: int, parameters: int, turns: int
+) -> dict[str, Any]:
+    """Return what a round of so many workers and parameters costs the server."""
+    group, owner = crowd(executor, workers, parameters)
+    servers = {
+        name: server(folder / name, answers, parameters)
+        for name, answers in {"ray": group, "bound": AtHand(workers, parameters)}.items()
+    }
+    servers["ray"].advance(1)
+    processes.forget_peak()
+    before = processes.peak_megabytes()
+    servers["ray"].advance(1)
+    peak = processes.peak_megabytes() - before
+    timings = harness.interleave(
+        {name: Alternative(run=lambda one=one: one.advance(1)) for name, one in servers.items()},
+        turns=turns,
+    )
+    owner.close()
+    ours, bound = timings["ray"], timings["bound"]
+    return {
+        "parameters": parameters,
+        "workers": workers,
+        "CPU ms": 1e3 * ours.cpu_median,
+        "wall ms": 1e3 * ours.wall_median,
+        "bound, CPU ms": 1e3 * bound.cpu_median,
+        "of bound": ours.cpu_median / bound.cpu_median,
+        "MB sent and received": workers * parameters * BYTES_A_PARAMETER / 1e6,
+        "MB at the peak": peak,
+    }
+
+
+def line_through(cells: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.float64], float]:
+    """Return CPU ms of a round, a worker, a million parameters, and both; and the largest error.
+
+    Least squares of relative errors, with no coefficient below zero.
+    """
+    workers = np.array([cell["workers"] for cell in cells], np.float64)
+    millions = np.array([cell["parameters"] for cell in cells]) / 1e6
+    found = np.array([cell["CPU ms"] for cell in cells])
+    terms = np.stack([np.ones_like(workers), workers, millions, workers * millions], axis=1)
+    line, _ = nnls(terms / found[:, None], np.ones_like(found))
+    return line, float(np.abs(terms @ line / found - 1).max())
+
+
+def coins_ms(slots: int) -> float:
+    """Return CPU ms of a worker's coins for so many units, of which one in 10,000 takes part."""
+    coins = SlotCoins(RoundSecret(bytes(32)))
+    times = []
+    for turn in range(3):
+        start = time.process_time()
+        coins.draw(slots, INCLUSION, nonce=str(turn), block=0)
+        times.append(time.process_time() - start)
+    return 1e3 * sorted(times)[1]
+
+
+def foretold(line: NDArray[np.float64], workers: int, parameters: int) -> str:
+    """Return in words what a round would take: all workers at the server, and with sums between."""
+    between = math.isqrt(workers - 1) + 1
+    most = math.ceil(workers / between)
+    moved = workers * parameters * BYTES_A_PARAMETER / 1e9
+    return (
+        f"{workers:,} workers, {parameters:,} parameters: the server computes"
+        f" {seconds(line, workers, parameters):.3g} s and moves {moved:.3g} GB a round"
+        f" ({moved * 8 / 10:.3g} s at 10 Gbit/s). With {between} processes that add up for {most}"
+        f" each: {seconds(line, most, parameters):.3g} s in each of them, then"
+        f" {seconds(line, between, parameters):.3g} s and"
+        f" {between * parameters * BYTES_A_PARAMETER / 1e9:.3g} GB at the server."
+    )
+
+
+def seconds(line: NDArray[np.float64], workers: int, parameters: int) -> float:
+    """Return CPU seconds of whoever asks so many workers, by the line of `line_through`."""
+    millions = parameters / 1e6
+    return float(np.array([1.0, workers, millions, workers * millions]) @ line) / 1e3
+
+
+def run(quick: bool) -> Result:
+    """Measure rounds of stubs, and say what follows."""
+    size = QUICK if quick else FULL
+    executor = RayExecutor(workers=1)
+    with tempfile.TemporaryDirectory() as name:
+        cells = [
+            measured(
+                executor, Path(name) / f"{parameters}-{workers}", workers, parameters, size.turns
+            )
+            for parameters, counts in size.grid.items()
+            for workers in counts
+        ]
+    executor.close()
+    line, error = line_through(cells)
+    coins = {slots: coins_ms(slots) for slots in size.slots}
+    most = max(size.slots)
+    each = coins[most] / most * UNITS
+    notes = [
+        f"A round costs the server {line[0]:.3g} ms, {line[1]:.3g} ms for each worker,"
+        f" {line[2]:.3g} ms for each million parameters, and {line[3]:.3g} ms for each worker's"
+        f" million. The line misses the cells by {error:.0%} at most.",
+        *(foretold(line, w, p) for p in FORETOLD_PARAMETERS for w in FORETOLD_WORKERS),
+        *(f"Coins of {slots:,} units: {ms:.3g} CPU ms a round." for slots, ms in coins.items()),
+        f"{UNITS:,} transitions on 1,000 workers: {UNITS * ROW_BYTES / 1e12:.3g} GB of rows and"
+        f" {each / 1000:.3g} ms of coins a round each; on 10: {UNITS * ROW_BYTES / 1e10:.3g} GB"
+        f" and {each / 10:.3g} ms.",
+        "CPU time and memory are the server's; wall time has the one actor's in it, which sends all"
+        " answers one after the other, on the same cores. A network is not in it.",
+    ]
+    ratios = {f"ours_vs_bound_{c['workers']}x{c['parameters']}": c["of bound"] for c in cells}
+    return Result(cells=cells, ratios=ratios, notes=notes)
+
+
+if __name__ == "__main__":
+    harness.main("scaling", run)

@@ -1,0 +1,117 @@
+"""Clipped sums of many workers, added up on the way to the server."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.core.executor import Executor, WorkerGroup
+from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
+
+
+def start_workers(executor: Executor, specs: Sequence[WorkerSpec], *, fan_in: int) -> WorkerGroup:
+    """Start the workers of private rounds; where they are many, with actors that add up for them.
+
+    Args:
+        executor: where they run.
+        specs: of the workers, in their order.
+        fan_in: up to so many answer the server itself. More are divided into as many parts as the
+            square root of their number, and a `PartialSums` answers for each.
+
+    Returns:
+        a group whose ``clipped_sum`` gives sums that are together those of all workers.
+    """
+    if len(specs) <= fan_in:
+        return executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
+    bounds = np.linspace(0, len(specs), math.isqrt(len(specs) - 1) + 2).astype(int)
+    parts = [
+        executor.start(LocalUpdateWorker, specs[first:last], repeat_lost_calls=True)
+        for first, last in itertools.pairwise(bounds)
+    ]
+    return SummedWorkers(
+        executor.start(PartialSums, parts, repeat_lost_calls=True, service=True), parts
+    )
+
+
+class PartialSums:
+    """Adds up the clipped sums of some workers, so that the server receives fewer vectors.
+
+    Args:
+        workers: of which it is one part.
+
+    Privacy: a part of the server that stands elsewhere. What it receives and returns are sums
+    before noise, in memory alone. It draws and charges nothing, so its call may be repeated: its
+    workers' coins follow from the nonce. Sums are multiples of one lattice, so that any grouping
+    gives the same bits.
+    """
+
+    spread = True
+
+    def __init__(self, workers: WorkerGroup) -> None:
+        self._workers = workers
+        self._total: NDArray[np.float64] | None = None
+
+    def clipped_sum(self, parameters: NDArray[np.floating], nonce: str) -> NDArray[np.floating]:
+        """Return the sum ``(P,)`` of the workers' clipped sums.
+
+        Args:
+            parameters: see `LocalUpdateWorker.clipped_sum`.
+            nonce: likewise.
+
+        The array may be overwritten by the next call.
+        """
+        sums = self._workers.call("clipped_sum", {"parameters": parameters, "nonce": nonce})
+        if self._total is None:
+            self._total = np.empty(len(sums[0]))
+        return total_of(sums, out=self._total)
+
+
+class SummedWorkers:
+    """A group of `PartialSums` and the workers behind them.
+
+    Args:
+        sums: answers for the workers.
+        parts: the workers, as `sums` has them.
+    """
+
+    def __init__(self, sums: WorkerGroup, parts: Sequence[WorkerGroup]) -> None:
+        self._sums, self._parts = sums, list(parts)
+
+    @property
+    def size(self) -> int:
+        """The number of answers to a call."""
+        return self._sums.size
+
+    def call(
+        self,
+        method: str,
+        shared: Mapping[str, Any] | None = None,
+        per_worker: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call a method of `PartialSums`; see `WorkerGroup.call`."""
+        return self._sums.call(method, shared, per_worker)
+
+    def wait_for_lost(self) -> None:
+        """Wait until every process that died has been built again; see `WorkerGroup`."""
+        for group in (*self._parts, self._sums):
+            group.wait_for_lost()
+
+    def close(self) -> None:
+        """End them all."""
+        for group in (self._sums, *self._parts):
+            group.close()
+
+
+def total_of(
+    sums: Sequence[NDArray[np.floating]], *, out: NDArray[np.float64]
+) -> NDArray[np.floating]:
+    """Add sums, multiples of one lattice: exact; a single one is returned as it is."""
+    if len(sums) == 1:
+        return sums[0]
+    np.copyto(out, sums[0])
+    for one in sums[1:]:
+        out += one
+    return out

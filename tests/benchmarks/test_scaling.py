@@ -1,0 +1,40 @@
+"""The server's cost is measured with stubs, and the line through it is the line that made it."""
+
+import numpy as np
+import pytest
+
+from benchmarks import scaling
+from distributed_privrl.core.executor import Executor
+from tests.benchmarks.quick import last_line
+
+
+def test_rounds_of_stubs_are_measured(
+    capsys: pytest.CaptureFixture[str], ray_executor: Executor
+) -> None:
+    found = last_line(scaling, capsys)
+    cells = sum(map(len, scaling.QUICK.grid.values()))
+    assert len(found["ratios"]) == cells
+    assert min(found["ratios"].values()) > 1  # nothing is cheaper than not sending it
+
+
+def test_a_crowd_is_summed_as_often_as_it_stands_there() -> None:
+    group = scaling.AtHand(5, 7)
+    assert group.size == 5
+    (first, *_) = answers = group.call("clipped_sum")
+    assert len(answers) == 5
+    assert np.array_equal(sum(answers), 5 * first)  # multiples of a power of two: exact
+
+
+def test_the_line_is_found_again() -> None:
+    true = np.array([2.0, 0.5, 30.0, 4.0])
+    cells = [
+        {"workers": w, "parameters": p, "CPU ms": np.array([1, w, p / 1e6, w * p / 1e6]) @ true}
+        for w in (1, 3, 10, 100)
+        for p in (10**4, 10**6, 10**7)
+    ]
+    line, error = scaling.line_through(cells)
+    assert line == pytest.approx(true, rel=1e-6)
+    assert error < 1e-6
+    said = scaling.foretold(line, 1000, 10**6)
+    assert "moves 12 GB a round (9.6 s at 10 Gbit/s)" in said
+    assert "With 32 processes that add up for 32 each: 0.176 s in each of them" in said
