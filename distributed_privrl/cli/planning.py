@@ -12,8 +12,6 @@ from distributed_privrl.cli.text import show_table, show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
-    from distributed_privrl.experiments.sweeps.config import Sweep
-    from distributed_privrl.experiments.sweeps.costs import Pilot
     from distributed_privrl.stages.plan import Plan
 
 NOT_PRIVATE = (
@@ -79,11 +77,11 @@ def plan(
     if (pilot and not sweep) or (rows is not None and not pilot):
         raise ConfigError("--pilot goes with --sweep, and --rows with --pilot")
     if sweep:
-        from distributed_privrl.cli.sweeping import show_cost
+        from distributed_privrl.cli.sweeping import piloted, show_cost
         from distributed_privrl.experiments.sweeps.config import load_sweep
 
         asked = load_sweep(config, overrides or [])
-        show_cost(asked, as_json=as_json, pilot=_piloted(asked, rows) if pilot else None)
+        show_cost(asked, as_json=as_json, pilot=piloted(asked, rows) if pilot else None)
         return
     loaded = load_config(config, overrides or [])
     with coarse_figures():
@@ -99,16 +97,6 @@ def plan(
     typer.echo(UNCHECKED, err=True)
     if not facts["private"]:
         typer.echo(NOT_PRIVATE, err=True)
-
-
-def _piloted(asked: "Sweep", rows: str | None) -> "Pilot":
-    """Measure what a trial of a sweep takes."""
-    from distributed_privrl.cli.progress import shown_progress
-    from distributed_privrl.data.store import DatasetStore
-    from distributed_privrl.experiments.sweeps.pilot import measured_pilot
-
-    with shown_progress() as progress:
-        return measured_pilot(asked, DatasetStore(), rows=rows, progress=progress)
 
 
 def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:

@@ -107,6 +107,21 @@ def show_cost(asked: "Sweep", *, as_json: bool, pilot: "Pilot | None" = None) ->
     show_values(_readable(cost))
 
 
+def piloted(asked: "Sweep", rows: str | None) -> "Pilot":
+    """Measure what a trial of a sweep takes, by short ones on public rows.
+
+    Args:
+        asked: the sweep.
+        rows: id of the rows; None: what stands in.
+    """
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.sweeps.pilot import measured_pilot
+
+    with shown_progress() as progress:
+        return measured_pilot(asked, DatasetStore(), rows=rows, progress=progress)
+
+
 def _show_trials(cost: "SweepCost") -> None:
     if not cost.trials:
         return
