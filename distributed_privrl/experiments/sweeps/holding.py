@@ -6,7 +6,7 @@ A trial's hold is that of its run, opened earlier: its run finds it under its ow
 from collections.abc import Sequence
 from contextlib import closing
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import PrivRLError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.accounts import inspect_inputs
 from distributed_privrl.experiments.directory import RunDirectory
@@ -53,7 +53,7 @@ def hold_all(jobs: Sequence[Job], store: DatasetStore, ledger_url: str | None) -
                     holding_of(config.data, config.privacy, run_id=run_id, fingerprint=rows)
                 )
                 opened.append(run_id)
-        except BudgetError:
+        except PrivRLError:
             for run_id in opened:
                 ledger.free_hold(run_id)
             raise
