@@ -242,7 +242,7 @@ class RayExecutor:
         service: bool = False,
     ) -> RayWorkerGroup:
         """Start one actor a shard; see `Executor.start`. Calls are never retried by Ray itself."""
-        options = {
+        options: dict[str, Any] = {
             **ACTOR_OPTIONS,
             "num_cpus": 0 if service else self._cpus,
             "num_gpus": 0 if service else self._gpus,
