@@ -22,6 +22,7 @@ from distributed_privrl.cli import (
     rehearsing,
     running,
     sampling,
+    submitting,
     sweeping,
 )
 from distributed_privrl.cli.failures import INTERRUPTED_LINE, report_failure
@@ -133,6 +134,7 @@ planning.add_to(app)
 rehearsing.add_to(app)
 running.add_run(app)
 sweeping.add_to(app)
+submitting.add_to(app)
 sampling.add_to(app)
 evaluation.add_to(app)
 auditing.add_to(app)

@@ -74,6 +74,8 @@ def verify(
 
 
 def _findings(verification: "Verification") -> dict[str, str]:
+    from distributed_privrl.privacy.units import unit_in_words
+
     certificate = verification.certificate
     outputs = len(verification.outputs_checked)
     return {
@@ -82,7 +84,7 @@ def _findings(verification: "Verification") -> dict[str, str]:
         "delta": f"{certificate.delta:g}",
         "protects": "; ".join(
             dict.fromkeys(
-                f"each {stage.unit} of {stage.dataset} ({stage.relation})"
+                f"each {unit_in_words(stage.unit)} of {stage.dataset} ({stage.relation})"
                 for stage in certificate.stages
             )
         ),

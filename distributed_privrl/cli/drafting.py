@@ -115,6 +115,8 @@ def _rows(draft: "Draft") -> str:
         return f"trajectories by {draft.trajectory}, in the order of {draft.order or 'the file'}"
     if draft.unit is None:
         return "each on its own"
+    if draft.unit == "transition":
+        return "each on its own, and a unit: where a person may have several, name --unit COLUMN"
     return (
         f"each on its own: a release does not tell which rows are of one {draft.unit}; for that,"
         f" draft with --trajectory {draft.unit} --order COLUMN"

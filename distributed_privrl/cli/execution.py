@@ -1,14 +1,19 @@
 """Where a run happens, and how it is stopped."""
 
 import contextlib
+import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+import typer
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
+    from distributed_privrl.core.progress import Progress
     from distributed_privrl.evaluation.trainer import Trainer
 
 
@@ -35,11 +40,38 @@ def deferred_executor(runtime: "RuntimeConfig") -> "Executor":
     return launch.deferred_executor(runtime)
 
 
+def metered(progress: "Progress", runtime: "RuntimeConfig") -> "Progress":
+    """Return a progress that also sets a cluster's gauges."""
+    from distributed_privrl.runtime import launch
+
+    return launch.metered(progress, runtime)
+
+
 def rllib_trainers() -> "Mapping[str, Trainer]":
     """Return RLlib's trainers by name; torch and Ray are imported once one trains."""
     from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 
     return RLLIB_TRAINERS
+
+
+def check_job(out: Path, ledger: str | None) -> None:
+    """Refuse, in a job of a cluster, what its next start would not find; see `runtime.jobs`.
+
+    Raises:
+        UnsafeError: the ledger or the folder lies on a machine of the cluster.
+    """
+    from distributed_privrl.runtime import jobs
+
+    jobs.check_job(out, ledger)
+
+
+def tell_certificate(certificate: Path) -> None:
+    """Print a certificate as one line, in a job of a cluster: `privrl submit` brings it back."""
+    from distributed_privrl.runtime import jobs
+
+    if jobs.in_job():
+        content = json.loads(certificate.read_text())
+        typer.echo(f"{jobs.CERTIFICATE_MARK}{json.dumps(content)}")
 
 
 @contextlib.contextmanager

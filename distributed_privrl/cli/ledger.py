@@ -74,7 +74,7 @@ def set_budget(
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.accounts import give_budget
     from distributed_privrl.privacy.ledger import Ledger
-    from distributed_privrl.privacy.units import PrivacyBudget, Relation
+    from distributed_privrl.privacy.units import PrivacyBudget, Relation, unit_in_words
 
     budget = PrivacyBudget(epsilon=epsilon, delta=delta, unit=unit, relation=Relation(relation))
     store = DatasetStore()
@@ -90,7 +90,7 @@ def set_budget(
         )
     typer.echo(
         f"{dataset}: epsilon {account.epsilon:g} and delta {account.delta:g} for each"
-        f" {account.unit} ({account.relation}); {account.remaining_epsilon:.6g} and"
+        f" {unit_in_words(account.unit)} ({account.relation}); {account.remaining_epsilon:.6g} and"
         f" {account.remaining_delta:.6g} left"
     )
 

@@ -102,13 +102,18 @@ def plan(
 def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:
     """Show what several numbers of units would mean, where none is declared."""
     from distributed_privrl.core.config import NoisyCount
-    from distributed_privrl.experiments.advice import advised_method
+    from distributed_privrl.experiments.advice import advised_method, columns_to_tell
     from distributed_privrl.experiments.names import check_names
     from distributed_privrl.experiments.registry import plans_by_units
 
     found = plans_by_units(config)
     check_names(config, more_trainers=rllib_trainers())
     advice = advised_method(config)
+    plans = [one.plan for one in found if one.plan is not None]
+    lacking = None
+    if plans:
+        assumed = "columns_assumed" in plans[0].facts()
+        lacking = columns_to_tell(config, plans[0], assumed=assumed)
     if as_json:
         rows = [
             {
@@ -121,6 +126,7 @@ def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:
             for one in found
         ]
         facts = {"method": config.method, "units": None, "by_units": rows}
+        facts |= {} if lacking is None else {"columns_unknown": lacking}
         typer.echo(json.dumps(facts | _advice_facts(config), indent=2))
         return
     verdicts = [None if one.plan is None else one.plan.verdict for one in found]
@@ -134,6 +140,8 @@ def _show_by_units(config: "RunConfig", *, as_json: bool) -> None:
             (f"{one.units:,}", *shown, grade if verdict is None else str(verdict.grade))
         )
     show_table(("units", *(name.replace("_", " ") for name in names), "verdict"), rows_shown)
+    if lacking is not None:
+        typer.echo(f"\ncolumns: {lacking}")
     if advice is not None:
         typer.echo(f"\ntake {advice}")
     counted = isinstance(config.data.units, NoisyCount)
@@ -161,9 +169,10 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         plan: its plan.
     """
     from distributed_privrl.core.config import NoisyBounds
+    from distributed_privrl.experiments.advice import columns_to_tell
     from distributed_privrl.experiments.registry import method_named
     from distributed_privrl.experiments.speeds import stored_speeds, time_of
-    from distributed_privrl.privacy.ledger.budgets import budget_line
+    from distributed_privrl.privacy.ledger.records import budget_line
     from distributed_privrl.privacy.units import Relation
     from distributed_privrl.stages.asked_measures import noise_of_measures
 
@@ -189,6 +198,9 @@ def plan_facts(config: "RunConfig", plan: "Plan") -> dict[str, Any]:
         facts["time"] = time_of(config, plan.effort, stored_speeds()).facts()
     if plan.verdict is not None:
         facts["verdict"] = plan.verdict.facts()
+    assumed = "columns_assumed" in facts
+    if (lacking := columns_to_tell(config, plan, assumed=assumed)) is not None:
+        facts["columns_unknown"] = lacking
     facts |= _advice_facts(config)
     if plan.budget is None or privacy.epsilon is None:
         return facts
@@ -250,10 +262,11 @@ def _alone(facts: dict[str, Any]) -> str:
 
     if facts["counted"] != "rows" or facts["unit"] == TRANSITION:
         return ""
-    return f", each on its own: none tells which are of one {facts['unit']}"
+    return f", each on its own: none tells which belong to the same {facts['unit']}"
 
 
 def _readable(facts: dict[str, Any]) -> dict[str, str]:
+    from distributed_privrl.privacy.units import unit_in_words
     from distributed_privrl.stages.verdict import Grade, Verdict
 
     public = ", ".join(facts["public"]) or "none"
@@ -261,7 +274,7 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
     lines = {
         "method": facts["method"],
         "data": f"{facts['sensitive']} (public: {public})",
-        "units": f"{facts['units']} (each {facts['unit']})",
+        "units": f"{facts['units']:,} (each {unit_in_words(facts['unit'])})",
         "rounds": f"{facts['rounds']} + {facts['spare_rounds']} spare, reserved"
         f" {facts['block_rounds']} at a time",
         **_work(facts),
@@ -269,6 +282,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, str]:
         if "size" in output
         else ", ".join(filter(None, (*facts["files"], output.get("dataset")))),
     }
+    if "columns_unknown" in facts:
+        lines["columns"] = facts["columns_unknown"]
     if "time" in facts:
         lines["time"] = _time(facts["time"])
     if not facts["private"]:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from distributed_privrl.core.progress import Progress
+from distributed_privrl.core.progress import Progress, mark_of
 
 TIMED_STAGES = ("collecting", "public pre-training", "sampling", "training agents")
 """How the names of the stages start that read public and synthetic rows alone."""
@@ -94,8 +94,7 @@ class PlainProgress:
         The first hundredth is one, so that a long stage soon shows that it goes on. At the end
         another note is another line: what ends after the last step is told, too.
         """
-        percent = 100 * done // total if total else 100
-        mark = percent // 10 * 10 or min(percent, 1)
+        mark = mark_of(done, total)
         if self._shown.get(stage) == (shown := (mark, note if mark == 100 else "")):
             return
         self._shown[stage] = shown

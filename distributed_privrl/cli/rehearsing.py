@@ -44,9 +44,9 @@ def rehearse(
     """Run on rows that stand in, and show what survives the noise; spends no budget.
 
     As many units as the configuration declares get invented rows within the declared spaces and
-    bounds, whose columns go together in a known way; or --rows stand in. They go through the very
-    run that the configuration describes, with a ledger that is thrown away. What survives of them
-    is what can be expected to survive of columns and relations as strong as these. No row of the
+    bounds, whose columns go together strongly, middling and weakly; or --rows stand in. They go
+    through the very run that the configuration describes, with a ledger that is thrown away. It
+    says down to which strength relations survive: weaker ones of yours will not. No row of the
     sensitive dataset is read.
     """
     from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
@@ -55,7 +55,7 @@ def rehearse(
     from distributed_privrl.experiments.directory import holds_something, make_writable
     from distributed_privrl.experiments.registry import load_config
     from distributed_privrl.experiments.rehearsal import rehearse as run_rehearsal
-    from distributed_privrl.experiments.rehearsal import write_rehearsal
+    from distributed_privrl.experiments.rehearsal_report import write_rehearsal
 
     loaded = load_config(config, overrides or [])
     if out is not None:

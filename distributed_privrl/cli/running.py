@@ -10,6 +10,7 @@ from distributed_privrl.cli.evaluation import warn_of_failures
 from distributed_privrl.cli.failures import InterruptedRunError, interrupted_anew
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
 from distributed_privrl.cli.planning import NOT_PRIVATE, summary_line
+from distributed_privrl.cli.resuming import Resume, ResumeOrBegin, ResumingCommand
 from distributed_privrl.cli.text import resume_line, show_values
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def add_run(app: typer.Typer) -> None:
             "privrl run stays.yaml --out runs/tight -o privacy.epsilon=1"
             " -o output.dataset=clinic/tight-v0",
         ),
+        cls=ResumingCommand,
     )(run)
 
 
@@ -68,9 +70,8 @@ def run(
     out: Annotated[Path, typer.Option(metavar="DIR", help="the run's folder")],
     overrides: Overrides = None,
     ledger: LedgerUrl = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on with the run in --out; no noise is drawn twice")
-    ] = False,
+    resume: Resume = False,
+    resume_or_begin: ResumeOrBegin = False,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="run what its plan calls hopeless, too")
     ] = False,
@@ -86,10 +87,17 @@ def run(
     and agents of the evaluation that failed are trained again. A run of which public facts tell
     that nothing but noise would be left is refused with exit code 8, unless --anyway is given.
     """
-    from distributed_privrl.cli.execution import termination_as_interrupt
+    from distributed_privrl.cli.execution import (
+        check_job,
+        tell_certificate,
+        termination_as_interrupt,
+    )
+    from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.experiments.registry import load_config
 
     loaded = load_config(config, overrides or [])
+    check_job(out, ledger)
+    resume = resume or (resume_or_begin and RunDirectory(out).config_path.exists())
     try:
         with termination_as_interrupt():
             result = _run(loaded, out, ledger, resume=resume, sign=sign, anyway=anyway)
@@ -102,6 +110,7 @@ def run(
         warn_of_failures(reasons(result.trials))
         _warn_of_release(loaded, result)
     show_values(_outcome(result))
+    tell_certificate(result.directory.certificate)
 
 
 def _run(
@@ -113,7 +122,7 @@ def _run(
     sign: Path | None,
     anyway: bool,
 ) -> "RunResult":
-    from distributed_privrl.cli.execution import deferred_executor, rllib_trainers
+    from distributed_privrl.cli.execution import deferred_executor, metered, rllib_trainers
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.directory import RunDirectory
@@ -136,7 +145,7 @@ def _run(
             ledger_url=ledger,
             store=store,
             resume=resume,
-            progress=progress,
+            progress=metered(progress, config.runtime),
             sign_key=sign,
             more_trainers=rllib_trainers(),
             anyway=anyway,

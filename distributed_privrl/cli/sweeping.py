@@ -9,6 +9,7 @@ import typer
 
 from distributed_privrl.cli.failures import InterruptedRunError
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
+from distributed_privrl.cli.resuming import Resume, ResumeOrBegin, ResumingCommand
 from distributed_privrl.cli.text import resume_line, show_table, show_values
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl sweep tune_configs/sweeps/smoke.yaml --out runs/sweep",
             "privrl sweep tune_configs/sweeps/smoke.yaml --out runs/sweep --resume",
         ),
+        cls=ResumingCommand,
     )(sweep)
 
 
@@ -42,9 +44,8 @@ def sweep(
     ] = None,
     overrides: Overrides = None,
     ledger: LedgerUrl = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on in --out; what has ended is not run again")
-    ] = False,
+    resume: Resume = False,
+    resume_or_begin: ResumeOrBegin = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show what it costs, and start nothing")
     ] = False,
@@ -60,8 +61,10 @@ def sweep(
     hidden number of trials is run, the best one alone is released, and one charge is made before
     the start. The best configuration is written to chosen.yaml, ready for `privrl run`.
     """
+    from distributed_privrl.cli.execution import check_job
     from distributed_privrl.core.errors import ConfigError
     from distributed_privrl.experiments.sweeps.config import PrivateSelection, load_sweep
+    from distributed_privrl.experiments.sweeps.jobs import SweepDirectory
 
     asked = load_sweep(file, overrides or [])
     if dry_run:
@@ -71,6 +74,8 @@ def sweep(
         raise ConfigError("--out is missing: name a folder for the sweep, or give --dry-run")
     if as_json:
         raise ConfigError("--json goes with --dry-run: a sweep writes results.json into --out")
+    check_job(out, ledger)
+    resume = resume or (resume_or_begin and SweepDirectory(out).file.exists())
     try:
         if isinstance(asked.selection, PrivateSelection):
             _select(asked, out, ledger, resume=resume, anyway=anyway)

@@ -20,3 +20,9 @@ class Progress(Protocol):
 
 def silent(stage: str, done: int, total: int, note: str = "") -> None:
     """Ignore progress."""
+
+
+def mark_of(done: int, total: int) -> int:
+    """Return the last mark of a stage in per cent: its start, a hundredth, a tenth, its end."""
+    percent = 100 * done // total if total else 100
+    return percent // 10 * 10 or min(percent, 1)

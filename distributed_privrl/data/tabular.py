@@ -131,7 +131,7 @@ class Table:
         if isinstance(kind, LabelledKind):
             return np.where(codes == NO_CATEGORY, codes, codes + start)
         outside = ~found.missing & ((codes < start) | (codes >= start + int(component.n)))
-        self._found(f"{column}: outside its space", _NULL, outside)
+        self._found(f"{column}: outside its space", _NULL, outside, named=column)
         return codes
 
     def _coded(self, column: str, kind: AnyKind) -> Coded:
@@ -145,7 +145,8 @@ class Table:
         advice = f": declare kinds.{column}.missing to keep them"
         null = _NULL if column == self.columns.reward else f"{_NULL}{advice}"
         self._found(f"{column}: no value", kept.get(kind.missing, null), found.missing)
-        self._found(*_unknown(column, kind), found.unknown)
+        named = column if isinstance(kind, LabelledKind) else None
+        self._found(*_unknown(column, kind), found.unknown, named=named)
         return found
 
     def _rewards(self) -> NDArray[np.float32]:
@@ -153,9 +154,13 @@ class Table:
         values = self._coded(column, self.declared.kind(column)).numbers
         return as_part("reward", values)[:, 0]
 
-    def _found(self, what: str, then: str, rows: NDArray[np.bool_]) -> None:
+    def _found(
+        self, what: str, then: str, rows: NDArray[np.bool_], *, named: str | None = None
+    ) -> None:
+        """Tell of rows, and where they are ``named`` what stands in that column of theirs."""
         if rows.any():
-            self.findings.add(what, then, rows, self._owners())
+            values = () if named is None else map(value_text, self.frame[named][rows])
+            self.findings.add(what, then, rows, self._owners(), values)
 
     def _owners(self) -> NDArray[np.uint64] | None:
         column = self.columns.unit or self.columns.trajectory

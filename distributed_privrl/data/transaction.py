@@ -27,7 +27,10 @@ def check_new(root: Path, dataset: str) -> Path:
     with storage_errors(f"read {target}"):
         exists = target.exists()
     if exists:
-        raise ConfigError(f"dataset {dataset!r} exists already in {root}: choose another id")
+        raise ConfigError(
+            f"dataset {dataset!r} exists already in {root}: choose another id, or remove it first"
+            f" (`privrl remove {dataset}`)"
+        )
     for parent in target.parents:
         if parent == root:
             break

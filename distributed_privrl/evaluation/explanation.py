@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from distributed_privrl.privacy.units import unit_in_words
+
 DECLARED_PUBLIC = "declared public"
 """Status of a report on a dataset that needs no certificate."""
 
@@ -35,13 +37,15 @@ def explain(certificate: Mapping[str, Any]) -> list[str]:
             " not be released."
         ]
     stages = certificate.get("stages", ())
-    unit = " or ".join(sorted({str(stage.get("unit")) for stage in stages})) or "unit"
+    units = sorted({str(stage.get("unit")) for stage in stages})
+    unit = " or ".join(map(unit_in_words, units)) or "unit"
     changes = sorted({_CHANGES.get(str(stage.get("relation")), _LEFT_OUT) for stage in stages})
     change = " or ".join(changes or [_LEFT_OUT]).format(unit=unit)
     posterior = _percent_rounded_up(1 / (1 + math.exp(-epsilon)))
     factor = f" (about {math.exp(epsilon):,.4g})" if epsilon < _LARGEST_EXPONENT else ""
     return [
-        f"The privacy unit is one {unit}: that is what the guarantee protects, whole.",
+        f"The privacy unit is one {unit}: all that belongs to it is what the guarantee protects,"
+        " whole.",
         f"Had {change}, no result that anybody can compute from the outputs would have changed its"
         f" probability by more than a factor e^epsilon{factor}, apart from results of total"
         f" probability delta = {delta:.3g}.",
@@ -72,7 +76,7 @@ def explain_stages(certificate: Mapping[str, Any]) -> list[str]:
 
 
 def _stage_in_words(stage: Mapping[str, Any]) -> str:
-    unit = str(stage.get("unit"))
+    unit = unit_in_words(str(stage.get("unit")))
     source = {"declared": "a number declared public", "dp": "a number found with noise"}
     how = source.get(str(stage.get("units_source")), "")
     of = f"{stage.get('units')} units, {how}" if how else f"{stage.get('units')} units"

@@ -17,6 +17,10 @@ EVENT_ROWS, EVENT_UNITS = 30, 10
 """Rows, and units, that a rare event must have to decide of anything."""
 EVENT_FACTOR = 3.0
 """It is lost if it is more often, or more seldom, than in any real sample by this factor."""
+RATE_UNITS = 30
+"""Units of either side that a rare event must have to say how often something else is there."""
+FAR_RATE = 0.2
+"""A rate among rare rows is lost if it is off by more from that of any real sample."""
 
 
 def event_problems(events: Sequence[Judged]) -> list[str]:
@@ -40,12 +44,8 @@ def rare_events(
         names: of the columns.
     """
     found = []
-    for name, happens in _rare(whole.frame, names).items():
-        rows = happens(whole.frame)
-        share = float(rows.mean())
-        enough = rows.sum() >= EVENT_ROWS
-        if not (enough and len(np.unique(whole.units[rows])) >= EVENT_UNITS and share < RARE_EVENT):
-            continue
+    for name, (happens, _) in _counted(whole, names).items():
+        share = float(happens(whole.frame).mean())
         own = [float(happens(half.frame).mean()) for pair in splits for half in pair]
         theirs = float(happens(made.frame).mean())
         found.append(
@@ -65,21 +65,95 @@ def rare_events(
     )
 
 
+def rates_among_rare(
+    whole: Rows, splits: Sequence[tuple[Rows, Rows]], made: Rows, names: Sequence[str]
+) -> tuple[Judged, ...]:
+    """Return how often columns of two values have the second one where something rare happens.
+
+    Where few people are, one range may hold so few of them that noise decides what they have.
+
+    Args:
+        whole: all real rows.
+        splits: of them, each into halves.
+        made: synthetic rows; events that fewer than `RATE_UNITS` units of either side have are
+            left out.
+        names: of the columns.
+    """
+    found = []
+    for event, (happens, column) in _counted(whole, names).items():
+        if min(len(np.unique(one.units[happens(one.frame)])) for one in (whole, made)) < RATE_UNITS:
+            continue
+        theirs = made.frame[happens(made.frame)]
+        own = [half.frame[happens(half.frame)] for pair in splits for half in pair]
+        mine = whole.frame[happens(whole.frame)]
+        for name in names:
+            values = whole.frame[name].dropna().unique()
+            if name == column or len(values) != 2:
+                continue
+            second = sorted(values, key=str)[1]
+            shares = [float((part[name] == second).mean()) for part in own if len(part)]
+            value, share = (float((part[name] == second).mean()) for part in (theirs, mine))
+            found.append(
+                Judged(
+                    name=f"{name} is {_text(second)} where {event}",
+                    value=value,
+                    reference=share,
+                    lowest=min(shares),
+                    highest=max(shares),
+                    real=share,
+                    synthetic=value,
+                )
+            )
+    return tuple(sorted(found, key=lambda one: -_off(one)))
+
+
+def rate_problems(rates: Sequence[Judged]) -> list[str]:
+    """Return which rates among rare rows they are not useful for, with the reason."""
+    return [
+        f"how often {one.name}: {one.synthetic:.0%} of such synthetic rows, {one.real:.0%} of real"
+        " ones"
+        for one in rates
+        if _off(one) > FAR_RATE
+    ]
+
+
+def _off(rate: Judged) -> float:
+    """Return how far a rate is from what any other real sample has."""
+    return max(rate.lowest - rate.value, rate.value - rate.highest)
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 _Event = Callable[[pd.DataFrame], NDArray[np.bool_]]
 
 
-def _rare(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, _Event]:
+def _counted(whole: Rows, names: Sequence[str]) -> dict[str, tuple[_Event, str]]:
+    """Return the rare events that enough rows and units have, and the column of each."""
+    found = {}
+    for name, (happens, column) in _rare(whole.frame, names).items():
+        rows = happens(whole.frame)
+        enough = rows.sum() >= EVENT_ROWS and len(np.unique(whole.units[rows])) >= EVENT_UNITS
+        if enough and rows.mean() < RARE_EVENT:
+            found[name] = happens, column
+    return found
+
+
+def _rare(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, tuple[_Event, str]]:
     """Return the values of categories, and the tails of numbers, that may be rare."""
-    found: dict[str, _Event] = {}
+    found: dict[str, tuple[_Event, str]] = {}
     for name in names:
         column = frame[name].dropna()
         if is_category(column):
             for value in column.cat.categories:
-                found[f"{name} is {value}"] = partial(_is, name=name, value=value)
+                found[f"{name} is {value}"] = partial(_is, name=name, value=value), name
             continue
         low, high = np.quantile(column, [_TAIL, 1 - _TAIL], method="nearest")
-        found[f"{name} is {low:.4g} or less"] = partial(_at_most, name=name, limit=float(low))
-        found[f"{name} is {high:.4g} or more"] = partial(_at_least, name=name, limit=float(high))
+        below = partial(_at_most, name=name, limit=float(low))
+        above = partial(_at_least, name=name, limit=float(high))
+        found[f"{name} is {low:.4g} or less"] = below, name
+        found[f"{name} is {high:.4g} or more"] = above, name
     return found
 
 

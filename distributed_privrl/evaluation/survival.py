@@ -4,7 +4,6 @@ Functions of two tables with equal columns; see `associations` for their types. 
 private release: against sensitive rows they belong into ``private/``.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distributed_privrl.data.named_rows import is_category
-from distributed_privrl.evaluation.table_measures import association, marginal
+from distributed_privrl.evaluation.table_measures import association, associations, marginal
 
 KEPT_COLUMN = 0.9
 """Likeness from which a column counts as kept."""
@@ -21,6 +20,8 @@ KEPT_SHARE = 0.5
 """Share of a relation, or of a rare category, that must be left for it to count as kept."""
 PLANTED = 0.1
 """Strength from which a pair of columns counts as related."""
+BANDS = (0.65, 0.35, 0.15)
+"""Strengths of relations, of which each begins a band: strong, middling and weak ones."""
 RARE = 0.05
 """Share of the rows below which a category is rare."""
 
@@ -59,14 +60,34 @@ def pairs_kept(reference: pd.DataFrame, other: pd.DataFrame, *, most: int = 12) 
         other: (N, D).
         most: pairs.
     """
-    pairs = itertools.combinations(reference.columns, 2)
-    strengths = {(a, b): association(reference[a], reference[b]) for a, b in pairs}
+    strengths = associations(reference)
     chosen = sorted(strengths, key=lambda pair: -abs(strengths[pair]))[:most]
     found = []
     for a, b in chosen:
         if abs(strengths[a, b]) < PLANTED:
             break
         found.append(pair_kept(reference, other, a, b))
+    return found
+
+
+def strengths_kept(reference: pd.DataFrame, other: pd.DataFrame) -> list[Survived]:
+    """Return the share of pairs that are kept in each of `BANDS` that has any, strongest first.
+
+    Args:
+        reference: (M, D); a pair is as strong as here.
+        other: (N, D).
+    """
+    before, after = associations(reference), associations(other)
+    found, above = [], np.inf
+    for least in BANDS:
+        pairs = [pair for pair, value in before.items() if least <= abs(value) < above]
+        kept = [after[one] * np.sign(before[one]) >= KEPT_SHARE * abs(before[one]) for one in pairs]
+        named = f"{least:g} and more" if above == np.inf else f"{least:g} to {above:g}"
+        above = least
+        if pairs:
+            count, share = len(pairs), float(np.mean(kept))
+            name = f"{named} ({count} pair{'' if count == 1 else 's'})"
+            found.append(Survived(name=name, before=1.0, after=share, kept=share >= KEPT_SHARE))
     return found
 
 

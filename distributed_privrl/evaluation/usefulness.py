@@ -24,7 +24,13 @@ from distributed_privrl.evaluation.exact_rules.judging import (
     rule_problems,
 )
 from distributed_privrl.evaluation.judged import Judged, judged, worst
-from distributed_privrl.evaluation.rare_events import event_problems, rare_events, vanished
+from distributed_privrl.evaluation.rare_events import (
+    event_problems,
+    rare_events,
+    rate_problems,
+    rates_among_rare,
+    vanished,
+)
 from distributed_privrl.evaluation.relations import is_lost
 from distributed_privrl.evaluation.table_measures import association, associations, marginal
 from distributed_privrl.evaluation.two_sample import two_sample_areas
@@ -69,6 +75,7 @@ class Usefulness:
             with itself, and shares of steps that keep its value.
         taught: shares of reward, next state and end that state and action explain; 1 is the best.
         events: shares of rows, of rare values.
+        rates: of the second value of columns of two, among the rows of each rare value.
         areas: under the curve of a classifier, by group of columns; 0.5: it cannot tell.
         constants: columns with one value in the real rows, which the others leave out, and the
             share of synthetic rows with another value.
@@ -85,6 +92,7 @@ class Usefulness:
     events: tuple[Judged, ...]
     areas: tuple[Judged, ...]
     constants: Mapping[str, float]
+    rates: tuple[Judged, ...] = ()
     vanished: Mapping[str, int] = field(default_factory=dict)
     associations: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
@@ -122,6 +130,7 @@ class Usefulness:
             ),
             *rule_problems(self.rules),
             *event_problems(self.events),
+            *rate_problems(self.rates),
             *(
                 f"standing in for real rows: a classifier that sees {_WORDS[one.name]} tells them"
                 f" apart (area {one.value:.2f}, another real sample has {one.reference:.2f})"
@@ -175,6 +184,7 @@ def usefulness(real: Rows, synthetic: Rows, streams: Streams) -> Usefulness | st
             for name in whole.own
             if constants[name]
         },
+        rates=rates_among_rare(whole, splits, made, varying),
         vanished=vanished(whole.frame, made.frame, varying),
         associations={
             columns: one.synthetic - one.real

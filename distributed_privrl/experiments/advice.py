@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 
 from distributed_privrl.core.config import OutputConfig, RunConfig, TrajectoryOutputConfig
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.stages.encoders import foreseen_columns
+from distributed_privrl.stages.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,3 +104,24 @@ def advised_method(config: RunConfig) -> Advice | None:
         reason += "; steps are joined by the state that they lead to"
         return Advice(method="marginals_j", reason=reason, measured=MARGINALS_J)
     return Advice(method="marginals", reason=reason, measured=MARGINALS)
+
+
+def columns_to_tell(
+    config: RunConfig, plan: Plan, *, assumed: bool, store: DatasetStore | None = None
+) -> str | None:
+    """Return what to give so that a plan knows its columns; None: it does, or needs none.
+
+    Args:
+        config: of the run.
+        plan: of it.
+        assumed: whether it is made for columns that nobody named.
+        store: datasets, as in `registry.plan_run`.
+    """
+    if not (assumed or plan.effort is None) or foreseen_columns(config.data, store) is not None:
+        return None
+    lacking = "they are assumed" if assumed else "so neither minutes nor a verdict are known"
+    return (
+        f"nothing public tells them, {lacking}: import the dataset, of which a plan reads the"
+        " declared spaces and no row, or give a data.bounds file that lists low and high of each"
+        " number"
+    )

@@ -146,6 +146,11 @@ def _refusal(dataset: str, account: Account, overlap: Overlap, shares: str, *, p
             "; or, as nothing of it is spent, remove its budget with"
             f" `privrl ledger withdraw {shlex.quote(account.dataset)}`"
         )
+    elif not public:
+        anew = (
+            f" as it was imported, which has {account.left} left; what runs have charged stays, and"
+            " no other import of the same people can share it"
+        )
     return (
         f"{shares}{chance}: {join}{anew}; or, if nobody is in both, declare it with `{line} --why"
         ' "REASON"`'

@@ -144,7 +144,7 @@ def _size_in_words(counted: str, unit: str) -> str:
     """Return what the size of a release says, and what rows on their own do not."""
     words = "synthetic ones: a choice, not the number of real ones"
     if counted == "rows" and unit != TRANSITION:
-        return f"{words}; each on its own: none tells which are of one {unit}"
+        return f"{words}; each on its own: none tells which belong to the same {unit}"
     return words
 
 

@@ -4,9 +4,8 @@ Nothing is charged: ledger, datasets and run lie in a folder that is removed at 
 the sensitive dataset is read; what it declares (spaces, names, bounds) is.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from distributed_privrl.core.config import (
 )
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor
-from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds, bounds_from_environment, bounds_from_public
@@ -40,10 +38,12 @@ from distributed_privrl.evaluation.survival import (
     pairs_kept,
     prediction_kept,
     rare_kept,
+    strengths_kept,
 )
 from distributed_privrl.experiments.copies import copy_dataset, copy_units
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.registry import parse_config, plan_run
+from distributed_privrl.experiments.rehearsal_report import Rehearsal
 from distributed_privrl.experiments.run import run
 from distributed_privrl.experiments.standin import Lengths, StandIn
 from distributed_privrl.marginals.columns import TableColumns
@@ -56,44 +56,6 @@ NAMESPACE = "rehearsal"
 COMPARED_ROWS = 20_000
 _ROWS = 10
 """Rows of a trajectory, or unit, where nothing says how many it may have."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rehearsal:
-    """What survived of rows that stood in.
-
-    Args:
-        rows: what stood in: invented rows, or the id of a public dataset.
-        units: how many there were.
-        epsilon: of the run; None: it was not private.
-        verdict: of its plan; None: it has none.
-        sections: what became of columns, pairs, rare categories, lengths and the reward, by title.
-    """
-
-    rows: str
-    units: int
-    epsilon: float | None
-    verdict: str | None
-    sections: Mapping[str, Sequence[Survived]]
-
-    def facts(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Return all of it for people, a line a figure."""
-        cost = "without privacy" if self.epsilon is None else f"at epsilon {self.epsilon:.4g}"
-        lines = [f"rehearsed on {self.rows}, {self.units} units, {cost}"]
-        lines += [f"verdict of the plan: {self.verdict}"] * (self.verdict is not None)
-        for title, figures in self.sections.items():
-            kept = sum(one.kept for one in figures)
-            lines += ["", f"{title}: {kept} of {len(figures)} kept"]
-            lines += [
-                f"  {'kept' if one.kept else 'LOST'}  {one.name}: {one.before:.3f} ->"
-                f" {one.after:.3f}"
-                for one in figures
-            ]
-        return "\n".join(lines) + "\n"
 
 
 def rehearse(
@@ -190,13 +152,8 @@ def rehearse(
         epsilon=result.certificate.epsilon,
         verdict=None if planned is None else str(planned),
         sections=_sections(own, (dataset, result.released), (real, made), columns, names, about),
+        strengths=strengths_kept(real, made),
     )
-
-
-def write_rehearsal(found: Rehearsal, out: Path) -> None:
-    """Write ``rehearsal.txt`` and ``rehearsal.json`` into a folder."""
-    write_atomically(out / "rehearsal.txt", found.text())
-    write_atomically(out / "rehearsal.json", json.dumps(found.facts(), indent=2) + "\n")
 
 
 def _rehearsed(config: RunConfig) -> RunConfig:

@@ -1,8 +1,8 @@
 """Rows that stand in for a sensitive dataset: invented from its declared spaces and bounds.
 
-Columns go together in a known way: each with its neighbour, by strengths that repeat (`STRENGTHS`),
-actions with observations, the reward with both, and a next observation with what led to it. Within
-a trajectory, an action is the one before it with probability `KEEPS`.
+Columns go together in a known way: each with its neighbour, strongly, middling and weakly in turn
+(`STRENGTHS`), actions with observations, the reward with both, and a next observation with what led
+to it. Within a trajectory, an action is the one before it with probability `KEEPS`.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,12 @@ from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.marginals.column import ENDS, Column
 from distributed_privrl.marginals.columns import TableColumns
 
-STRENGTHS = (0.9, 0.7, 0.5, 0.3)
+STRENGTHS = (0.8, 0.5, 0.2)
 """Correlation of the numbers behind neighbouring columns, in turn."""
 KEEPS = 0.7
 """Probability that the next action of a trajectory is the same."""
-_ACTION, _REWARD, _STAYS = 0.7, 0.6, 0.8
+_ACTION, _REWARD, _STAYS = 0.5, 0.6, 0.8
+_REWARD_NOISE = 1.0
 _ZIPF = 1.5
 _ENDS_ABOVE = {2: 1.0, 3: 0.0}
 """Above it lies the hidden number of the first column where steps terminate, by kinds of ends."""
@@ -129,7 +130,8 @@ class StandIn:
             noise = random.standard_normal(len(units))
             step[:, list(places["observation"])] = state
             step[:, list(places["action"])] = action
-            step[:, reward] = (both + 0.5 * noise) / np.sqrt(2 * _REWARD**2 * (1 + _ACTION) + 0.25)
+            wide = np.sqrt(2 * _REWARD**2 * (1 + _ACTION) + _REWARD_NOISE**2)
+            step[:, reward] = (both + _REWARD_NOISE * noise) / wide
             fresh = _chained(len(units), state.shape[1], random)
             state = _STAYS * state + np.sqrt(1 - _STAYS**2) * fresh
             if places["next_observation"]:

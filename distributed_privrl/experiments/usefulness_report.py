@@ -12,7 +12,7 @@ from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.exact_rules.judging import FAR_RULE
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.judged import Judged
-from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, RARE_EVENT
+from distributed_privrl.evaluation.rare_events import EVENT_FACTOR, FAR_RATE, RARE_EVENT
 from distributed_privrl.evaluation.relations import (
     CLEARLY,
     FAR_PAIR,
@@ -78,7 +78,8 @@ def _overview(found: Usefulness) -> Section:
         f" rows that keep to it is smaller by {FAR_RULE:g}, what follows from"
         f" state and action if every real sample explains {LEAST_TAUGHT:.0%} of it or more, and"
         f" synthetic rows less than {TAUGHT_KEPT:g} of what any does, a rare event if it is"
-        f" {EVENT_FACTOR:g} times more often or more seldom. Rows do not stand in for real ones if"
+        f" {EVENT_FACTOR:g} times more often or more seldom, a rate among rare rows if it is off by"
+        f" {FAR_RATE:g} more than any real sample's. Rows do not stand in for real ones if"
         f" a classifier's area is above {TELLING_AREA:g}, and {FAR_AREA:g} more than another real"
         " sample's.",
         metrics=[
@@ -241,10 +242,10 @@ def _events(found: Usefulness) -> Section:
         title="Rare events",
         explanation=f"Values that fewer than {RARE_EVENT:.0%} of the real rows have, but enough of"
         " them to count. The figure is the share of the synthetic rows, beside it that of the real"
-        " ones.",
+        " ones; of columns of two values, the share among the rows of such a rare value.",
         metrics=[
             Metric(name=one.name, value=one.value, reference=one.reference)
-            for one in found.events[:SHOWN]
+            for one in (*found.events[:SHOWN], *found.rates[:SHOWN])
         ]
         or [Metric(name="rare events", value="none: no rare value has enough rows and units")],
     )

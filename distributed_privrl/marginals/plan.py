@@ -24,7 +24,7 @@ from distributed_privrl.privacy.units import (
 )
 from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.release_plan import ReleasePlan
-from distributed_privrl.stages.verdict import Grade, Verdict
+from distributed_privrl.stages.verdict import OF_STRONG_PAIRS, Grade, Verdict
 
 _FEWEST, _MOST = 0.5, 3.0
 _SCORE_SPAN = 3
@@ -33,11 +33,11 @@ _SCORE_SPAN = 3
 
 _STANDS_OUT = 3.0
 FEWEST_BINS = 10.0
-"""Bins of a column that can stand out, below which no column of many values survives."""
+"""Bins of a column that can be told from noise, below which no column of many values survives."""
 BINS_A_VALUE = 2.0
-"""Bins that can stand out, for each value of a column that has few, below which it is lost."""
+"""Bins that can be told from noise for each value of a column of few, below which it is lost."""
 FEWEST_CELLS = 80.0
-"""Cells of a joint count that can stand out, below which most pairs of columns are lost."""
+"""Cells of a joint count that can be told from noise, below which most pairs are lost."""
 
 
 class SelectionConfig(StrictModel):
@@ -240,7 +240,7 @@ def marginals_plan(
 
 
 def bins_needed(sizes: Sequence[int]) -> float:
-    """Return how many bins of a column must be able to stand out, so that half of them survive.
+    """Return how many bins of a column must be told from noise, so that half of them survive.
 
     Args:
         sizes: cells or categories of each column; () where nobody knows: they have many.
@@ -262,8 +262,8 @@ def verdict_of(
 ) -> Verdict:
     """Return what is left of a table under its noise.
 
-    A cell stands out where it weighs three deviations of its noise, so that units / (3 deviations)
-    cells can. The limits are measured: docs/design/0004-verdicts.md.
+    A cell can be told from noise where it weighs three deviations of it, so that
+    units / (3 deviations) cells can. The limits are measured: docs/design/0004-verdicts.md.
 
     Args:
         units: number of them.
@@ -275,8 +275,8 @@ def verdict_of(
     bins = units / (_STANDS_OUT * column_noise_units)
     cells = units / (_STANDS_OUT * joint_noise_units)
     figures = (
-        f"of {units} units, {bins:.3g} bins of a column and {cells:.3g} cells of a joint count can"
-        " stand out from the noise"
+        f"of {units} units, {bins:.3g} bins of a column (its values, or ranges of them) and"
+        f" {cells:.3g} cells of a joint count (combinations of values) can be told from noise"
     )
     if rows_per_unit > 1:
         figures += (
@@ -303,7 +303,7 @@ def verdict_of(
             advice=advice,
             figures=named,
         )
-    return Verdict(grade=Grade.FINE, reason=figures, figures=named)
+    return Verdict(grade=Grade.FINE, reason=f"{figures}; {OF_STRONG_PAIRS}", figures=named)
 
 
 def _split(total: int, steps: int) -> tuple[int, ...]:

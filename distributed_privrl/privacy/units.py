@@ -12,6 +12,16 @@ TRANSITION = "transition"
 TRAJECTORY = "trajectory"
 
 
+def unit_in_words(unit: str) -> str:
+    """Return what a sentence calls one unit: a column's name alone says nothing to a reader.
+
+    Example:
+        >>> unit_in_words("trajectory"), unit_in_words("patient_id")
+        ('trajectory', 'value of patient_id')
+    """
+    return unit if unit in (TRANSITION, TRAJECTORY) else f"value of {unit}"
+
+
 class Relation(StrEnum):
     """When two datasets are neighbours.
 

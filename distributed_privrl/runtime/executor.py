@@ -14,6 +14,8 @@ import numpy as np
 
 from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError, PrivRLError, WorkerLostError
+from distributed_privrl.privacy.metrics import PublicValue
+from distributed_privrl.runtime.metrics import show
 from distributed_privrl.runtime.session import connect, room
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class RayWorkerGroup:
         self._repeat = repeat_lost_calls
         self._recovery_seconds = recovery_seconds
         self._closed = False
+        self._shown = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel by name."""
@@ -79,6 +82,7 @@ class RayWorkerGroup:
         def submit(index: int) -> Any:
             return getattr(self._actors[index], method).remote(**arguments, **own[index])
 
+        self._show_alive(self.size)
         references = [submit(index) for index in range(len(self._actors))]
         return [
             self._answer(index, method, reference, submit)
@@ -104,9 +108,17 @@ class RayWorkerGroup:
                         may_return=not self._repeat,
                     ) from error
             logger.warning("worker %d died during %s; it is restarted", index, method)
+            self._show_alive(self.size - 1)
             self._wait_for(index)
+            self._show_alive(self.size)
             reference = submit(index)
         raise AssertionError("unreachable")
+
+    def _show_alive(self, number: int) -> None:
+        """Show the cluster's operator how many answer; once where nothing changed."""
+        if number != self._shown and self._names:
+            self._shown = number
+            show(self._names[0].rpartition("-")[0], workers_alive=PublicValue(number))
 
     def wait_for_lost(self) -> None:
         """Wait until every actor that died answers again; see `WorkerGroup.wait_for_lost`."""
@@ -148,6 +160,7 @@ class RayWorkerGroup:
         import ray
 
         self._closed = True
+        self._show_alive(0)
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []

@@ -45,6 +45,15 @@ def deferred_executor(runtime: RuntimeConfig) -> Executor:
     return DeferredExecutor(partial(start_executor, runtime))
 
 
+def metered(progress: Progress, runtime: RuntimeConfig) -> Progress:
+    """Return a progress that also sets a cluster's gauges; of a local executor the same one."""
+    if runtime.executor == "local" or progress is silent:
+        return progress
+    from distributed_privrl.runtime.metrics import MeteredProgress
+
+    return MeteredProgress(progress)
+
+
 def run(
     config: RunConfig,
     *,
@@ -77,7 +86,7 @@ def run(
             ledger_url=ledger,
             store=store,
             resume=resume,
-            progress=progress,
+            progress=metered(progress, config.runtime),
             sign_key=sign_key,
             anyway=anyway,
         )

@@ -220,7 +220,12 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
         options |= {
             "address": "local",
             "include_dashboard": False,
-            "_system_config": {"automatic_object_spilling_enabled": False, **INLINED},
+            "_system_config": {
+                "automatic_object_spilling_enabled": False,
+                # Without a token anyone could read how many private rounds there were, and when.
+                "enable_metrics_collection": False,
+                **INLINED,
+            },
         }
         options["num_cpus"] = max(1, round(cpus or os.cpu_count() or 1))
     on_termination = signal.getsignal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.points import short_names
 from distributed_privrl.experiments.sweeps.trial import run_trial
-from distributed_privrl.privacy.ledger.storage import ledger_url
+from distributed_privrl.privacy.ledger.storage import ledger_reference
 from distributed_privrl.runtime.launch import start_executor
 from distributed_privrl.runtime.rllib.trainer import PREFIX, RLLIB_TRAINERS
 from distributed_privrl.runtime.session import cluster_address, connect, keep_to_owner
@@ -106,7 +106,7 @@ def run_jobs(
         keep_to_owner()
     from ray import tune
 
-    url = ledger_url(ledger).render_as_string(hide_password=False)
+    url = ledger_reference(ledger)
     trainable = tune.with_resources(
         tune.with_parameters(_trial(jobs), url=url), tune.PlacementGroupFactory(bundles)
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import Progress
@@ -11,8 +11,10 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, Transitions
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.choosing import Chooser, SecureChooser, SeededChooser
-from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+
+if TYPE_CHECKING:
+    from distributed_privrl.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ class RunContext:
     folder: Path
     executor: Executor
     store: DatasetStore
-    ledger: Ledger
+    ledger: "Ledger"
     fingerprint: str
     progress: Progress
     insecure_key: int | None = None

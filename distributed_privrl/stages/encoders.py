@@ -139,8 +139,8 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
 
 
 def _space_of(width: int) -> Space:
-    """Return a space of so many numbers; of none: of one category."""
-    return Box(0, 1, (width,)) if width else Discrete(2)
+    """Return a space of so many numbers, which bounds alone limit; of none: of one category."""
+    return Box(-np.inf, np.inf, (width,)) if width else Discrete(2)
 
 
 def _declared_spaces(data: DataConfig, store: DatasetStore) -> tuple[Space, Space] | None:

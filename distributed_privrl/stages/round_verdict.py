@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from distributed_privrl.stages.round_plan import RoundPlan
-from distributed_privrl.stages.verdict import Grade, Verdict, worse
+from distributed_privrl.stages.verdict import OF_STRONG_PAIRS, Grade, Verdict, worse
 
 SIGNAL = 0.3
 """Length of the mean clipped vector in the first round of our tables, in clip norms: at most 1."""
@@ -71,11 +71,11 @@ def verdict_of_rounds(plan: RoundPlan, weights: int, *, taught: bool, smaller: s
     needed = math.ceil(units * noise / LITTLE_NOISE)
     figures = {"weights": float(weights), "noise_of_a_round": noise, "units_needed": float(needed)}
     said = (
-        f"{weights:,} weights; the noise of a round is {noise:.3g} clip norms, where units that"
-        f" agree make {SIGNAL:g}"
+        f"{weights:,} weights are learned; the noise of a round is {noise:.3g} clip norms long,"
+        f" what units agree on some {SIGNAL:g}"
     )
     if noise <= LITTLE_NOISE:
-        return Verdict(grade=Grade.FINE, reason=said, figures=figures)
+        return Verdict(grade=Grade.FINE, reason=f"{said}; {OF_STRONG_PAIRS}", figures=figures)
     advice = (
         f"take {smaller}, raise privacy.epsilon, or bring {needed:,} units with a batch that grows"
         " alike"

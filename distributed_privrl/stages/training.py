@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -14,6 +14,7 @@ from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.privacy.events import POLICIES
+from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.releases import ProgramFactory, ReleaseServer, ReleaseServerSpec
 from distributed_privrl.rounds.round_server import RoundProgress
@@ -34,6 +35,17 @@ from distributed_privrl.updates.parameters import FlatParameters
 logger = logging.getLogger(__name__)
 STAGE = "private rounds"
 SERVER_RESTARTS = 3
+
+
+@runtime_checkable
+class WatchesReservations(Protocol):
+    """A progress that also wants to know what the ledger holds; both numbers are public."""
+
+    def reserved(
+        self, stage: str, done: int, total: int, *, blocks: PublicValue, epsilon: PublicValue
+    ) -> None:
+        """Say that so many blocks of rounds are reserved, and what they cost."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,12 +313,26 @@ def run_rounds(
                 )
                 server.wait_for_lost()
             else:
-                progress(stage, status.round_index, status.target, costs.note(status.reserved))
+                _tell(progress, stage, status, costs)
     except KeyboardInterrupt:
         if status is not None:
             _suspend(server)
         raise
     return status
+
+
+def _tell(progress: Progress, stage: str, status: RoundProgress, costs: "_ReservedEpsilon") -> None:
+    """Tell where the rounds stand, and what is reserved to a progress that asks for it."""
+    progress(stage, status.round_index, status.target, costs.note(status.reserved))
+    epsilon = costs.epsilon(status.reserved)
+    if isinstance(progress, WatchesReservations) and epsilon is not None:
+        progress.reserved(
+            stage,
+            status.round_index,
+            status.target,
+            blocks=PublicValue(costs.blocks(status.reserved)),
+            epsilon=PublicValue(epsilon),
+        )
 
 
 def _asked(server: WorkerGroup, known: RoundProgress | None, step: int) -> RoundProgress:
@@ -336,13 +362,21 @@ class _ReservedEpsilon:
     def __init__(self, plan: Plan, *, told: bool) -> None:
         self._plan = plan
         self._told = told
-        self._known: dict[int, str] = {}
+        self._known: dict[int, float] = {}
+
+    def blocks(self, reserved: int) -> int:
+        return -(-reserved // self._plan.block_rounds)
+
+    def epsilon(self, reserved: int) -> float | None:
+        """Return what the reserved rounds cost; None without privacy, or where nobody is told."""
+        if self._plan.budget is None or not self._told:
+            return None
+        if reserved not in self._known:
+            self._known[reserved] = self._plan.epsilon(reserved)
+        return self._known[reserved]
 
     def note(self, reserved: int) -> str:
         if self._plan.budget is None:
             return "NOT private"
-        if not self._told:
-            return ""
-        if reserved not in self._known:
-            self._known[reserved] = f"epsilon reserved {self._plan.epsilon(reserved):.3f}"
-        return self._known[reserved]
+        epsilon = self.epsilon(reserved)
+        return "" if epsilon is None else f"epsilon reserved {epsilon:.3f}"

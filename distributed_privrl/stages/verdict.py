@@ -7,6 +7,12 @@ from typing import Any
 
 from distributed_privrl.core.errors import UselessError
 
+OF_STRONG_PAIRS = (
+    "measured on tables of which most pairs of columns with a correlation of .5 or more survived:"
+    " weaker relations may be lost"
+)
+"""What a verdict of ``fine`` is about: docs/design/0004-verdicts.md."""
+
 
 class Grade(StrEnum):
     """How much of the data the noise leaves."""

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SLOW = frozenset({"ray", "torch", "jax", "mbi", "numba", "pandas", "matplotlib"})
+SLOW = frozenset({"ray", "torch", "jax", "mbi", "numba", "pandas", "matplotlib", "sqlalchemy"})
 ROOT = Path(__file__).parents[2]
 START = ("distributed_privrl.cli.app", "numpy", "pydantic", "yaml")
 MOST = (*START, "distributed_privrl.experiments.names", "distributed_privrl.privacy.accounting")

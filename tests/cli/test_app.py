@@ -133,14 +133,17 @@ def test_start_loads_neither_ray_nor_torch():
 )
 def test_cheap_mistakes_load_neither_ray_nor_torch(workplace, line):
     words = line.format(folder=workplace.folder, file=workplace.config).split()
-    check_light(words, 2, may_import={"numba", "pandas", "matplotlib"}, nor={"scipy"})
+    check_light(words, 2, may_import={"numba", "pandas", "matplotlib", "sqlalchemy"}, nor={"scipy"})
 
 
 def test_what_a_command_imports_or_ends_with_is_seen(workplace):
     line = ["evaluate", "--synthetic", "none-v0", "--out", "o"]
     with pytest.raises(AssertionError, match=r"\{'distributed_privrl.cli.evaluation'\}"):
         check_light(
-            line, 2, may_import={"numba", "pandas"}, nor={"distributed_privrl.cli.evaluation"}
+            line,
+            2,
+            may_import={"numba", "pandas", "sqlalchemy"},
+            nor={"distributed_privrl.cli.evaluation"},
         )
     with pytest.raises(AssertionError, match="numba"):
         check_light(["run", str(workplace.config), "--out", str(workplace.folder / "o")], 2)

@@ -94,3 +94,14 @@ def test_a_file_with_semicolons_is_drafted_and_imported(workplace):
     table.write_text(ROWS)
     assert "separat" not in workplace.privrl(*init, workplace.folder / "comma").stdout
     assert "separat" not in (workplace.folder / "comma" / "schema.yaml").read_text()
+
+
+def test_rows_of_one_each_are_units_and_nobody_is_sent_to_trajectories(workplace):
+    table = workplace.folder / "people.csv"
+    table.write_text("person,x,dose,gain\np1,0.5,1,1\np2,1.5,0,3\np3,2.5,1,3\np4,0.5,0,1\n")
+    made = workplace.privrl("init", table, "--out", workplace.folder / "drafts")
+    assert made.exit_code == 0, made.output
+    said = made.stdout
+    assert "unit: transition\n" in said
+    assert "rows: each on its own, and a unit: where a person may have several, name --unit" in said
+    assert "--trajectory" not in said

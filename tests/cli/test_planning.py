@@ -94,6 +94,25 @@ def test_a_plan_without_a_number_of_units_shows_what_several_would_mean(workplac
     assert facts["advice"]["method"] == "marginals"
 
 
+def test_a_plan_that_knows_no_columns_says_what_to_give(workplace, no_data):
+    bounds = workplace.folder / "wide.yaml"
+    bounds.write_text("observation: {low: -9, high: 9}\nreward: [0, 1]\n")
+    blind = ["-o", "data.sensitive=clinic/none-v0", "-o", "data.public=[]"]
+    blind += ["-o", f"data.bounds={bounds}", "-o", "training.pretraining.steps=0"]
+    shown = workplace.privrl("plan", workplace.config, *blind)
+    lines = dict(line.split(None, 1) for line in shown.stdout.splitlines())
+    assert not {"time", "verdict"} & {*lines}
+    assert lines["columns"].startswith("nothing public tells them, so neither minutes nor")
+    assert "data.bounds file that lists" in lines["columns"]
+    counted = workplace.privrl("plan", workplace.config, *blind, "-o", "data.units=null")
+    assert "\ncolumns: nothing public tells them" in counted.stdout
+    bounds.write_text("observation: {low: [-9, 0], high: [9, 1]}\nreward: [0, 1]\n")
+    told = workplace.privrl("plan", workplace.config, *blind, "-o", "data.bounds=" + str(bounds))
+    lines = dict(line.split(None, 1) for line in told.stdout.splitlines())
+    assert "columns" not in lines
+    assert {"time", "verdict"} <= {*lines}
+
+
 def test_a_plan_and_a_validation_say_what_they_did_not_check(workplace, no_data):
     for words in (("plan", workplace.config), ("config", "validate", workplace.config)):
         shown = workplace.privrl(*words)

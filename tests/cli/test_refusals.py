@@ -203,7 +203,7 @@ def refused(place, config, options, code, said):
     shown = check_light(
         ["run", str(place.folder / f"{config}.yaml"), *out, *words],
         code,
-        may_import={"numba", "pandas"},  # by rows, which are read before the ledger is asked
+        may_import={"numba", "pandas", "sqlalchemy"},  # rows are read, and the ledger is asked
         MINARI_DATASETS_PATH=str(place.datasets),
         PRIVRL_LEDGER=place.ledger,
     )

@@ -23,6 +23,7 @@ def test_a_rehearsal_needs_no_dataset_and_spends_nothing(workplace):
     assert made.exit_code == 0, made.output
     assert made.stdout.startswith("rehearsed on invented rows, 500 units, at epsilon")
     assert "strongest pairs" in made.stdout
+    assert "pairs by their association" in made.stdout
     assert {path.name for path in out.iterdir()} == {"rehearsal.txt", "rehearsal.json"}
     assert (out / "rehearsal.txt").read_text() == made.stdout
     assert not workplace.datasets.exists() or not list(workplace.datasets.iterdir())

@@ -14,7 +14,7 @@ import yaml
 from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
-from distributed_privrl.data import csv_files, sources
+from distributed_privrl.data import csv_files, findings, sources
 from distributed_privrl.data.declared import NumberKind
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.exporting import export
@@ -208,7 +208,38 @@ def test_units_are_counted_across_chunks(take, monkeypatch):
         "spaces: {observation: {type: box}, action: {type: box}}\n"
     )
     table = "x,u,r,who\n1,0,0,p\n,0,0,p\n,0,0,q\n,0,0,p\n2,0,0,q\n"
-    assert take(schema, table)[0].startswith("x: no value in 3 rows of 2 who; these are null rows")
+    assert take(schema, table)[0].startswith(
+        "x: no value in 3 rows of 2 values of who; these are null rows"
+    )
+
+
+def test_values_that_nobody_declared_are_named_to_the_owner(take, store, monkeypatch):
+    monkeypatch.setattr(sources, "CHUNK_ROWS", 3)
+    schema = (
+        "columns: {observation: x, action: u, reward: r, next_observation: none}\n"
+        "kinds: {x: {type: category, values: [never, former]}}\n"
+        "spaces: {action: {type: discrete, n: 2}}\n"
+    )
+    odd = ["Former"] * 3 + ["never", "former", "n/k", "a\tb", "c" * 50, "d", "e", "f"]
+    rows = "x,u,r\n" + "".join(f"{value},{7 * (value == 'd')},0\n" for value in odd)
+    (where,) = [line for line in take(schema, rows) if line.startswith("x: ")]
+    assert where == (
+        "x: a value that is not declared in 9 rows; these are null rows, which methods leave out:"
+        " 'Former' (3), 'n/k' (1), 'a\\tb' (1), '" + "c" * 37 + "...' (1), 'd' (1), 2 more"
+    )
+    (place,) = [line for line in take(schema, rows, "b-v0") if line.startswith("u: ")]
+    assert place.endswith("methods leave out: '7' (1)")
+    assert "Former" not in store.metadata_file("a-v0").read_text()
+
+
+def test_of_very_many_values_the_first_are_remembered(monkeypatch):
+    monkeypatch.setattr(findings, "_REMEMBERED", 6)
+    found = findings.Findings("who")
+    every = np.ones(9, dtype=bool)
+    for _ in range(2):
+        found.add("x: strange", "gone", every, None, map(str, range(9)))
+    (line,) = found.lines()
+    assert line.endswith("in 18 rows; gone: '0' (2), '1' (2), '2' (2), '3' (2), '4' (2), more")
 
 
 TRIPS = (

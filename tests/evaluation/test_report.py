@@ -355,14 +355,14 @@ EVENT_WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "discrete_laplace": ({"parameter": 0.25, "sensitivity": 2}, "under Laplace noise 2 times what"),
     "discrete_gaussian": (
         {"noise_multiplier": 3.0, "sensitivity": 4.0},
-        "under Gaussian noise 3 times what one patient can change",
+        "under Gaussian noise 3 times what one value of patient can change",
     ),
     "bounded_range": ({"epsilon": 0.5, "count": 4}, "4 choices between public candidates"),
     "pure_dp": ({"epsilon": 0.5, "count": 2}, "2 noisy answers of epsilon 0.5 at most each"),
     "approximate_dp": ({"epsilon": 0.0, "delta": 1e-7}, "of epsilon 0 and delta 1e-07 each"),
     "parallel": (
         {"branches": (({"kind": "gaussian", "noise_multiplier": 2.0},),)},
-        "from parts that share no patient: 1 noisy answer under Gaussian",
+        "from parts that share no value of patient: 1 noisy answer under Gaussian",
     ),
     "repeat_and_select": (
         {

@@ -11,6 +11,7 @@ from distributed_privrl.evaluation.survival import (
     pairs_kept,
     prediction_kept,
     rare_kept,
+    strengths_kept,
 )
 
 
@@ -81,3 +82,22 @@ def test_what_is_moved_or_gone_is_lost() -> None:
     assert (lost.kept, lost.after) == (False, 0.0)
     many = pd.concat([real, *[real[real["ward"] == "rare"]] * 3])
     assert not rare_kept(real, many)[0].kept
+
+
+def test_strong_relations_may_be_kept_where_weak_ones_are_lost() -> None:
+    def drawn(seed: int, weak: float) -> pd.DataFrame:
+        source = np.random.default_rng(seed)
+        cause, *noise = source.normal(size=(4, 4000))
+        mixed = [
+            s * cause + np.sqrt(1 - s**2) * one
+            for s, one in zip((0.8, weak), noise[:2], strict=True)
+        ]
+        return pd.DataFrame({"cause": cause, "near": mixed[0], "far": mixed[1]})
+
+    real = drawn(1, 0.25)
+    assert [one.kept for one in strengths_kept(real, drawn(2, 0.25))] == [True, True]
+    strong, weak = strengths_kept(real, drawn(2, 0.0))
+    assert (strong.name, strong.kept) == ("0.65 and more (1 pair)", True)
+    assert (weak.name, weak.after, weak.kept) == ("0.15 to 0.35 (2 pairs)", 0.0, False)
+    nobody = real.assign(near=real["cause"].to_numpy()[::-1], far=real["far"].to_numpy()[::-1])
+    assert strengths_kept(nobody[["cause", "far"]], real[["cause", "far"]]) == []

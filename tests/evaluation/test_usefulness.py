@@ -218,3 +218,34 @@ def test_categories_that_no_synthetic_row_has_are_counted() -> None:
     found = judged(REAL, with_columns(made, ward=names(*ward)))
     assert found.vanished == {"ward is ICU": int((REAL.frame["ward"] == "ICU").sum())}
     assert judged(REAL, made).vanished == {}
+
+
+def survey(seed: int, *, old_deaths: float) -> Rows:
+    """Return people of whom the old ones are few, and nearly all have died, or a share of them."""
+    rng = np.random.default_rng(seed)
+    age = np.where(rng.random(4000) < 0.02, 95.0, rng.integers(50, 80, 4000))
+    chance = np.where(age > 80, old_deaths, 0.3)
+    died = (rng.random(4000) < chance).astype(np.float64)
+    frame = pd.DataFrame({"age": age, "dose": rng.normal(size=4000), "died": died})
+    units = np.arange(4000, dtype=np.uint64)
+    ends = np.ones(4000, dtype=bool)
+    return Rows(
+        frame=frame,
+        state=("age",),
+        action=("dose",),
+        successor=(),
+        units=units,
+        ends=ends,
+        reward="died",
+        end=None,
+    )
+
+
+def test_what_few_people_have_is_judged_among_them() -> None:
+    real = survey(1, old_deaths=0.95)
+    assert not any("where" in line for line in judged(real, survey(2, old_deaths=0.95)).problems())
+    found = judged(real, survey(2, old_deaths=0.5))
+    (line,) = [line for line in found.problems() if "where" in line]
+    assert line.startswith("how often died is 1 where age is 95 or more: ")
+    assert found.rates[0].reference == pytest.approx(0.95, abs=0.06)
+    assert not judged(real, survey(2, old_deaths=0.5).select(np.arange(4000) < 400)).rates

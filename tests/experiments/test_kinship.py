@@ -226,6 +226,24 @@ def test_the_same_people_under_other_columns_get_no_second_budget(
     assert len(ward.ledger.accounts()) == 1
 
 
+def test_what_can_be_done_depends_on_whether_anything_was_charged(ward: Ward) -> None:
+    import_visits(ward, "clinic/visits-v0", visits_table(1), unit="patient")
+    changes = KINDS["a column less"]
+    import_visits(ward, "clinic/again-v1", visits_table(1), unit="patient", **changes)
+    ward.budget("clinic/visits-v0")
+    with pytest.raises(UnsafeError, match=r"withdraw clinic/visits-v0"):
+        ward.budget("clinic/again-v1")
+    ward.charge("clinic/visits-v0")
+    with pytest.raises(UnsafeError) as refused:
+        ward.budget("clinic/again-v1")
+    assert "withdraw" not in str(refused.value)
+    (account,) = ward.ledger.accounts()
+    assert f"use clinic/visits-v0 as it was imported, which has {account.left} left" in str(
+        refused.value
+    )
+    assert "no other import of the same people can share it; or, if nobody" in str(refused.value)
+
+
 def test_names_that_both_tables_count_need_a_declaration(ward: Ward) -> None:
     for seed in (1, 2):
         import_visits(ward, f"clinic/{seed}-v0", visits_table(seed, named="{}"), unit="patient")

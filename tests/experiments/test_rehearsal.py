@@ -11,9 +11,11 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.survival import Survived
 from distributed_privrl.experiments import rehearsal
 from distributed_privrl.experiments.registry import parse_config
-from distributed_privrl.experiments.rehearsal import Rehearsal, rehearse, write_rehearsal
+from distributed_privrl.experiments.rehearsal import rehearse
+from distributed_privrl.experiments.rehearsal_report import Rehearsal, write_rehearsal
 from distributed_privrl.experiments.standin import KEEPS
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.step_tables import step_columns
@@ -63,6 +65,9 @@ def test_much_survives_little_noise_and_little_survives_much(
     assert kept(harsh, "columns") < 0.7
     assert kept(mild, "strongest pairs") > kept(harsh, "strongest pairs")
     assert kept(mild, "reward given") == 1.0
+    assert [one.kept for one in mild.strengths][:1] == [True]
+    assert not any(one.kept for one in harsh.strengths)
+    assert "relations of no strength survive. A rehearsal does not know" in harsh.text()
     assert mild.verdict is not None
     assert mild.verdict.startswith("fine")
     assert harsh.verdict is not None
@@ -72,6 +77,7 @@ def test_much_survives_little_noise_and_little_survives_much(
     write_rehearsal(mild, tmp_path / "out")
     facts = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
     assert facts["units"] == 4000
+    assert facts["promise"] == mild.promise
     assert (tmp_path / "out" / "rehearsal.txt").read_text() == mild.text()
     made = DatasetStore(tmp_path / "mild" / "datasets")
     assert set(made.ids()) == {"rehearsal/admissions-v0", "rehearsal/private-v0"}
@@ -168,3 +174,26 @@ def test_an_action_stays_as_often_as_the_page_says(tmp_path: Path) -> None:
     follows = rows.unit_ids[1:] == rows.unit_ids[:-1]
     same = (rows.actions[1:] == rows.actions[:-1]).all(axis=1)[follows]
     assert same.mean() == pytest.approx(KEEPS, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ([True, True], "every strength that was tried survive: 0.65 and more, 0.35 to 0.65"),
+        ([True, False], "relations of 0.65 and more survive; of weaker ones (0.35 to 0.65) expect"),
+        ([False, True], "relations of no strength survive"),
+        ([], "nothing is said of relations"),
+    ],
+)
+def test_a_rehearsal_promises_no_weaker_relations_than_survived(
+    kept: list[bool], said: str
+) -> None:
+    names = ("0.65 and more (8 pairs)", "0.35 to 0.65 (1 pair)")
+    strengths = [
+        Survived(name=name, before=1.0, after=float(one), kept=one)
+        for name, one in zip(names, kept, strict=False)
+    ]
+    about: dict[str, Any] = {"rows": "invented rows", "units": 9, "epsilon": 1.0, "verdict": None}
+    found = Rehearsal(**about, sections={}, strengths=strengths)
+    assert said in found.promise
+    assert found.text().endswith(f"{found.promise}\n")

@@ -21,7 +21,7 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.schedules import merged
 from distributed_privrl.privacy.units import Relation, UnitCount
-from distributed_privrl.stages.verdict import Grade
+from distributed_privrl.stages.verdict import OF_STRONG_PAIRS, Grade
 from tests.marginals.programs import plan_of
 from tests.marginals.rows import few_columns
 
@@ -154,6 +154,7 @@ def test_a_verdict_counts_what_stands_out_by_three_deviations() -> None:
     ):
         found = verdict_of(300, (), column_noise_units=column, joint_noise_units=joint)
         assert found.grade is grade
+        assert (OF_STRONG_PAIRS in found.reason) == (grade is Grade.FINE)
 
 
 def test_columns_of_few_values_need_fewer_bins() -> None:

@@ -1,14 +1,10 @@
 """Ray is started and joined with a token, or not at all."""
 
-import contextlib
 import os
 import signal
 import socket
 import stat
 import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +16,7 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.runtime import session
 from distributed_privrl.runtime.executor import RayExecutor
-
-SECONDS = 30.0
+from tests.runtime.heads import SECONDS, free_port, wait_for, whole_ray
 
 
 @contextmanager
@@ -30,7 +25,7 @@ def head(folder: Path, **environment: str) -> Iterator[str]:
     import ray
 
     binary = Path(ray.__file__).parent / "core" / "src" / "ray" / "gcs" / "gcs_server"
-    port = _free_port()
+    port = free_port()
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with (folder / "gcs.log").open("w") as log:
         process = subprocess.Popen(
@@ -49,29 +44,11 @@ def head(folder: Path, **environment: str) -> Iterator[str]:
             stderr=log,
         )
     try:
-        _wait_for(port)
+        wait_for(port)
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(SECONDS)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert time.monotonic() < deadline, f"nothing listens at port {port}"
-            time.sleep(0.05)
-        else:
-            return
 
 
 def test_the_token_is_never_readable_by_others(
@@ -192,7 +169,7 @@ def test_another_answer_than_a_refusal_is_no_pass(
 
 def test_an_address_where_nothing_listens_is_said() -> None:
     with pytest.raises(ConfigError, match="no Ray cluster answers at 127"):
-        session.connect(address=f"127.0.0.1:{_free_port()}")
+        session.connect(address=f"127.0.0.1:{free_port()}")
 
 
 def test_another_cluster_s_token_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,37 +183,6 @@ def test_another_cluster_s_token_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(session, "check_token_needed", lambda _: None)
     with pytest.raises(ConfigError, match=r"10\.0\.0\.1:6379 does not know this token"):
         session.connect(address="10.0.0.1:6379")
-
-
-@contextmanager
-def whole_ray(**environment: str) -> Iterator[str]:
-    """Start a Ray of one node as an operator does, on loopback; yield its address."""
-    port = _free_port()
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # paths of sockets are short
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-        options = ["--include-dashboard=false", "--num-cpus=1", "--object-store-memory=80000000"]
-        process = subprocess.Popen(
-            [
-                *command,
-                *options,
-                "--node-ip-address=127.0.0.1",
-                f"--port={port}",
-                f"--temp-dir={folder}",
-            ],
-            env=own | environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            _wait_for(port)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(SECONDS)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -293,3 +239,10 @@ def test_our_own_ray_does_not_answer_without_its_token(ray_executor: Executor) -
     import ray
 
     session.check_token_needed(ray.get_runtime_context().gcs_address)
+
+
+def test_our_own_ray_counts_no_private_rounds_for_whoever_asks(ray_executor: Executor) -> None:
+    import ray
+
+    (node,) = ray.nodes()
+    assert node["MetricsExportPort"] <= 0  # else it answers everybody, without a token

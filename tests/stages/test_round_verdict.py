@@ -15,7 +15,7 @@ from distributed_privrl.stages.round_verdict import (
     verdict_of_rounds,
     with_verdict,
 )
-from distributed_privrl.stages.verdict import Grade, Verdict, worse
+from distributed_privrl.stages.verdict import OF_STRONG_PAIRS, Grade, Verdict, worse
 
 
 def planned(*, units: int = 1000, batch: int = 100, epsilon: float | None = 2.0) -> RoundPlan:
@@ -52,6 +52,7 @@ def test_a_verdict_follows_from_the_noise_of_a_round(
     assert verdict.grade is grade
     assert f"{weights:,} weights" in verdict.reason
     assert bool(verdict.advice) is (grade is not Grade.FINE)
+    assert (OF_STRONG_PAIRS in verdict.reason) is (grade is Grade.FINE)
 
 
 def test_units_that_are_said_to_be_needed_are_enough() -> None:

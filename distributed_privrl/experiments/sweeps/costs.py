@@ -13,7 +13,7 @@ from distributed_privrl.experiments.sweeps.config import PrivateSelection, Publi
 from distributed_privrl.experiments.sweeps.jobs import trial_world
 from distributed_privrl.experiments.sweeps.points import Point, points_of, short_names
 from distributed_privrl.privacy.accounting import epsilon
-from distributed_privrl.privacy.ledger.budgets import budget_line
+from distributed_privrl.privacy.ledger.records import budget_line
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.stages.encoders import foreseen_columns
 from distributed_privrl.stages.plan import Plan

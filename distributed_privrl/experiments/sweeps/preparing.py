@@ -14,11 +14,8 @@ from distributed_privrl.experiments.sweeps.holding import charged, hold_all
 from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, jobs_of
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.ledger.budgets import (
-    budget_line,
-    check_affordable,
-    check_delta_sum,
-)
+from distributed_privrl.privacy.ledger.budgets import check_affordable, check_delta_sum
+from distributed_privrl.privacy.ledger.records import budget_line
 from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.privacy.units import Relation
 

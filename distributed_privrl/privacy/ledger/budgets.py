@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from sqlalchemy import (
@@ -30,6 +29,7 @@ from distributed_privrl.privacy.ledger.records import (
     LedgerEntry,
     as_entry,
     as_hold,
+    budget_line,
 )
 from distributed_privrl.privacy.ledger.schema import (
     ACCOUNTS,
@@ -37,7 +37,7 @@ from distributed_privrl.privacy.ledger.schema import (
     HOLDS,
     SHOWN_ENTRIES,
 )
-from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers, unit_in_words
 
 
 def find_accounts(
@@ -152,7 +152,8 @@ def chargeable_account(
         )
     if not covers(account.unit, unit, account.relation):
         raise UnsafeError(
-            f"the budget of {dataset} protects each {account.unit}, this run each {unit}: set"
+            f"the budget of {dataset} protects each {unit_in_words(account.unit)}, this run each"
+            f" {unit_in_words(unit)}: set"
             f" data.unit={account.unit}, or, while nothing is spent, set the budget anew with"
             f" --unit {unit}"
         )
@@ -385,15 +386,3 @@ def check_delta_sum(account: Account, *, delta: float, units: int | None) -> Non
 
 def _within(total: float, limit: float) -> bool:
     return total <= limit * (1 + ROUNDING)
-
-
-def budget_line(dataset: str, unit: str, relation: Relation, budget: tuple[float, float]) -> str:
-    """Return the command that sets a budget; numbers are rounded up, so that they suffice."""
-    epsilon, delta = map(_rounded_up, budget)
-    line = f"privrl ledger budget {dataset} --epsilon {epsilon} --delta {delta} --unit {unit}"
-    return line if relation is Relation.REPLACE_WITH_NULL else f"{line} --relation {relation}"
-
-
-def _rounded_up(value: float) -> str:
-    nearly = Decimal(repr(value * (1 - ROUNDING / 10)))  # so that 1e-5 stays 1e-5
-    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(nearly)):.6g}"

@@ -30,18 +30,24 @@ from distributed_privrl.privacy.ledger.records import (
 from distributed_privrl.privacy.ledger.register import DataRegister, keep_sketch
 from distributed_privrl.privacy.ledger.runs import RunLedger
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, SHOWN_ENTRIES
-from distributed_privrl.privacy.ledger.storage import Storage, ledger_url, retried
+from distributed_privrl.privacy.ledger.storage import (
+    Storage,
+    ledger_reference,
+    ledger_url,
+    retried,
+)
 from distributed_privrl.privacy.units import PrivacyBudget
 
 _LARGE_DELTA = 1e-3
 
 
 class Ledger(RunLedger):
-    """Budgets and charges in one database; picklable, since it holds no more than its URL.
+    """Budgets and charges in one database; picklable, since it holds no more than where it is.
 
     Args:
-        url: a SQLAlchemy URL of SQLite or PostgreSQL; None takes the environment variable
-            ``PRIVRL_LEDGER``, else a SQLite file in the user's data folder.
+        url: a SQLAlchemy URL of SQLite or PostgreSQL, or ``file:PATH`` of a file that holds one;
+            None takes the environment variable ``PRIVRL_LEDGER``, else a SQLite file in the user's
+            data folder.
 
     Raises:
         ConfigError: the URL is malformed.
@@ -51,12 +57,13 @@ class Ledger(RunLedger):
     """
 
     def __init__(self, url: str | None = None) -> None:
-        self._url = ledger_url(url)
+        self._reference = ledger_reference(url)
+        self._url = ledger_url(self._reference)
         self._storage = Storage(self._url)
 
     def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
-        """Travel as the URL; the receiver opens it again."""
-        return Ledger, (self._url.render_as_string(hide_password=False),)
+        """Travel as the URL, or the name of the file that holds it; the receiver opens it again."""
+        return Ledger, (self._reference,)
 
     @property
     def register(self) -> DataRegister:

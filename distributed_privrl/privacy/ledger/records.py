@@ -3,13 +3,15 @@
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from sqlalchemy import RowMapping
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import TYPE_CHECKING, Any, Literal
 
 from distributed_privrl.core.checks import check_delta, check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.units import Relation
+
+if TYPE_CHECKING:
+    from sqlalchemy import RowMapping
 
 ROUNDING = 1e-9
 """Relative; sums of floating-point charges may be so far off."""
@@ -258,7 +260,7 @@ def as_json(name: str, value: Any) -> str:
         raise ConfigError(f"{name} must be made of JSON values: {error}") from error
 
 
-def as_entry(row: RowMapping, *, beside: tuple[str, ...] = ()) -> LedgerEntry:
+def as_entry(row: "RowMapping", *, beside: tuple[str, ...] = ()) -> LedgerEntry:
     """Return the record of a row of entries joined with its account's ``dataset``."""
     names = set(LedgerEntry.__dataclass_fields__) - {"beside_digests"}
     values: dict[str, Any] = {name: row[name] for name in names} | {"beside_digests": beside}
@@ -266,14 +268,26 @@ def as_entry(row: RowMapping, *, beside: tuple[str, ...] = ()) -> LedgerEntry:
     return LedgerEntry(**values)
 
 
-def as_hold(row: RowMapping) -> Hold:
+def as_hold(row: "RowMapping") -> Hold:
     """Return the record of a row of holds joined with its account's ``dataset``."""
     values = {name: row[name] for name in Hold.__dataclass_fields__}
     return Hold(**values | {"relation": Relation(row["relation"])})
 
 
-def as_reservation(row: RowMapping) -> Reservation:
+def as_reservation(row: "RowMapping") -> Reservation:
     """Return the record of a row of blocks, one that was there before."""
     values = dict(row)
     run_id = values.pop("entry_id")
     return Reservation(**values, run_id=run_id, repeated=True)
+
+
+def budget_line(dataset: str, unit: str, relation: Relation, budget: tuple[float, float]) -> str:
+    """Return the command that sets a budget; numbers are rounded up, so that they suffice."""
+    epsilon, delta = map(_rounded_up, budget)
+    line = f"privrl ledger budget {dataset} --epsilon {epsilon} --delta {delta} --unit {unit}"
+    return line if relation is Relation.REPLACE_WITH_NULL else f"{line} --relation {relation}"
+
+
+def _rounded_up(value: float) -> str:
+    nearly = Decimal(repr(value * (1 - ROUNDING / 10)))  # so that 1e-5 stays 1e-5
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(nearly)):.6g}"

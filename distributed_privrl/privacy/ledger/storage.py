@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ from distributed_privrl.core.errors import ConfigError, MissingExtraError, Stora
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.privacy.ledger.schema import METADATA, SCHEMA_VERSIONS, VERSION
 
+_REFERENCE = "file:"
 _BUSY_SECONDS = 60
 _ISOLATION = "SERIALIZABLE"
 _ONE_WRITER = text(f"LOCK TABLE {SCHEMA_VERSIONS.name} IN EXCLUSIVE MODE")
@@ -76,10 +78,16 @@ def _in_conflict(error: StorageError) -> bool:
 def ledger_url(url: str | None) -> URL:
     """Return the URL of the ledger: ``url``, else ``PRIVRL_LEDGER``, else a file of the user's.
 
+    ``file:/run/secrets/ledger`` stands for the URL that this file holds: a password then lies where
+    only its readers see it, and in no command, environment or message.
+
     Raises:
-        ConfigError: the URL is malformed, of an unknown database, or of one kept in memory.
+        ConfigError: the URL is malformed, of an unknown database, or of one kept in memory; or the
+            file that holds it cannot be read, or can be read by everybody.
     """
-    text = url or os.environ.get("PRIVRL_LEDGER")
+    text = _given(url)
+    if text is not None and is_reference(text):
+        text = _text_of(Path(text.removeprefix(_REFERENCE)))
     if text is None:
         return URL.create(
             "sqlite", database=str(Path(platformdirs.user_data_dir("privrl")) / "ledger.sqlite")
@@ -97,6 +105,46 @@ def ledger_url(url: str | None) -> URL:
     if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
         raise ConfigError(f"ledger={text!r} names no file: budgets must outlive the process")
     return parsed.set(database=str(Path(str(parsed.database)).expanduser().absolute()))
+
+
+def ledger_reference(url: str | None) -> str:
+    """Return what opens the same ledger in another process: a file's name, else the whole URL.
+
+    Raises:
+        ConfigError: see `ledger_url`.
+    """
+    text = _given(url)
+    if text is not None and is_reference(text):
+        return text
+    return ledger_url(url).render_as_string(hide_password=False)
+
+
+def is_reference(text: str | None) -> bool:
+    """Say whether a text names the file that holds a ledger's URL."""
+    return text is not None and text.startswith(_REFERENCE)
+
+
+def _given(url: str | None) -> str | None:
+    return url or os.environ.get("PRIVRL_LEDGER")
+
+
+def _text_of(path: Path) -> str:
+    """Return the URL that a file holds."""
+    if not path.is_absolute():
+        raise ConfigError(f"ledger={_REFERENCE}{path} names no absolute path: file:/secrets/ledger")
+    try:
+        everybody = path.stat().st_mode & stat.S_IROTH
+        text = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file {path} that holds the ledger's URL cannot be read") from error
+    if everybody:
+        raise ConfigError(
+            f"everybody can read {path}, which holds the ledger's URL: chmod 600 (of a Kubernetes"
+            " secret defaultMode: 0400)"
+        )
+    if is_reference(text):
+        raise ConfigError(f"the file {path} names another file, not the ledger's URL")
+    return text
 
 
 class Storage:

@@ -1,0 +1,141 @@
+"""A run handed in to the head of a real cluster, from an empty folder."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from distributed_privrl.privacy.verification import verify_certificate
+from tests.privacy import postgres
+from tests.worlds import grid
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(bool(postgres.MISSING), reason=postgres.MISSING),
+]
+SECONDS = 120.0
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head with a dashboard, a ledger that it reaches, and a dataset that it sees."""
+
+    address: str
+    environment: dict[str, str]
+    world: grid.Grid
+    ledger: str
+
+    def submit(
+        self, folder: Path, *words: str, token: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Call ``privrl submit`` in a folder, as somebody who has the token or not."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        if token:
+            own |= self.environment
+        else:
+            own |= {"HOME": str(folder), "RAY_AUTH_TOKEN": "0" * 64}
+        line = [sys.executable, "-m", "distributed_privrl.cli", "submit", *words]
+        return subprocess.run(
+            [*line, "--address", self.address, "--python", sys.executable],
+            cwd=folder,
+            env=own,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    """Start them, and end exactly what was started."""
+    folder = tmp_path_factory.mktemp("shared")
+    gcs, dashboard = _free_port(), _free_port()
+    environment = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": os.urandom(32).hex(),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with postgres.running() as server, tempfile.TemporaryDirectory(prefix="ray") as session:
+        url = server.database("jobs")
+        world = grid.Grid(folder)
+        world.url = url
+        world.budget(epsilon=6)
+        secret = folder / "ledger-url"
+        secret.write_text(url)
+        secret.chmod(0o600)
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+        options = ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--temp-dir={session}"]
+        options += [f"--dashboard-port={dashboard}", "--num-cpus=2"]
+        options += [f"--dashboard-agent-listen-port={_free_port()}"]  # it takes the jobs
+        options += ["--object-store-memory=80000000"]
+        process = subprocess.Popen(
+            [*command, *options],
+            env=own | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            address = f"http://127.0.0.1:{dashboard}"
+            _wait_for(address)
+            yield Head(address, environment, world, f"file:{secret}")
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            world.ledger.close()
+
+
+def _wait_for(address: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            urllib.request.urlopen(f"{address}/api/jobs/", timeout=5)
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            assert time.monotonic() < deadline, "no dashboard"
+            time.sleep(0.5)
+
+
+def test_a_run_is_handed_in_and_its_certificate_comes_back(head: Head, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values()))
+    out = head.world.folder / "out"
+    words = ["run.yaml", "--out", str(out), "--ledger", head.ledger]
+    words += ["--datasets", str(head.world.store.root)]
+    refused = head.submit(tmp_path, *words)
+    assert refused.returncode == 4, refused.stderr  # the shared folder is not named
+    assert "lies on a machine of the cluster" in refused.stdout + refused.stderr
+    words += ["--shared", str(head.world.folder)]
+    for name in ("certificate.json", "again.json"):  # a job that is handed in again goes on
+        done = head.submit(tmp_path, *words, "--certificate", name)
+        assert done.returncode == 0, done.stdout + done.stderr
+    verify_certificate(tmp_path / "certificate.json", allow_missing_outputs=True)
+    here, there = ((tmp_path / n).read_text() for n in ("certificate.json", "again.json"))
+    assert json.loads(here) == json.loads(there)
+    assert json.loads(here) == json.loads((out / "certificate.json").read_text())
+    stranger = head.submit(tmp_path, *words, "--certificate", "no.json", token=False)
+    assert stranger.returncode == 2
+    assert "does not know this token" in stranger.stderr

@@ -1,0 +1,267 @@
+"""Jobs of a cluster: what travels, what is refused, and what comes back."""
+
+import http.server
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from distributed_privrl.cli.app import app
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy.ledger.storage import ledger_reference, ledger_url
+from distributed_privrl.runtime import jobs
+from tests.worlds import grid
+
+ADDRESS = "http://127.0.0.1:8265"
+
+
+class Cluster:
+    """Stands for the Jobs API: runs what is handed in at once, in this process.
+
+    Args:
+        said: what the job prints, once a look.
+        code: its exit code.
+    """
+
+    def __init__(self, *said: str, code: int | None = 0) -> None:
+        self._said, self._code, self._looks = list(said), code, 0
+        self.files: dict[str, bytes] = {}
+        self.asked: dict[str, Any] = {}
+        self.stopped = False
+
+    def submit_job(self, **asked: Any) -> str:
+        folder = Path(asked["runtime_env"]["working_dir"])
+        self.files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        self.asked = asked
+        return "job-1"
+
+    def get_job_status(self, job_id: str) -> Any:
+        self._looks += 1
+        ended = self.stopped or self._looks >= len(self._said)
+        return SimpleNamespace(is_terminal=lambda: ended)
+
+    def get_job_logs(self, job_id: str) -> str:
+        return "".join(self._said[: self._looks])
+
+    def get_job_info(self, job_id: str) -> Any:
+        return SimpleNamespace(driver_exit_code=self._code)
+
+    def stop_job(self, job_id: str) -> bool:
+        self.stopped = True
+        return True
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a configuration, its bounds, and much that must not travel."""
+    monkeypatch.chdir(tmp_path)
+    values = grid.values(data={"bounds": "public.yaml"})
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "public.yaml").write_text("reward: {low: 0, high: 1}\n")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "rows.csv").write_text("secret")
+    (tmp_path / "ledger.sqlite").write_text("secret")
+    return tmp_path
+
+
+def submit(cluster: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
+    monkeypatch.setattr(jobs, "open_client", lambda address: cluster)
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0)
+    return CliRunner().invoke(app, ["submit", *words, "--address", ADDRESS])
+
+
+RUN = ("run.yaml", "--out", "/shared/run", "--ledger", "file:/secrets/ledger")
+
+
+def test_configuration_and_bounds_travel_and_nothing_else(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster("done\n")
+    done = submit(cluster, monkeypatch, *RUN, "--shared", "/shared", "-o", "privacy.epsilon=2")
+    assert done.exit_code == 0, done.output
+    assert set(cluster.files) == {"config.yaml", "bounds.yaml"}
+    sent = yaml.safe_load(cluster.files["config.yaml"])
+    assert sent["data"]["bounds"] == "bounds.yaml"
+    assert sent["privacy"]["epsilon"] == 2
+    assert cluster.files["bounds.yaml"] == (place / "public.yaml").read_bytes()
+    line = "python -m distributed_privrl.cli run config.yaml --out /shared/run --resume=auto"
+    assert cluster.asked["entrypoint"] == line
+    assert cluster.asked["runtime_env"]["env_vars"] == {
+        "RAY_JOB_STOP_WAIT_TIME_S": "60",
+        "PRIVRL_LEDGER": "file:/secrets/ledger",
+        "PRIVRL_SHARED": "/shared",
+    }
+
+
+def test_a_sweep_travels_as_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {
+        "search": {"privacy.epsilon": {"grid": [1, 2]}},
+        "selection": {"pays": "compose", "score": {"by": "policy"}},
+    }
+    (place / "sweep.yaml").write_text(yaml.safe_dump(grid.values() | more))
+    cluster = Cluster("")
+    done = submit(cluster, monkeypatch, "sweep.yaml", *RUN[1:])
+    assert done.exit_code == 0, done.output
+    assert " sweep config.yaml --out /shared/run --resume=auto" in cluster.asked["entrypoint"]
+    assert yaml.safe_load(cluster.files["config.yaml"])["selection"]["pays"] == "compose"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--ledger", "postgresql://me:hush@db/ledger"), 4, "a password in --ledger"),
+        (("--ledger", "sqlite:////shared/ledger.sqlite"), 4, "must outlive its cluster"),
+        (("--attach", "job-1"), 2, "give CONFIG.yaml to hand a job in, or --attach"),
+        (("--certificate", "run.yaml"), 2, "is there already"),
+    ],
+)
+def test_what_a_job_must_not_have_is_refused_before_anything_is_sent(
+    place: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, said: str
+) -> None:
+    cluster = Cluster("")
+    done = submit(cluster, monkeypatch, *RUN[:3], *words)
+    assert done.exit_code == code
+    assert said in done.output
+    assert "hush" not in done.output
+    assert not cluster.asked
+
+
+def test_bounds_of_600_megabytes_are_refused_before_they_are_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (place / "public.yaml").open("r+b") as file:
+        file.truncate(600 * 10**6)  # sparse: no disk is needed, but reading would be noticed
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("read"))
+    cluster = Cluster("")
+    done = submit(cluster, monkeypatch, *RUN)
+    assert done.exit_code == 2
+    assert "600 MB, 10 MB at most are uploaded" in done.output
+    assert not cluster.asked
+
+
+def test_a_job_s_words_its_exit_code_and_its_certificate_come_back(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = json.dumps({"schema": 1, "status": "non_private"})
+    cluster = Cluster("first\nhalf a ", f"line\n{jobs.CERTIFICATE_MARK}{told}\n", code=3)
+    done = submit(cluster, monkeypatch, *RUN, "--certificate", "mine.json")
+    assert done.exit_code == 3
+    assert done.stdout == "first\nhalf a line\n"
+    assert json.loads((place / "mine.json").read_text())["status"] == "non_private"
+
+
+@pytest.mark.parametrize("on_interrupt", ["detach", "cancel"])
+def test_an_interrupt_leaves_the_job_or_stops_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str
+) -> None:
+    cluster = Cluster("", "", "")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.time, "sleep", interrupted)
+    monkeypatch.setattr(jobs.follow, "__kwdefaults__", {"pause": interrupted})
+    done = submit(cluster, monkeypatch, *RUN, "--on-interrupt", on_interrupt)
+    assert done.exit_code == 130
+    assert cluster.stopped is (on_interrupt == "cancel")
+    if on_interrupt == "detach":
+        assert f"privrl submit --attach job-1 --address {ADDRESS}" in done.output
+
+
+@contextmanager
+def dashboard(code: int) -> Iterator[str]:
+    """Answer every request with one code."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(("code", "said"), [(200, "lets in anybody"), (500, "cannot be told")])
+def test_a_cluster_that_asks_for_no_token_gets_no_job(code: int, said: str) -> None:
+    with dashboard(code) as address, pytest.raises(UnsafeError, match=said):
+        jobs.open_client(address)
+    with dashboard(401) as address:
+        jobs.check_token_asked(address)
+    with pytest.raises(ConfigError, match="no Ray dashboard answers"):
+        jobs.check_token_asked(address)  # it has ended
+    with pytest.raises(ConfigError, match="is no dashboard's"):
+        jobs.open_client("head.internal:6379")
+
+
+def test_a_job_keeps_neither_ledger_nor_folder_on_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.check_job(tmp_path / "run", None)  # no job: nobody is stopped
+    monkeypatch.setenv(jobs.OF_A_JOB, "{}")
+    with pytest.raises(UnsafeError, match="SQLite is a file on it"):
+        jobs.check_job(tmp_path / "run", "sqlite:////shared/ledger.sqlite")
+    ledger = "postgresql://me@db/ledger"
+    monkeypatch.setattr(jobs, "_kind_of", lambda _: "ext4")
+    with pytest.raises(UnsafeError, match="lies on a machine of the cluster"):
+        jobs.check_job(tmp_path / "run", ledger)
+    monkeypatch.setenv(jobs.SHARED_VARIABLE, os.pathsep.join(["/elsewhere", str(tmp_path)]))
+    jobs.check_job(tmp_path / "run", ledger)
+    with pytest.raises(UnsafeError):
+        jobs.check_job(tmp_path.parent / "run", ledger)  # beside it
+    monkeypatch.setattr(jobs, "_kind_of", lambda _: "nfs4")
+    jobs.check_job(tmp_path.parent / "run", ledger)
+
+
+def test_a_run_in_a_job_is_refused_before_it_touches_anything(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jobs.OF_A_JOB, "{}")
+    done = CliRunner().invoke(app, ["run", "run.yaml", "--out", "run", "--resume=auto"])
+    assert done.exit_code == 4
+    assert "a fresh budget" in done.output
+    assert not (place / "run").exists()
+
+
+def test_the_ledger_s_url_may_lie_in_a_file_that_few_can_read(tmp_path: Path) -> None:
+    secret = tmp_path / "ledger"
+    secret.write_text("postgresql://me:hush@db/ledger\n")
+    secret.chmod(0o640)
+    assert ledger_url(f"file:{secret}").password == "hush"
+    assert ledger_reference(f"file:{secret}") == f"file:{secret}"  # the password does not travel
+    secret.chmod(0o644)
+    with pytest.raises(ConfigError, match="everybody can read"):
+        ledger_url(f"file:{secret}")
+    with pytest.raises(ConfigError, match="names no absolute path"):
+        ledger_url("file:secrets/ledger")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ledger_url(f"file:{tmp_path / 'nothing'}")
+
+
+def test_resume_auto_begins_and_then_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = grid.Grid(tmp_path).budget(epsilon=6)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(world.store.root))
+    monkeypatch.setenv("PRIVRL_LEDGER", world.url)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values()))
+    line = ["run", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out"), "--resume=auto"]
+    for _ in range(2):  # epsilon 5 of 6: a second charge would be refused
+        done = CliRunner().invoke(app, line)
+        assert done.exit_code == 0, done.output
+    assert CliRunner().invoke(app, [*line[:-1], "--resume=always"]).exit_code == 2
