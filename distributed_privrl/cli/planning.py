@@ -34,6 +34,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl plan stays.yaml -o privacy.epsilon=2 -o training.rounds=5000",
             "privrl plan stays.yaml --json",
             "privrl plan --sweep tune_configs/sweeps/smoke.yaml",
+            "privrl plan --sweep tune_configs/sweeps/smoke.yaml --pilot",
         ),
     )(plan)
 
@@ -45,23 +46,42 @@ def plan(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="it is a sweep's: as `privrl sweep --dry-run`")
     ] = False,
+    pilot: Annotated[
+        bool,
+        typer.Option(
+            "--pilot",
+            help="with --sweep: measure the minutes of a trial and its agents, by short ones on"
+            " public rows",
+        ),
+    ] = False,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="with --pilot: a dataset declared public (default: selection.stand_in)",
+        ),
+    ] = None,
 ) -> None:
     """Show noise, epsilon, rounds and cost of a run; opens no data.
 
     It reads the configuration, a bounds file and, where the dataset is here, the spaces that it
     declares: public facts, and no row. Where the number of units is not declared, it shows what
-    100 to 1,000,000 of them would mean. Noise and epsilon are those of a coarse grid: a run's are a
-    little lower, never higher.
+    100 to 1,000,000 of them would mean. With --pilot it runs short trials on public rows. Noise and
+    epsilon are those of a coarse grid: a run's are a little lower, never higher.
     """
+    from distributed_privrl.core.errors import ConfigError
     from distributed_privrl.experiments.names import check_names
     from distributed_privrl.experiments.registry import load_config, plan_run
     from distributed_privrl.privacy.accounting import coarse_figures
 
+    if (pilot and not sweep) or (rows is not None and not pilot):
+        raise ConfigError("--pilot goes with --sweep, and --rows with --pilot")
     if sweep:
-        from distributed_privrl.cli.sweeping import show_cost
+        from distributed_privrl.cli.sweeping import piloted, show_cost
         from distributed_privrl.experiments.sweeps.config import load_sweep
 
-        show_cost(load_sweep(config, overrides or []), as_json=as_json)
+        asked = load_sweep(config, overrides or [])
+        show_cost(asked, as_json=as_json, pilot=piloted(asked, rows) if pilot else None)
         return
     loaded = load_config(config, overrides or [])
     with coarse_figures():

@@ -14,7 +14,7 @@ from distributed_privrl.cli.text import resume_line, show_table, show_values
 
 if TYPE_CHECKING:
     from distributed_privrl.experiments.sweeps.config import Sweep
-    from distributed_privrl.experiments.sweeps.costs import SweepCost
+    from distributed_privrl.experiments.sweeps.costs import Pilot, SweepCost
 
 _SHOWN = 20
 
@@ -91,24 +91,40 @@ def sweep(
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
 
 
-def show_cost(asked: "Sweep", *, as_json: bool) -> None:
+def show_cost(asked: "Sweep", *, as_json: bool, pilot: "Pilot | None" = None) -> None:
     """Show what a sweep costs, in epsilon, CPU minutes and disk; opens no data.
 
     Args:
         asked: the sweep.
         as_json: write JSON.
+        pilot: what a trial takes; None: it is estimated.
     """
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.sweeps.costs import cost_of
     from distributed_privrl.privacy.accounting import coarse_figures
 
     with coarse_figures():
-        cost = cost_of(asked, DatasetStore())
+        cost = cost_of(asked, DatasetStore(), pilot)
     if as_json:
         typer.echo(json.dumps(cost.facts(), indent=2))
         return
     _show_trials(cost)
     show_values(_readable(cost))
+
+
+def piloted(asked: "Sweep", rows: str | None) -> "Pilot":
+    """Measure what a trial of a sweep takes, by short ones on public rows.
+
+    Args:
+        asked: the sweep.
+        rows: id of the rows; None: what stands in.
+    """
+    from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.sweeps.pilot import measured_pilot
+
+    with shown_progress() as progress:
+        return measured_pilot(asked, DatasetStore(), rows=rows, progress=progress)
 
 
 def _show_trials(cost: "SweepCost") -> None:
@@ -142,13 +158,20 @@ def _readable(cost: "SweepCost") -> dict[str, str]:
         "pays": f"{cost.pays}: {paid[cost.pays]}",
     }
     if cost.minutes is not None:
-        lines["time"] = f"some {cost.minutes:.2g} CPU minutes of trials, agents left out"
+        lines["time"] = f"some {cost.minutes:.2g} CPU minutes of trials, {_measured(cost)}"
     lines["disk"] = f"some {cost.gigabytes:.2g} GB"
     for number, note in enumerate(cost.notes):
         lines["note" if number == 0 else f"note {number + 1}"] = note
     if cost.budget:
         lines["budget"] = cost.budget
     return lines
+
+
+def _measured(cost: "SweepCost") -> str:
+    """Say how minutes are known."""
+    if cost.pilot is None:
+        return "agents left out; `privrl plan --sweep FILE --pilot` measures both"
+    return f"agents included, by a pilot of {cost.pilot.spent:.2g} CPU seconds on {cost.pilot.rows}"
 
 
 def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anyway: bool) -> None:

@@ -82,9 +82,23 @@ class RunDirectory:
             )
         if holds_something(path) and not directory.only_begun:
             raise ConfigError(f"{path} is not empty and holds no run: choose another --out")
-        directory.begin(noise_source)
+        if not directory.begun(noise_source):
+            directory.begin(noise_source)
         directory.keep_config(config)
         return directory
+
+    def begun(self, noise_source: str) -> bool:
+        """Say whether a run with this noise source has its name already, and nothing else.
+
+        What it holds in the ledger is under that name: whoever goes on keeps it.
+
+        Args:
+            noise_source: its name.
+        """
+        try:
+            return self._facts()["noise_source"] == noise_source
+        except StorageError:  # none, damaged, or of another version: it begins anew
+            return False
 
     def begin(self, noise_source: str) -> None:
         """Make the folder, and give the run its name; without a configuration it has not begun.

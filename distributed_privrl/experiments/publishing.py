@@ -8,7 +8,7 @@ from distributed_privrl.core.config import OutputConfig, RunConfig
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
-from distributed_privrl.data.metadata import CERTIFICATE_KEY
+from distributed_privrl.data.metadata import CERTIFICATE_KEY, PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.clearance import dataset_outputs
 from distributed_privrl.experiments.directory import RunDirectory
@@ -29,6 +29,11 @@ class Publisher(Protocol):
     @property
     def name(self) -> str:
         """What a reader calls the release."""
+        ...
+
+    @property
+    def public(self) -> bool:
+        """Whether it was made of public rows alone, so that nothing is promised to anybody."""
         ...
 
     def check_free(self) -> None:
@@ -52,24 +57,48 @@ class Publisher(Protocol):
         ...
 
 
-def publisher_of(config: RunConfig, store: DatasetStore, directory: RunDirectory) -> Publisher:
-    """Return the publisher of a run's output."""
+def publisher_of(
+    config: RunConfig, store: DatasetStore, directory: RunDirectory, *, public: bool = False
+) -> Publisher:
+    """Return the publisher of a run's output.
+
+    Args:
+        config: of the run.
+        store: where datasets go.
+        directory: the run's folder.
+        public: the run reads public rows alone.
+    """
     output = config.output
-    datasets = [dataset_publisher(config, store, directory, dataset) for dataset in output.datasets]
+    datasets = [
+        dataset_publisher(config, store, directory, dataset, public=public)
+        for dataset in output.datasets
+    ]
     if isinstance(output, OutputConfig):
         return datasets[0]
     if config.privacy.epsilon is None:
         return FilesPublisher(folder=directory.private, files=output.files, directory=directory)
-    return FilesPublisher(folder=directory.path, files=output.files, beside=tuple(datasets))
+    return FilesPublisher(
+        folder=directory.path, files=output.files, beside=tuple(datasets), public=public
+    )
 
 
 def dataset_publisher(
-    config: RunConfig, store: DatasetStore, directory: RunDirectory, dataset: str
+    config: RunConfig,
+    store: DatasetStore,
+    directory: RunDirectory,
+    dataset: str,
+    *,
+    public: bool = False,
 ) -> "DatasetPublisher":
-    """Return the publisher of a dataset that a run writes."""
+    """Return the publisher of a dataset that a run writes; arguments as of `publisher_of`."""
     layout = config.output.layout if isinstance(config.output, OutputConfig) else "transitions"
     return DatasetPublisher(
-        config=config, dataset=dataset, layout=layout, store=store, directory=directory
+        config=config,
+        dataset=dataset,
+        layout=layout,
+        store=store,
+        directory=directory,
+        public=public,
     )
 
 
@@ -83,6 +112,7 @@ class DatasetPublisher:
         layout: of independent transitions.
         store: where the dataset goes.
         directory: the run's folder.
+        public: it was made of public rows alone, and says so.
     """
 
     config: RunConfig
@@ -90,6 +120,7 @@ class DatasetPublisher:
     layout: Literal["transitions", "episodes"]
     store: DatasetStore
     directory: RunDirectory
+    public: bool = False
 
     @property
     def name(self) -> str:
@@ -125,6 +156,8 @@ class DatasetPublisher:
             "declared": info.declared,
             "metadata": {RUN_KEY: self.directory.run_id},
         }
+        if self.public:
+            about["metadata"] |= {PUBLIC_KEY: True}
         stays = info.lasting  # a declared fact, of rows of any method: post-processing
         if isinstance(release, SyntheticTransitions):
             self.store.write_transitions(
@@ -144,7 +177,9 @@ class DatasetPublisher:
         return dataset_outputs(self.store, self.name)
 
     def attach(self, certificate: Certificate) -> None:
-        """Put the certificate into the dataset's metadata."""
+        """Put the certificate into the dataset's metadata; public rows need none."""
+        if self.public:
+            return
         self.store.update_metadata(self.name, {CERTIFICATE_KEY: certificate.to_dict()})
 
 
@@ -160,12 +195,14 @@ class FilesPublisher:
         files: their names, the one that the run is for first.
         directory: the run's folder, if the files go to its ``private/``.
         beside: of datasets that are released beside it, under certificates of their own.
+        public: they were learned from public rows alone.
     """
 
     folder: Path
     files: tuple[str, ...]
     directory: RunDirectory | None = None
     beside: tuple[DatasetPublisher, ...] = ()
+    public: bool = False
 
     @property
     def name(self) -> str:

@@ -54,7 +54,7 @@ def evaluate_release(
         ConfigError: as `check_agents`, or the kept results are of another evaluation.
 
     Privacy: post-processing of the released dataset in a public environment; no event. Of a dataset
-    without a valid certificate all results lie in ``private/``.
+    that neither has a valid certificate nor is public all results lie in ``private/``.
     """
     evaluation = config.evaluation
     if not isinstance(config.output, OutputConfig):
@@ -79,7 +79,8 @@ def evaluate_release(
         for trainer in evaluation.trainers
         for seed in range(evaluation.seeds)
     ]
-    releasable = certificate.status == "valid"
+    public = store.info(config.output.dataset).declared_public
+    releasable = certificate.status == "valid" or public
     folder = directory.path if releasable else directory.make_private()
     results = run_trials(
         specs,

@@ -39,6 +39,7 @@ from distributed_privrl.privacy.certificate import (
     Stage,
     build_certificate,
     sign_certificate,
+    stating_nothing,
     with_outputs,
 )
 from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
@@ -86,6 +87,7 @@ def run(
     insecure_key: int | None = None,
     anyway: bool = False,
     reports: bool = True,
+    stand_in: bool = False,
 ) -> RunResult:
     """Turn a sensitive dataset into a private one, or into a policy, with a certificate.
 
@@ -102,6 +104,8 @@ def run(
         insecure_key: seeds private randomness in tests; the certificate is then invalid.
         anyway: run what would be useless, too (`stages.verdict`).
         reports: write them; ``privrl report`` does it later where they are left out.
+        stand_in: public rows lie under the sensitive id, and the ledger is nobody's: what is made
+            of them is public, and its certificate states nothing.
 
     Raises:
         UselessError: public facts tell that nothing would be left but noise; nothing has been
@@ -128,7 +132,7 @@ def run(
     directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
     store.clear()
     try:
-        publisher = publisher_of(config, store, directory)
+        publisher = publisher_of(config, store, directory, public=stand_in)
         publisher.check_free()
         check_inputs(config, store, ledger)
         for dataset in config.releases:
@@ -148,7 +152,7 @@ def run(
         )
         result = method_named(config.method).run(config, context)
         certificate = _release(config, context, result, directory, publisher, sign_key)
-        _release_beside(config, context, result, directory, sign_key)
+        _release_beside(config, context, result, directory, sign_key, public=stand_in)
         _log(directory, certificate)
         from distributed_privrl.experiments.judging import judged
 
@@ -302,6 +306,8 @@ def _release_beside(
     result: MethodResult,
     directory: RunDirectory,
     sign_key: Path | None,
+    *,
+    public: bool,
 ) -> None:
     """Write the datasets beside a policy, each with a certificate of what was charged for it alone.
 
@@ -311,7 +317,7 @@ def _release_beside(
         VerificationError: a dataset that was written before is no longer what was certified.
     """
     for one in result.beside:
-        publisher = dataset_publisher(config, context.store, directory, one.dataset)
+        publisher = dataset_publisher(config, context.store, directory, one.dataset, public=public)
         own = replace(
             result,
             stages=one.stages,
@@ -348,6 +354,8 @@ def _certified(
 ) -> Certificate:
     """Return the certificate of a release that was written, with what the ledger reserved for it.
 
+    Of what is public it states nothing: nobody's account paid.
+
     Raises:
         VerificationError: the method states other events than the ledger reserved.
     """
@@ -363,6 +371,8 @@ def _certified(
         versions=versions_of(config.method),
     )
     check_charged(certificate, context.ledger, publisher.name)
+    if publisher.public:
+        certificate = stating_nothing(certificate)
     certificate = with_outputs(certificate, publisher.outputs())
     return certificate if sign_key is None else sign_certificate(certificate, sign_key)
 

@@ -231,6 +231,19 @@ def _merged(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*first, *second]))
 
 
+def stating_nothing(certificate: Certificate) -> Certificate:
+    """Return the certificate of the same run without any guarantee: its rows are nobody's."""
+    return build_certificate(
+        method=certificate.method,
+        stages=(),
+        spare_rounds=0,
+        noise_source=None,
+        ledger_entries=(),
+        outputs=certificate.outputs,
+        versions=certificate.versions,
+    )
+
+
 def with_outputs(certificate: Certificate, outputs: Sequence[Output]) -> Certificate:
     """Return the certificate with these outputs, a new digest and no signature."""
     return _sealed(certificate.model_copy(update={"outputs": tuple(outputs), "signature": None}))

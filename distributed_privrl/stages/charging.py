@@ -77,16 +77,7 @@ def held_budget(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the plan warns
             check_delta_for_units(privacy.delta, declared_units(data))
-    asked = Holding(
-        run_id=context.run_id,
-        dataset=data.sensitive,
-        fingerprint=context.fingerprint,
-        unit=data.unit,
-        relation=Relation(privacy.relation),
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        units=None if isinstance(data.units, NoisyCount) else data.units,
-    )
+    asked = holding_of(data, privacy, run_id=context.run_id, fingerprint=context.fingerprint)
     context.ledger.open_hold(asked, charges)
     try:
         yield
@@ -94,6 +85,30 @@ def held_budget(
         with contextlib.suppress(StorageError):  # what the run was refused for says more
             context.ledger.free_hold(context.run_id)
         raise
+
+
+def holding_of(
+    data: DataConfig, privacy: PrivacyConfig, *, run_id: str, fingerprint: str
+) -> Holding:
+    """Return what a private run holds: all that it may cost.
+
+    Args:
+        data: the sensitive dataset, its unit, and how many there are if that is declared.
+        privacy: what the run may cost in all; with epsilon.
+        run_id: of the run.
+        fingerprint: of the sensitive dataset.
+    """
+    assert privacy.epsilon is not None
+    return Holding(
+        run_id=run_id,
+        dataset=data.sensitive,
+        fingerprint=fingerprint,
+        unit=data.unit,
+        relation=Relation(privacy.relation),
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        units=None if isinstance(data.units, NoisyCount) else data.units,
+    )
 
 
 def count_units(

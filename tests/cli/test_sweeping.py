@@ -1,6 +1,8 @@
 """What ``privrl sweep`` says before it runs anything; what it runs is tested with Ray Tune."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,32 @@ def test_a_plan_of_a_sweep_is_its_dry_run(workplace):
     ]
     assert facts["minutes"] >= 0
     assert facts["gigabytes"] > 0
+
+
+def test_a_pilot_measures_a_trial_on_what_stands_in(workplace):
+    """DP-APVI's trials take a second; nothing is charged, and the sensitive rows are not there."""
+    file = write(workplace, sweeps.PUBLIC)
+    sweeps.write_stand_in(grid.Grid(workplace.folder).store)
+    shutil.rmtree(workplace.datasets / grid.DATASET)
+    shown = workplace.privrl("plan", "--sweep", file, "--pilot")
+    assert shown.exit_code == 0, shown.output
+    time = next(line for line in shown.stdout.splitlines() if line.startswith("time"))
+    assert re.search(r"agents included, by a pilot of \S+ CPU seconds on ward/public-stays", time)
+    assert not (workplace.folder / "ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--sweep", "--pilot"], "selection.pays=compose: a pilot looks at public rows alone"),
+        (["--sweep", "--rows", "a/b-v0"], "--rows with --pilot"),
+        (["--pilot"], "--pilot goes with --sweep"),
+    ],
+)
+def test_a_pilot_without_public_rows_or_a_sweep_is_refused(workplace, words, expected):
+    result = workplace.privrl("plan", write(workplace), *words)
+    assert result.exit_code == 2, result.output
+    assert expected in result.stderr
 
 
 def test_a_long_list_is_cut_in_words_and_whole_in_json(workplace):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import FOLDER_VARIABLE
-from distributed_privrl.experiments.sweeps.pool import MEMORY
+from distributed_privrl.experiments.sweeps.memory import MEMORY
 from distributed_privrl.experiments.sweeps.selection import select
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.worlds.choosing import Choosing, drawn, make_quick

@@ -3,7 +3,9 @@
 import json
 import logging
 import os
+import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +26,12 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.files import unfinished_folder
 from distributed_privrl.data.store import FOLDER_VARIABLE
 from distributed_privrl.experiments.audit import audit_run
+from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.sampling import finished_config
 from distributed_privrl.experiments.sweeps import pool, selection
-from distributed_privrl.experiments.sweeps.pool import check_covered, clear_left
+from distributed_privrl.experiments.sweeps.memory import clear_left
+from distributed_privrl.experiments.sweeps.pool import check_covered
 from distributed_privrl.experiments.sweeps.private import check_private
 from distributed_privrl.experiments.sweeps.selection import best_of, select
 from distributed_privrl.privacy.certificate import Certificate, Stage, build_certificate
@@ -98,6 +103,41 @@ def test_what_it_left_is_no_run_to_go_on_with(done: tuple[Choosing, str], tmp_pa
     assert len(world.ledger.entries()) == 1
 
 
+def test_a_winners_agents_name_the_selections_certificate(
+    world: Choosing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its trial named the trial's, which was destroyed with it."""
+    right = selection.release_winner
+
+    def released(winner, *about, **more):
+        trained = {
+            "dataset": RELEASED,
+            "content": winner.certificate.digest,
+            "environment": "CartPole-v1",
+            "trainer": "bc",
+            "agent": "bc",
+            "seed": 0,
+            "steps": 2,
+            "episodes": 1,
+            "options": {},
+            "curve_steps": [1, 2],
+            "curve_returns": [[9.0], [10.0]],
+        }
+        return right(replace(winner, agents=[trained]), *about, **more)
+
+    monkeypatch.setattr(selection, "release_winner", released)
+    with drawn(1):
+        found = world.select()
+    run = RunDirectory(world.folder / "run")
+    (kept,) = stored_trials(run, found.certificate)
+    assert kept["content"] == found.certificate.digest
+    assert kept["curve_returns"] == [[9.0], [10.0]]
+    spoilt = json.dumps([{**kept, "content": "of another release"}])
+    (run.path / "evaluation.json").write_text(spoilt)
+    with pytest.raises(ConfigError, match="were not trained on what this run released"):
+        stored_trials(run, found.certificate)
+
+
 def test_rows_that_judge_are_public_ones(world: Choosing) -> None:
     write(world.store, "intake/unknown-v0", public_admissions(50))
     declared = {"metadata": {"declared_public": True}}
@@ -117,6 +157,47 @@ def test_nothing_is_begun_where_losers_would_lie_on_a_disk(world: Choosing) -> N
     with pytest.raises(UnsafeError, match="would lie on a disk"):
         world.select()
     assert untouched(world)
+
+
+def test_a_node_without_memory_or_datasets_is_refused_before_the_charge(
+    world: Choosing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another node than the command's: there trials would lie on a disk, or all fail."""
+    right = selection.PoolSpec
+    elsewhere = world.folder / "elsewhere"
+    for name, error in (("memory", UnsafeError), ("root", ConfigError)):
+
+        def there(key: str = name, **about: object) -> object:
+            return right(**(about | {key: str(elsewhere)}))
+
+        monkeypatch.setattr(selection, "PoolSpec", there)
+        with drawn(1) as numbers, pytest.raises(error):
+            world.select()
+        assert numbers == []
+        assert untouched(world)
+        assert not list(world.memory.iterdir())
+
+
+def test_what_a_killed_process_had_in_memory_goes_with_it(tmp_path: Path) -> None:
+    """Also on a node where no other selection ever begins."""
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from distributed_privrl.experiments.sweeps.memory import guarded_folder\n"
+        "with guarded_folder(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'loser').write_text('kept')\n"
+        "    print(folder, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert (folder / "loser").exists()
+        process.kill()
+    end = time.monotonic() + 30
+    while folder.exists():
+        assert time.monotonic() < end, "nobody removed it"
+        time.sleep(0.02)
 
 
 def test_nothing_of_a_trial_is_kept_for_other_runs(world: Choosing, tmp_path: Path) -> None:

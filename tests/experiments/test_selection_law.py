@@ -177,7 +177,12 @@ def toy_pool(tmp_path, monkeypatch):
     monkeypatch.setattr(pool.shutil, "rmtree", lambda *_, **__: None)
     monkeypatch.setattr(pool.tempfile, "mkdtemp", lambda **_: str(tmp_path))
     spec = PoolSpec(
-        values={}, root="", score=ScoreConfig(by="fidelity"), events=[], memory=str(tmp_path)
+        values={},
+        root="",
+        reads=[],
+        score=ScoreConfig(by="fidelity"),
+        events=[],
+        memory=str(tmp_path),
     )
     group = LocalExecutor().start(ToyWorker, [spec] * 2)
     yield group

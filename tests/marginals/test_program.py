@@ -11,6 +11,7 @@ from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
 from tests.marginals.rows import (
@@ -144,6 +145,26 @@ def test_counts_of_other_rows_or_caps_are_refused(changed: dict[str, Any]) -> No
     program_of(COLUMNS, PLAN, **about).restore(half.tensors(), 2)
     with pytest.raises(UnsafeError, match="are not those that the counts were made with"):
         program_of(COLUMNS, PLAN, **(about | changed)).restore(half.tensors(), 2)
+
+
+def test_counts_of_classes_of_units_that_begin_elsewhere_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where they are as many, and the settings say the same: where they begin is code."""
+
+    def made(sizes: UnitSizes) -> MarginalsProgram:
+        columns = COLUMNS.with_unit_sizes(sizes)
+        return program_of(columns, plan_of(columns, steps=2, tables=3))
+
+    sizes = UnitSizes(2, 40)
+    kept = made(sizes).tensors()
+    made(sizes).restore(kept, 0)
+    right = UnitSizes.starts.fget
+    assert right is not None
+    for other, later in ((UnitSizes(3, 40), 0), (UnitSizes(2, 41), 0), (sizes, 1)):
+        monkeypatch.setattr(UnitSizes, "starts", property(lambda one, by=later: right(one) + by))
+        with pytest.raises(UnsafeError, match="are not those that the counts were made with"):
+            made(other).restore(kept, 0)
 
 
 def test_what_is_kept_is_noisy_or_follows_from_it() -> None:

@@ -126,7 +126,7 @@ def memory_is_left(patch: pytest.MonkeyPatch) -> None:
     def left(root: Path) -> Iterator[Path]:
         yield Path(tempfile.mkdtemp(dir=root))
 
-    patch.setattr(pool, "unfinished_folder", left)
+    patch.setattr(pool, "guarded_folder", left)
 
 
 def failures_are_drawn_again(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import part_width
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import plan_run, planned_events
-from distributed_privrl.experiments.speeds import stored_speeds, time_of
+from distributed_privrl.experiments.speeds import REFERENCE, stored_speeds, time_of
 from distributed_privrl.experiments.sweeps.config import PrivateSelection, PublicSelection, Sweep
 from distributed_privrl.experiments.sweeps.jobs import trial_world
 from distributed_privrl.experiments.sweeps.points import Point, points_of, short_names
@@ -23,6 +23,32 @@ _NUMBER_BYTES = 4
 _ASSUMED_COLUMNS = 20
 _COPIES = 2.5
 """A release is kept as Parquet and for Minari, and its chunks until the run ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pilot:
+    """What the first trial takes on this machine, by short ones on public rows.
+
+    Args:
+        rows: that they were run on.
+        fixed: CPU seconds of its run whatever rounds and steps are: reading, above all.
+        growing: CPU seconds of its run that grow with them.
+        judging: CPU seconds of its agents and its score.
+        work: that its plan counts (`worked_seconds`); None: nobody counts it.
+        spent: CPU seconds that the short ones took.
+    """
+
+    rows: str
+    fixed: float
+    growing: float
+    judging: float
+    work: float | None
+    spent: float
+
+    def minutes(self, work: float | None) -> float:
+        """Return the minutes of a trial whose plan counts ``work``; None: as much."""
+        times = work / self.work if work and self.work else 1.0
+        return (self.fixed + self.growing * times + self.judging) / 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +81,8 @@ class SweepCost:
         budget: the command that gives as much; empty: none is needed.
         minutes: of all trials, one after the other; None: nobody knows.
         gigabytes: on disk.
+        pilot: that minutes and agents were measured by; None: minutes are estimates, agents left
+            out.
     """
 
     pays: str
@@ -65,19 +93,22 @@ class SweepCost:
     budget: str
     minutes: float | None
     gigabytes: float
+    pilot: Pilot | None = None
     notes: tuple[str, ...] = field(default=())
 
     def facts(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
-        return {**vars(self), "trials": [vars(one) for one in self.trials]}
+        pilot = None if self.pilot is None else vars(self.pilot)
+        return {**vars(self), "trials": [vars(one) for one in self.trials], "pilot": pilot}
 
 
-def cost_of(sweep: Sweep, store: DatasetStore) -> SweepCost:
+def cost_of(sweep: Sweep, store: DatasetStore, pilot: Pilot | None = None) -> SweepCost:
     """Return what a sweep costs; opens no data.
 
     Args:
         sweep: what is asked for.
         store: datasets, of which spaces alone are read; of a public sweep, the stand-in's.
+        pilot: what a trial takes; None: it is estimated.
 
     Raises:
         ConfigError: a configuration is impossible, or what a private selection charges is not known
@@ -85,14 +116,25 @@ def cost_of(sweep: Sweep, store: DatasetStore) -> SweepCost:
         UnsafeError: no guarantee covers a configuration.
     """
     if isinstance(sweep.selection, PrivateSelection):
-        return _of_private(sweep, sweep.selection, store)
-    return _of_shown(sweep, store)
+        return _of_private(sweep, sweep.selection, store, pilot)
+    return _of_shown(sweep, store, pilot)
 
 
-def _of_shown(sweep: Sweep, store: DatasetStore) -> SweepCost:
+def worked_seconds(sweep: Sweep, store: DatasetStore) -> float | None:
+    """Return what the plan of the first trial counts, as seconds; None: nobody knows.
+
+    Args:
+        sweep: whose trials are all seen.
+        store: datasets, as of `cost_of`.
+    """
+    config = _as_planned(sweep, points_of(sweep)[0], store)
+    return _worked(plan_run(config, store)) if isinstance(config.data.units, int) else None
+
+
+def _of_shown(sweep: Sweep, store: DatasetStore, pilot: Pilot | None) -> SweepCost:
     public = isinstance(sweep.selection, PublicSelection)
     configs = [(point, _as_planned(sweep, point, store)) for point in points_of(sweep)]
-    trials = [_planned(point, config, store) for point, config in configs]
+    trials = [_planned(point, config, store, pilot) for point, config in configs]
     privacy = [config.privacy for _, config in configs]
     paid = [one for one in privacy if one.epsilon is not None and not public]
     total = sum(one.epsilon for one in paid if one.epsilon is not None)
@@ -107,10 +149,13 @@ def _of_shown(sweep: Sweep, store: DatasetStore) -> SweepCost:
         budget=_budget(sweep.base, total, delta) if total else "",
         minutes=None if None in minutes else sum(one for one in minutes if one is not None),
         gigabytes=sum(_gigabytes(config, store) for _, config in configs),
+        pilot=pilot,
     )
 
 
-def _of_private(sweep: Sweep, selection: PrivateSelection, store: DatasetStore) -> SweepCost:
+def _of_private(
+    sweep: Sweep, selection: PrivateSelection, store: DatasetStore, pilot: Pilot | None
+) -> SweepCost:
     config = sweep.base
     event = selection.count.event(planned_events(config, store))
     cost = epsilon(
@@ -120,7 +165,7 @@ def _of_private(sweep: Sweep, selection: PrivateSelection, store: DatasetStore) 
         accountant="rdp",
     )
     plan = plan_run(config, store)
-    minutes = _minutes(config, plan)
+    minutes = _minutes(config, plan, pilot)
     return SweepCost(
         pays=selection.pays,
         trials=(),
@@ -130,6 +175,7 @@ def _of_private(sweep: Sweep, selection: PrivateSelection, store: DatasetStore) 
         budget=_budget(config, cost, config.privacy.delta),
         minutes=None if minutes is None else minutes * selection.mean,
         gigabytes=_gigabytes(config, store),
+        pilot=pilot,
         notes=(
             f"one run costs {plan.epsilon(plan.max_rounds):.4g} by itself; the number of trials is"
             f" drawn, {selection.mean:g} on average, and nobody learns it",
@@ -146,27 +192,44 @@ def _as_planned(sweep: Sweep, point: Point, store: DatasetStore) -> RunConfig:
     return config.model_copy(update={"data": data})
 
 
-def _planned(point: Point, config: RunConfig, store: DatasetStore) -> PlannedTrial:
+def _planned(
+    point: Point, config: RunConfig, store: DatasetStore, pilot: Pilot | None
+) -> PlannedTrial:
     values = {short: point.values[path] for path, short in short_names(point.values).items()}
     if not isinstance(config.data.units, int):
         if config.data.units is None or not isinstance(config.data.units, NoisyCount):
             raise ConfigError("data.units is not declared: a sweep needs it, or {epsilon: E}")
-        return PlannedTrial(values=values, epsilon=config.privacy.epsilon, minutes=None, verdict="")
+        return PlannedTrial(
+            values=values,
+            epsilon=config.privacy.epsilon,
+            minutes=None if pilot is None else pilot.minutes(None),
+            verdict="",
+        )
     plan = plan_run(config, store)
     grade = Grade.FINE if plan.verdict is None else plan.verdict.grade
     return PlannedTrial(
         values=values,
         epsilon=config.privacy.epsilon,
-        minutes=_minutes(config, plan),
+        minutes=_minutes(config, plan, pilot),
         verdict="" if plan.verdict is None else str(grade),
     )
 
 
-def _minutes(config: RunConfig, plan: Plan) -> float | None:
-    """Return the minutes of a trial, agents left out."""
+def _minutes(config: RunConfig, plan: Plan, pilot: Pilot | None) -> float | None:
+    """Return the minutes of a trial, agents left out where there is no pilot."""
+    if pilot is not None:
+        return pilot.minutes(_worked(plan))
     if plan.effort is None:
         return None
     return time_of(config, plan.effort, stored_speeds()).minutes
+
+
+def _worked(plan: Plan) -> float | None:
+    """Return the seconds of what a plan counts, without a process's start."""
+    if plan.effort is None:
+        return None
+    speeds = stored_speeds() or REFERENCE
+    return speeds.seconds(plan.effort) - speeds.start
 
 
 def _gigabytes(config: RunConfig, store: DatasetStore) -> float:

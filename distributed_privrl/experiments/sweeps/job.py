@@ -67,7 +67,7 @@ class TrialResult:
         name: of the trial.
         values: of the axes, by their paths.
         score: the higher the better; None: it has none.
-        epsilon: that its certificate stated; None: it was not private, or failed.
+        epsilon: that it was charged; None: it was not private, or failed.
         released: id of the dataset or path of the file.
         failed: kind of the error that ended it; empty: none did.
     """

@@ -12,7 +12,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from typing import Any, ClassVar
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.files import UNFINISHED, clear_unfinished, unfinished_folder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.demo import set_budget
@@ -31,12 +29,10 @@ from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import RunResult, run
 from distributed_privrl.experiments.sweeps.config import ScoreConfig, overrides_of
+from distributed_privrl.experiments.sweeps.memory import check_memory, guarded_folder
 from distributed_privrl.experiments.sweeps.scores import score_of
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.events import EVENTS, Event
-
-MEMORY = Path("/dev/shm")
-_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +42,7 @@ class PoolSpec:
     Args:
         values: of the run, without what is searched.
         root: of the datasets.
+        reads: ids of those that every trial reads.
         score: what tells the best trial.
         events: that a trial may be charged for at most, as JSON values.
         memory: a folder in memory.
@@ -53,6 +50,7 @@ class PoolSpec:
 
     values: Mapping[str, Any]
     root: str
+    reads: Sequence[str]
     score: ScoreConfig
     events: Sequence[Mapping[str, Any]]
     memory: str
@@ -92,6 +90,11 @@ class SelectionWorker:
     Args:
         spec: what it is built from.
 
+    Raises:
+        UnsafeError: its node has no folder in memory, or too little is free there.
+        ConfigError: its node does not see the datasets: all its trials would fail, after the
+            charge.
+
     Privacy: a trial is a run of the product with a ledger of its own, which is destroyed with it:
         the selection was charged for all of them before. A trial that fails, or that was charged
         for more than the selection reckons with, has no score and is not drawn again.
@@ -104,7 +107,10 @@ class SelectionWorker:
         self._spec = spec
         self._best: _Kept | None = None
         self._open = contextlib.ExitStack()
-        self._memory = self._open.enter_context(unfinished_folder(Path(spec.memory)))
+        memory = Path(spec.memory)
+        check_memory(memory)  # of this node, which may be another one than the command's
+        _check_here(spec)
+        self._memory = self._open.enter_context(guarded_folder(memory))
 
     def run(self, trials: Sequence[Mapping[str, Any]]) -> float | None:
         """Run trials, given by their values of the axes, and return the best one's score."""
@@ -141,7 +147,7 @@ class SelectionWorker:
     def _tried(self, overrides: Mapping[str, Any], folder: Path) -> _Kept | None:
         spec = self._spec
         config = parse_config(spec.values, source="a trial", overrides=overrides_of(overrides))
-        store = _own_store(spec, config, folder / "datasets")
+        store = _own_store(spec, folder / "datasets")
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
         runtime = {"executor": "local", "pretrained": None}  # nothing lies outside the folder
@@ -161,6 +167,13 @@ class SelectionWorker:
         if score is None:
             return None
         return _Kept(score=score, config=config, folder=folder, result=result, store=store)
+
+
+def _check_here(spec: PoolSpec) -> None:
+    """Check that this node sees the datasets of all trials."""
+    store = DatasetStore(Path(spec.root))
+    for dataset in spec.reads:
+        store.info(dataset)
 
 
 def check_covered(certificate: Certificate, events: Sequence[Event]) -> None:
@@ -189,10 +202,9 @@ def _counts(events: Sequence[Event]) -> Counter[str]:
     return found
 
 
-def _own_store(spec: PoolSpec, config: RunConfig, root: Path) -> DatasetStore:
+def _own_store(spec: PoolSpec, root: Path) -> DatasetStore:
     """Return a store in memory in which what a trial reads is linked, not copied."""
-    read = {config.data.sensitive, *config.data.public, *filter(None, [spec.score.to])}
-    for dataset in read:
+    for dataset in spec.reads:
         link = root / dataset
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to((Path(spec.root) / dataset).absolute(), target_is_directory=True)
@@ -261,18 +273,3 @@ def _flush() -> None:
             with contextlib.suppress(ValueError, OSError):  # closed, or nobody reads it
                 stream.flush()
     ctypes.CDLL(None).fflush(None)
-
-
-def clear_left(memory: Path, *, seconds: float = 0.0) -> None:
-    """Destroy what processes left in memory that were killed; what live ones hold stays.
-
-    Args:
-        memory: the folder.
-        seconds: how long to wait for processes that are being killed.
-    """
-    end = time.monotonic() + seconds
-    while True:
-        clear_unfinished(memory)
-        if time.monotonic() >= end or not any(memory.glob(f"{UNFINISHED}*")):
-            return
-        time.sleep(_POLL_SECONDS)

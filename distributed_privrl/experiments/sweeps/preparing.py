@@ -8,9 +8,9 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, PrivRLError
 from distributed_privrl.core.files import remove_folder
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.accounts import check_public
-from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.sweeps.config import PublicSelection, Sweep
+from distributed_privrl.experiments.sweeps.holding import charged, hold_all
 from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, jobs_of
 from distributed_privrl.privacy.ledger import Ledger
@@ -41,10 +41,12 @@ def prepared_jobs(
 
     Raises:
         BudgetError: what is left of the budget does not do for all trials.
+        StorageError: a folder or the ledger cannot be written.
         ConfigError: as `SweepDirectory.make` and `jobs_of`.
         UnsafeError: as `jobs_of`, or the ledger knows rows that stand in as somebody's.
 
-    Privacy: nothing is charged or drawn. A public sweep asks the ledger, where there is one, whose
+    Privacy: nothing is charged or drawn; a sweep that pays holds all its trials' budgets
+    (`hold_all`). A public sweep asks the ledger, where there is one, whose
     rows it has accounts of; neither the sensitive dataset nor its account is looked for.
     """
     fresh = directory.make(sweep, resume=resume)
@@ -54,6 +56,7 @@ def prepared_jobs(
         if not isinstance(sweep.selection, PublicSelection):
             check_budget(jobs, ledger)
             directory.make_private()
+            hold_all(jobs, store, ledger)
     except PrivRLError:
         if fresh:
             remove_folder(directory.path)
@@ -108,7 +111,7 @@ def check_budget(jobs: Sequence[Job], ledger_url: str | None) -> None:
         privacy = [
             parse_config(job.config, source=f"trial {job.name}").privacy
             for job in jobs
-            if not _charged(job, known)
+            if not charged(job, known)
         ]
         asked = [(one.epsilon, one.delta) for one in privacy if one.epsilon is not None]
         if not asked:
@@ -123,13 +126,3 @@ def check_budget(jobs: Sequence[Job], ledger_url: str | None) -> None:
                 return
     line = budget_line(data.sensitive, data.unit, relation, (epsilon, delta))
     raise BudgetError(f"no budget is set for {data.sensitive}: set one with `{line}`")
-
-
-def _charged(job: Job, known: Sequence[str]) -> bool:
-    """Say whether the ledger knows a trial's run, or the trial has ended and charges no more."""
-    directory = RunDirectory(job.run)
-    if job.result_path.exists():
-        return True
-    return directory.facts_path.exists() and any(
-        name.startswith(directory.run_id) for name in known
-    )

@@ -5,7 +5,6 @@ Reference: Papernot and Steinke, "Hyperparameter tuning with Renyi differential 
 
 import math
 import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,13 +26,8 @@ from distributed_privrl.experiments.registry import plan_run, planned_events
 from distributed_privrl.experiments.run import check_datasets
 from distributed_privrl.experiments.sweeps.config import PrivateSelection, ScoreConfig, Sweep
 from distributed_privrl.experiments.sweeps.jobs import FILE, claim
-from distributed_privrl.experiments.sweeps.pool import (
-    MEMORY,
-    PoolSpec,
-    SelectionWorker,
-    Winner,
-    clear_left,
-)
+from distributed_privrl.experiments.sweeps.memory import MEMORY, check_memory, clear_left
+from distributed_privrl.experiments.sweeps.pool import PoolSpec, SelectionWorker, Winner
 from distributed_privrl.experiments.sweeps.winner import STAGE, release_winner
 from distributed_privrl.experiments.trainers import check_agents
 from distributed_privrl.privacy.accounting import epsilon
@@ -46,7 +40,6 @@ from distributed_privrl.privacy.units import Relation
 from distributed_privrl.stages.verdict import Grade, check_useful
 
 SPENT = "(what was charged is spent, and the selection does not go on: start one in another --out)"
-_FREE_BYTES = 256 * 2**20
 _DYING_SECONDS = 5.0
 
 
@@ -110,7 +103,7 @@ def select(
     """
     selection, store = sweep.selection, store or DatasetStore()
     assert isinstance(selection, PrivateSelection)
-    _check_memory(memory)
+    check_memory(memory)
     _check_new(out)
     directory, config = RunDirectory(out.absolute()), sweep.base
     event = selection.count.event(_events(sweep, store, anyway=anyway))
@@ -146,20 +139,6 @@ def select(
             else:
                 error.add_note(SPENT)
             raise
-
-
-def _check_memory(memory: Path) -> None:
-    """Check that losers can lie in memory, and destroy what killed processes left there."""
-    if not memory.is_dir():
-        raise UnsafeError(
-            f"there is no {memory}: what the losers of a private selection make would lie on a disk"
-        )
-    clear_left(memory)
-    if (free := shutil.disk_usage(memory).free) < _FREE_BYTES:
-        raise UnsafeError(
-            f"{memory} has {free // 2**20} MiB free, and what trials make lies there: give it more"
-            " (docker run --shm-size=4g)"
-        )
 
 
 def _check_new(out: Path) -> None:
@@ -252,9 +231,11 @@ def _pool(
     """Yield a constant number of processes that are ready; what they leave is destroyed."""
     selection = sweep.selection
     assert isinstance(selection, PrivateSelection)
+    data, judge = sweep.base.data, selection.score.to
     spec = PoolSpec(
         values=sweep.values,
         root=str(root.absolute()),
+        reads=list(dict.fromkeys(filter(None, (data.sensitive, *data.public, judge)))),
         score=selection.score,
         events=[one.model_dump(mode="json") for one in event.events],
         memory=str(memory),

@@ -1,8 +1,8 @@
 """One trial of a sweep: the program's own run in a folder of its own, and its score."""
 
 import json
-import shutil
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from distributed_privrl.core.errors import BudgetError, PrivRLError, StorageErro
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
-from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.demo import set_budget
@@ -19,14 +18,15 @@ from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.events import write_events
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import run
+from distributed_privrl.experiments.sweeps.holding import free_unused, held_as
 from distributed_privrl.experiments.sweeps.job import Job, TrialResult
 from distributed_privrl.experiments.sweeps.points import short_names
 from distributed_privrl.experiments.sweeps.scores import score_of
-from distributed_privrl.privacy.certificate import Certificate, build_certificate
+from distributed_privrl.privacy.certificate import Certificate
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, stated_answer
-from distributed_privrl.privacy.verification import read_certificate
 
-NON_PRIVATE, REFUSED = "non_private", "refused"
+REFUSED = "refused"
 
 
 def run_trial(
@@ -55,18 +55,18 @@ def run_trial(
         StorageError: the disk is full.
 
     Privacy: a run like any other, charged to ``ledger``. Of a public job the rows stand in for
-    sensitive ones: its ledger is the trial's own, and its certificate states nothing.
+    sensitive ones: its ledger is the trial's own, and its certificate never states anything.
     """
     if (known := TrialResult.read(job.result_path)) is not None:
-        _state_nothing(job)
         return known
     config = parse_config(job.config, source=f"trial {job.name}")
+    held = held_as(job)
     try:
         found = _tried(job, config, executor, ledger, progress, more_trainers)
     except (BudgetError, WorkerLostError, StorageError):
-        _state_nothing(job)
         raise
     except PrivRLError as error:
+        free_unused(job, held, ledger)
         found = TrialResult(
             name=job.name,
             values=job.values,
@@ -79,7 +79,6 @@ def run_trial(
     with storage_errors(f"make {job.folder}"):
         Path(job.folder).mkdir(parents=True, exist_ok=True)
     write_atomically(job.result_path, json.dumps(found.to_json(), indent=1) + "\n")
-    _state_nothing(job)
     return found
 
 
@@ -108,6 +107,7 @@ def _tried(
         more_trainers=more_trainers,
         anyway=job.anyway,
         reports=job.score.by == "policy",  # else `privrl report` writes them where they are wanted
+        stand_in=job.public,
     )
     counts = job.public or result.certificate.status == "valid"
     score = score_of(job.score, config, result, store) if counts else None
@@ -116,9 +116,16 @@ def _tried(
         name=job.name,
         values=job.values,
         score=score,
-        epsilon=result.certificate.epsilon,
+        epsilon=_charged(config, ledger) if job.public else result.certificate.epsilon,
         released=result.released,
     )
+
+
+def _charged(config: RunConfig, ledger: str) -> float | None:
+    """Return what a public trial's own ledger was charged; None: it was not private."""
+    with closing(Ledger(ledger)) as own:
+        entries = own.entries(config.data.sensitive)
+    return sum(one.epsilon for one in entries) if entries else None
 
 
 def _write_events(job: Job, score: float | None, certificate: Certificate) -> None:
@@ -142,36 +149,3 @@ def _searched(value: Any) -> PublicValue:
     """Return a value of an axis, as text where it is a list or a section."""
     scalar = value is None or isinstance(value, bool | int | float | str)
     return PublicValue(value if scalar else json.dumps(value))
-
-
-def _state_nothing(job: Job) -> None:
-    """Replace a public trial's certificate by one that states nothing: nobody's account paid.
-
-    What said so beside it goes; ``privrl report`` writes reports anew.
-    """
-    directory = RunDirectory(job.run)
-    if not job.public or not directory.certificate.exists():
-        return
-    before = read_certificate(directory.certificate)
-    if before.status == NON_PRIVATE:
-        return
-    config, store = (
-        parse_config(job.config, source=f"trial {job.name}"),
-        DatasetStore(Path(job.root)),
-    )
-    nothing = build_certificate(
-        method=before.method,
-        stages=(),
-        spare_rounds=0,
-        noise_source=None,
-        ledger_entries=(),
-        outputs=(),
-        versions=before.versions,
-    )
-    for dataset in config.output.datasets:
-        if store.holds(dataset):
-            store.update_metadata(dataset, {CERTIFICATE_KEY: nothing.to_dict()})
-    for told in (directory.report, directory.report.with_suffix(".json"), directory.metrics):
-        told.unlink(missing_ok=True)
-    shutil.rmtree(directory.events.parent, ignore_errors=True)
-    write_atomically(directory.certificate, nothing.to_json())

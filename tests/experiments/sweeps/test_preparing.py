@@ -12,7 +12,7 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import FILE_NAME, PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.sweeps import trial
+from distributed_privrl.experiments.sweeps import preparing, trial
 from distributed_privrl.experiments.sweeps.job import Job
 from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, claim, jobs_of, results_of
 from distributed_privrl.experiments.sweeps.preparing import (
@@ -25,7 +25,6 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import read_certificate
 from tests.worlds import grid, sweeps
 from tests.worlds.events import scalars_of, searched_in
-from tests.worlds.ledgers import holding
 
 
 def prepare(folder: Path, selection: dict, *, resume: bool = False, **changes) -> tuple[Job, ...]:
@@ -49,8 +48,60 @@ def test_a_sweep_that_pays_needs_a_budget_for_all_its_trials(tmp_path: Path) -> 
     assert not world.ledger.holds()
     assert not (tmp_path / "out").exists()
     world.budget(epsilon=6)
-    assert len(prepare(tmp_path, sweeps.COMPOSE)) == 4
+    jobs = prepare(tmp_path, sweeps.COMPOSE)
+    assert held_by(world) == {RunDirectory(job.run).run_id for job in jobs}
+    assert not world.ledger.entries()
+
+
+def held_by(world: grid.Grid) -> set[str]:
+    return {held.run_id for held in world.ledger.holds()}
+
+
+def test_what_all_trials_may_cost_is_held_before_the_first_one_starts(tmp_path: Path) -> None:
+    world = grid.Grid(tmp_path).budget(epsilon=6.5)
+    jobs = prepare(tmp_path, sweeps.COMPOSE)
+    held = held_by(world)
+    with pytest.raises(BudgetError, match=r"epsilon 0\.5 .* left, this needs 1 "):
+        world.run(grid.values(privacy={"epsilon": 1.0, "delta": 1e-4}))
+    again = prepare(tmp_path, sweeps.COMPOSE, resume=True)
+    assert (held_by(world), again) == (held, jobs)
+
+    first = jobs[0]
+    done = run_trial(first, LocalExecutor(), ledger=world.url)
+    assert {entry.id for entry in world.ledger.entries()} == {RunDirectory(first.run).run_id}
+    assert RunDirectory(first.run).run_id in held, "the run found its hold"
+    assert held_by(world) == held - {RunDirectory(first.run).run_id}
+    assert done.epsilon is not None
+    spent = world.ledger.accounts()[0].spent_epsilon
+    assert spent == pytest.approx(done.epsilon + 5), "the rest of its own is free"
+    prepare(tmp_path, sweeps.COMPOSE, resume=True)
+    assert world.ledger.accounts()[0].spent_epsilon == spent
+
+
+def test_a_trial_that_is_refused_holds_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = grid.Grid(tmp_path).budget(epsilon=6)
+    job, *others = prepare(tmp_path, sweeps.COMPOSE)
+
+    def refused(*_: object, **__: object) -> None:
+        raise UnsafeError("before its run held anything")
+
+    monkeypatch.setattr(trial, "run", refused)
+    assert run_trial(job, LocalExecutor(), ledger=world.url).failed == "refused"
+    assert held_by(world) == {RunDirectory(one.run).run_id for one in others}
+
+
+def test_all_trials_hold_their_budget_or_none_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody spends between the check and the holds."""
+    world = grid.Grid(tmp_path).budget(epsilon=5)
+    monkeypatch.setattr(preparing, "check_budget", lambda *_: None)
+    with pytest.raises(BudgetError, match="epsilon 1 "):
+        prepare(tmp_path, sweeps.COMPOSE)
     assert not world.ledger.holds()
+    assert not (tmp_path / "out").exists()
 
 
 def test_deltas_of_all_trials_stay_below_one_unit(tmp_path: Path) -> None:
@@ -62,19 +113,9 @@ def test_deltas_of_all_trials_stay_below_one_unit(tmp_path: Path) -> None:
 def test_what_a_trial_has_charged_is_not_asked_for_again(tmp_path: Path) -> None:
     world = grid.Grid(tmp_path).budget(epsilon=6)
     jobs = prepare(tmp_path, sweeps.COMPOSE)
-    directory = RunDirectory(jobs[-1].run)
-    directory.begin("test")
-    rows = {"dataset": grid.DATASET, "fingerprint": _identity(world), "unit": "trajectory"}
-    relation = world.ledger.accounts()[0].relation
-    world.ledger.open_hold(holding(directory.run_id, epsilon=2.0, **rows, relation=relation))
     check_budget(jobs, world.url)
-    with pytest.raises(BudgetError, match="this needs 6"):
+    with pytest.raises(BudgetError, match="this needs 2"):
         check_budget([*jobs[:-1], _elsewhere(jobs[-1], tmp_path)], world.url)
-
-
-def _identity(world: grid.Grid) -> str:
-    account = world.ledger.accounts()[0]
-    return f"{account.fingerprint}:{account.partition}"
 
 
 def _elsewhere(job: Job, folder: Path) -> Job:

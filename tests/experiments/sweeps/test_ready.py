@@ -24,6 +24,8 @@ FOLDER = ROOT / "tune_configs" / "sweeps"
 MINUTES = {
     "apvi_icu_sepsis": 1.8,
     "expert_cartpole": 7.8,
+    "figure6_privorl_n": 18,
+    "figure8_privorl_ar_j": 16,
     "marginals_maze2d": 8.3,
     "primorl_pendulum": 27,
     "privorl_ar_j_maze2d": 1800,
