@@ -29,7 +29,8 @@ VERBS = {
     "run",
     "sample",
     "split",
-    "submit", "sweep",
+    "submit",
+    "sweep",
 }
 
 
