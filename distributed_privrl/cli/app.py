@@ -1,5 +1,6 @@
 """The root of ``privrl``: global options, and one exit for everything that goes wrong."""
 
+import contextlib
 import sys
 import warnings
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from distributed_privrl.cli import (
 )
 from distributed_privrl.cli.failures import INTERRUPTED_LINE, report_failure
 from distributed_privrl.cli.helptext import examples
+from distributed_privrl.cli.logs import lines_of_errors
 from distributed_privrl.core.errors import INTERRUPTED_EXIT_CODE
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -46,9 +48,11 @@ class _OneLineGroup(TyperGroup):
     ) -> Any:
         """Run the command line and exit; ``--debug`` may stand anywhere before ``--``."""
         arguments, debug = _debug_first(sys.argv[1:] if args is None else args)
-        with warnings.catch_warnings():
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
             warnings.showwarning = _show_warning
             try:
+                stack.enter_context(lines_of_errors())
                 code = super().main(
                     arguments,
                     prog_name,

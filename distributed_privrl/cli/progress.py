@@ -16,6 +16,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from distributed_privrl.cli.logs import as_json, progress_line
 from distributed_privrl.core.progress import Progress, mark_of
 
 TIMED_STAGES = ("collecting", "public pre-training", "sampling", "training agents")
@@ -99,6 +100,9 @@ class PlainProgress:
             return
         self._shown[stage] = shown
         started = self._started.setdefault(stage, time.monotonic())
-        seconds = f"{time.monotonic() - started:.0f} s" if is_timed(stage) and done else ""
-        parts = (f"{stage} {done}/{total}", seconds, note)
+        seconds = f"{time.monotonic() - started:.0f}" if is_timed(stage) and done else ""
+        if as_json():
+            typer.echo(progress_line(stage, done, total, seconds=seconds, note=note), err=True)
+            return
+        parts = (f"{stage} {done}/{total}", f"{seconds} s" if seconds else "", note)
         typer.echo(", ".join(part for part in parts if part), err=True)
