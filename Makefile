@@ -9,7 +9,7 @@ BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampli
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
 
-.PHONY: help env dev postgres check test test-slow chaos smoke demo bench lock clean
+.PHONY: help env dev postgres check test test-slow cluster chaos smoke demo bench lock clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -47,6 +47,9 @@ test: $(VENV)/.dev  ## the tests, on two processes (about 20 minutes on 2 cores)
 
 test-slow: $(VENV)/.dev  ## soak and statistical tests in full length
 	$(BIN)/python -m pytest -m slow
+
+cluster: $(VENV)/.dev  ## the tests that start several Ray nodes on this machine (minutes)
+	$(BIN)/python -m pytest -m cluster
 
 chaos: $(VENV)/.dev  ## kill runs at every file operation and random times (two hours; goes on where it was)
 	$(BIN)/python -m tests.chaos

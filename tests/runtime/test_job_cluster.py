@@ -1,13 +1,9 @@
 """A run handed in to the head of a real cluster, from an empty folder."""
 
-import contextlib
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +15,7 @@ import yaml
 
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.privacy import postgres
+from tests.runtime.heads import free_port, whole_ray
 from tests.worlds import grid
 
 pytestmark = [
@@ -26,13 +23,6 @@ pytestmark = [
     pytest.mark.skipif(bool(postgres.MISSING), reason=postgres.MISSING),
 ]
 SECONDS = 120.0
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
 
 
 @dataclass(frozen=True)
@@ -69,43 +59,25 @@ class Head:
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     """Start them, and end exactly what was started."""
     folder = tmp_path_factory.mktemp("shared")
-    gcs, dashboard = _free_port(), _free_port()
+    dashboard = free_port()
     environment = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": os.urandom(32).hex(),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    with postgres.running() as server, tempfile.TemporaryDirectory(prefix="ray") as session:
-        url = server.database("jobs")
+    ports = [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={free_port()}"]
+    with postgres.running() as server:
         world = grid.Grid(folder)
-        world.url = url
+        world.url = server.database("jobs")
         world.budget(epsilon=6)
         secret = folder / "ledger-url"
-        secret.write_text(url)
+        secret.write_text(world.url)
         secret.chmod(0o600)
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-        options = ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--temp-dir={session}"]
-        options += [f"--dashboard-port={dashboard}", "--num-cpus=2"]
-        options += [f"--dashboard-agent-listen-port={_free_port()}"]  # it takes the jobs
-        options += ["--object-store-memory=80000000"]
-        process = subprocess.Popen(
-            [*command, *options],
-            env=own | environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
+        with whole_ray("--include-dashboard=true", *ports, **environment):
             address = f"http://127.0.0.1:{dashboard}"
             _wait_for(address)
             yield Head(address, environment, world, f"file:{secret}")
-        finally:
-            process.terminate()
-            process.wait(SECONDS)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            world.ledger.close()
+        world.ledger.close()
 
 
 def _wait_for(address: str) -> None:
