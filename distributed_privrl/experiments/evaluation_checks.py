@@ -58,7 +58,7 @@ def check_offline(
 
     Raises:
         ConfigError: there is no reference, or it holds independent transitions; an environment was
-            asked for; a trainer cannot use the actions, or they are not Discrete.
+            asked for; a trainer cannot use the actions, or they are neither Discrete nor a Box.
     """
     if reference is None:
         raise ConfigError("--offline values agents on real episodes: add --reference")

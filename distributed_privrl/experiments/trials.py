@@ -147,7 +147,7 @@ class AgentTrial:
             policy = train(trainer, rows, spaces, seed=spec.seed, steps=spec.steps)
             judge = judge_of(store, spec.judged_on)
             _check_content(store, spec.judged_on, spec.judged_content)
-            judgement = judge.judged(decided(policy, info.action_space))
+            judgement = judge.judged(decided(policy, judge.actions))
             return {**found, "judgement": judgement.to_json()}
         _, curve = train_and_evaluate(
             trainer,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from distributed_privrl.collection.sampling import sample_trajectories
 from distributed_privrl.core.errors import ConfigError
@@ -31,7 +31,8 @@ from distributed_privrl.evaluation.off_policy.estimators import (
     weighted_importance_sampling,
 )
 from distributed_privrl.evaluation.off_policy.judge import Judge, Judgement, decided
-from distributed_privrl.evaluation.off_policy.models import Cells
+from distributed_privrl.evaluation.off_policy.models import MOST_ACTIONS, Cells
+from distributed_privrl.evaluation.off_policy.released import check_countable
 
 HORIZON = 5
 FITTED_Q, SAMPLING, ROBUST = "fitted Q", "weighted importance sampling", "doubly robust"
@@ -259,9 +260,43 @@ def test_observations_of_a_box_are_put_into_cells(mdp: TabularMdp) -> None:
     assert found.estimates[FITTED_Q].value == pytest.approx(truth, abs=0.1)
 
 
-def test_actions_that_are_not_discrete_are_refused() -> None:
-    with pytest.raises(ConfigError, match="Discrete actions"):
-        Judge(_chain([1]), observation_space=Discrete(2), action_space=Box(-1, 1, (1,)))
+def test_actions_of_a_box_are_put_into_cells(mdp: TabularMdp) -> None:
+    """A Box that is a noisy code of the action: cells find the actions, and values agree."""
+    discrete = _collected(mdp, 500)
+    noise = Streams(0).numpy("noise").normal(size=(len(discrete.actions), 2)) * 0.01
+    corners = np.array([[0, 0], [0, 1], [1, 0]], np.float32)
+    boxed = Trajectories(
+        **{**vars(discrete), "actions": (corners[discrete.actions] + noise).astype(np.float32)}
+    )
+    judge = Judge(
+        boxed,
+        observation_space=Discrete(mdp.states),
+        action_space=Box(-9, 9, (2,), np.float32),
+        resamples=20,
+    )
+    assert judge.actions.number <= MOST_ACTIONS
+    plain = Judge(
+        discrete, observation_space=Discrete(mdp.states), action_space=Discrete(3), resamples=20
+    )
+
+    class Best:
+        def act(self, observations: Any) -> Any:
+            return optimal_policy(mdp)[0][0][observations]
+
+    class Coded:
+        def act(self, observations: Any) -> Any:
+            return corners[Best().act(observations)]
+
+    known = plain.judged(decided(Best(), plain.actions)).estimates[FITTED_Q].value
+    found = judge.judged(decided(Coded(), judge.actions)).estimates[FITTED_Q].value
+    assert found == pytest.approx(known, abs=0.15)
+
+
+def test_actions_of_several_parts_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Discrete and Box actions"):
+        Judge(_chain([1]), observation_space=Discrete(2), action_space=MultiDiscrete([2, 2]))
+    with pytest.raises(ConfigError, match="policy_value is for Discrete actions"):
+        check_countable(Box(-1, 1, (1,)))
 
 
 def test_no_episode_is_refused() -> None:
@@ -274,5 +309,5 @@ def test_a_policy_that_decides_takes_one_action() -> None:
         def act(self, observations: Any) -> Any:
             return observations % 2 + 5
 
-    found = decided(Odd(), Discrete(2, start=5))(np.array([0, 1, 3]))
+    found = decided(Odd(), Cells.discrete(Discrete(2, start=5)))(np.array([0, 1, 3]))
     np.testing.assert_array_equal(found, [[1, 0], [0, 1], [0, 1]])

@@ -201,6 +201,19 @@ def test_an_agent_that_fails_is_a_private_line(store: DatasetStore, tmp_path: Pa
     assert not any(b"largest row" in text for text in _outside_private(tmp_path / "out").values())
 
 
+def test_agents_whose_actions_are_numbers_are_judged_by_cells_of_them(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    for name in ("gym/swing-v0", "gym/swing-real-v0"):
+        collect("pendulum-mixed", dataset=name, store=store, steps=4000)
+    names = {"synthetic": "gym/swing-v0", "reference": "gym/swing-real-v0"}
+    _evaluate(store, tmp_path / "out", trainers=("bc",), **names)
+    shown = dict(_shown(tmp_path / "out" / "private"))
+    earned, fitted = (shown[f"who acted: {name}"] for name in ("mean return", "fitted Q"))
+    assert abs(fitted / earned - 1) < 0.5
+    assert isinstance(shown["bc, real: fitted Q"], float)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -208,7 +221,6 @@ def test_an_agent_that_fails_is_a_private_line(store: DatasetStore, tmp_path: Pa
         ({"environment": "CartPole-v1"}, "needs no environment"),
         ({"reference": "gym/rows-v0"}, "independent transitions"),
         ({"trainers": ("iql",)}, "for this agent"),
-        ({"synthetic": "gym/swing-v0", "reference": "gym/swing-real-v0"}, "Discrete actions"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_before_anything_starts(
@@ -222,9 +234,6 @@ def test_what_cannot_be_judged_is_refused_before_anything_starts(
         observation_space=info.observation_space,
         action_space=info.action_space,
     )
-    for name in ("gym/swing-v0", "gym/swing-real-v0"):
-        if "synthetic" in options:
-            collect("pendulum-mixed", dataset=name, store=store, steps=400)
     out = tmp_path / "out"
     with pytest.raises(ConfigError, match=message):
         _evaluate(store, out, **options)

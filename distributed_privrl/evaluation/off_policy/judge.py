@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.spaces import Space, part_width
+from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories
 from distributed_privrl.evaluation.intervals import FEWEST_RESAMPLED, Interval
 from distributed_privrl.evaluation.off_policy.estimators import (
@@ -26,6 +26,7 @@ from distributed_privrl.evaluation.off_policy.estimators import (
     weighted_importance_sampling,
 )
 from distributed_privrl.evaluation.off_policy.models import (
+    MOST_ACTIONS,
     Cells,
     Choices,
     FittedQ,
@@ -126,20 +127,20 @@ class Judgement:
 
 
 class Judge:
-    """Values policies on logged episodes of Discrete actions.
+    """Values policies on logged episodes.
 
-    Who acted, and what actions are worth, is fitted on the very episodes, anew on each resample of
-    the units; cells of observations are found once. Two judges of the same episodes draw the same
-    resamples, so that figures can be subtracted resample by resample.
+    Observations and actions of a Box are put into cells, once. Who acted, and what actions are
+    worth, is fitted on the very episodes, anew on each resample of the units. Two judges of the
+    same episodes draw the same resamples, so that figures can be subtracted resample by resample.
 
     Args:
         trajectories: episodes, each with its unit; empty ones are left out.
         observation_space: Box or Discrete.
-        action_space: Discrete.
+        action_space: Discrete or Box.
         resamples: of the units.
 
     Raises:
-        ConfigError: actions are not Discrete, or there is no episode.
+        ConfigError: actions are neither, or there is no episode.
 
     Privacy: exact functions of real rows, for ``private/`` alone. Weights that are fitted or
     normalised on real rows have no bounded sensitivity, so no noise makes these figures releasable.
@@ -167,15 +168,17 @@ class Judge:
             offsets=trajectories.offsets,
             truncated=~ended,
         )
-        assert isinstance(action_space, Discrete)
+        self.actions = Cells.fit(
+            action_space, steps.actions, streams, most=MOST_ACTIONS, name="cells of actions"
+        )
         self.rows = LoggedRows(
             episodes=episodes,
             cells=cells.of(steps.observations),
-            actions=steps.actions - int(action_space.start),
+            actions=self.actions.of(steps.actions),
             following=cells.of(steps.next_observations),
             continues=(~steps.terminated).astype(np.float64),
             cell_count=cells.number,
-            action_count=part_width(action_space),
+            action_count=self.actions.number,
         )
         units, self._unit = np.unique(trajectories.unit_ids, return_inverse=True)
         self.units = len(units)
@@ -260,27 +263,26 @@ def check_judgeable(action_space: Space) -> None:
     """Check that policies with such actions can be valued.
 
     Raises:
-        ConfigError: they are not Discrete.
+        ConfigError: they are neither Discrete nor a Box.
     """
-    if not isinstance(action_space, Discrete):
+    if not isinstance(action_space, Discrete | Box):
         raise ConfigError(
-            "off-policy estimates are for Discrete actions, which importance weights and tables of"
-            f" values need, got {action_space}: judge such agents in an environment (--env)"
+            "off-policy estimates are for Discrete and Box actions, of which they make tables of"
+            f" values, got {action_space}: judge such agents in an environment (--env)"
         )
 
 
-def decided(policy: ActingPolicy, action_space: Space) -> Probabilities:
+def decided(policy: ActingPolicy, actions: Cells) -> Probabilities:
     """Return a policy that always takes one action as one that gives probabilities.
 
     Args:
         policy: acts on observations.
-        action_space: Discrete.
+        actions: of the judge, by which actions of a Box are told apart; or of a Discrete space.
     """
-    assert isinstance(action_space, Discrete)
-    start, number = int(action_space.start), int(action_space.n)
+    one_hot = np.eye(actions.number)
 
     def probabilities(observations: NDArray[Any]) -> Floats:
-        found: Floats = np.eye(number)[np.asarray(policy.act(observations)) - start]
+        found: Floats = one_hot[actions.of(np.asarray(policy.act(observations)))]
         return found
 
     return probabilities

@@ -1,7 +1,7 @@
 """What the estimators need, fitted on logged rows: cells of observations, who acted, what follows.
 
-Observations are put into cells. Who acted and what an action is worth are tables over cells and
-actions, so that they can be fitted anew on each of hundreds of resamples.
+Observations are put into cells, and so are actions of a Box. Who acted and what an action is worth
+are tables over cells and actions, so that they can be fitted anew on each of hundreds of resamples.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,8 @@ from distributed_privrl.data.spaces import Space
 from distributed_privrl.evaluation.off_policy.estimators import Episodes, Floats
 
 MOST_CELLS = 500
+MOST_ACTIONS = 25
+"""Cells of actions of a Box."""
 _ROWS_A_CELL = 100
 _CLUSTERED_ROWS = 20_000
 _REACH = 1e6
@@ -47,22 +49,38 @@ class Cells:
     centres: NDArray[np.float32] | None = None
 
     @classmethod
-    def fit(cls, space: Space, observations: NDArray[Any], streams: Streams) -> "Cells":
-        """Return the cells of a space; of a Box, at most 500, with 100 rows each on average.
+    def discrete(cls, space: Space) -> "Cells":
+        """Return the cells of a Discrete space: its values."""
+        assert isinstance(space, Discrete)
+        return cls(int(space.start), int(space.n))
+
+    @classmethod
+    def fit(
+        cls,
+        space: Space,
+        observations: NDArray[Any],
+        streams: Streams,
+        *,
+        most: int = MOST_CELLS,
+        name: str = "cells",
+    ) -> "Cells":
+        """Return the cells of a space; of a Box with 100 rows each on average.
 
         Args:
             space: Box or Discrete.
-            observations: (N, O) or (N,), whose neighbourhoods become cells of a Box.
+            observations: (N, O) or (N,), whose neighbourhoods become cells of a Box; or actions.
             streams: public randomness.
+            most: cells of a Box.
+            name: of the stream.
         """
         if isinstance(space, Discrete):
-            return cls(int(space.start), int(space.n))
+            return cls.discrete(space)
         rows = observations.reshape(len(observations), -1)
         normalisation = Normalisation.fit(rows)
-        generator = streams.numpy("cells")
+        generator = streams.numpy(name)
         if len(rows) > _CLUSTERED_ROWS:
             rows = rows[generator.choice(len(rows), _CLUSTERED_ROWS, replace=False)]
-        wanted = int(np.clip(len(observations) // _ROWS_A_CELL, 1, MOST_CELLS))
+        wanted = int(np.clip(len(observations) // _ROWS_A_CELL, 1, most))
         places = np.unique(normalisation.apply(rows), axis=0)
         if len(places) > wanted:
             places, _ = kmeans2(places, wanted, minit="++", rng=generator, missing="warn")

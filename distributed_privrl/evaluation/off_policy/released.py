@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.spaces import Space, part_width
 from distributed_privrl.data.trajectories import TRAJECTORY, Trajectories, Transitions
@@ -33,6 +34,19 @@ class UnitFigures(NamedTuple):
     """Mean estimate of what the policy would have earned in them."""
     earned: float
     """Their mean return."""
+
+
+def check_countable(action_space: Space) -> None:
+    """Check that actions are such as a value that may leave is made of.
+
+    Raises:
+        ConfigError: they are not Discrete.
+    """
+    if not isinstance(action_space, Discrete):
+        raise ConfigError(
+            f"policy_value is for Discrete actions, got {action_space}: `privrl evaluate --offline`"
+            " judges agents of a Box, for the owner alone"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -81,12 +81,12 @@ class PolicyValueMethod(DeclaredMethod[World]):
 
     def check(self, context: RunContext) -> World:
         """Return the spaces; see `DeclaredMethod.check`."""
-        from distributed_privrl.evaluation.off_policy.judge import check_judgeable
+        from distributed_privrl.evaluation.off_policy.released import check_countable
         from distributed_privrl.evaluation.trainer import check_trainer
         from distributed_privrl.methods.policy_value.agent import trainer_of
 
         info = context.store.info(self.config.data.sensitive)
-        check_judgeable(info.action_space)
+        check_countable(info.action_space)
         check_trainer(trainer_of(self.config), info.action_space)
         if info.kind == "transitions":
             raise ConfigError(
@@ -211,12 +211,13 @@ class PolicyValueMethod(DeclaredMethod[World]):
         """Return the agent's policy, and what released rows say of it; post-processing."""
         from distributed_privrl.agents.policy import Policy
         from distributed_privrl.evaluation.off_policy.judge import decided
+        from distributed_privrl.evaluation.off_policy.models import Cells
         from distributed_privrl.evaluation.off_policy.released import ReleasedModels
 
         policy = Policy.load(context.folder / AGENT)
         models = ReleasedModels.fit(
             proper_transitions(context.store, self.config.model.release),
-            decided(policy, world.action_space),
+            decided(policy, Cells.discrete(world.action_space)),
             observation_space=world.observation_space,
             action_space=world.action_space,
             horizon=self.config.model.horizon,

@@ -15,6 +15,7 @@ from distributed_privrl.data.shards import ShardRef, load_trajectories
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.off_policy.judge import decided
+from distributed_privrl.evaluation.off_policy.models import Cells
 from distributed_privrl.evaluation.off_policy.released import ReleasedModels
 from distributed_privrl.methods.policy_value.sums import NUMBERS, unit_integers
 from distributed_privrl.privacy.mechanisms import DiscreteLaplaceRelease
@@ -60,7 +61,7 @@ class SumWorker:
         read = load_trajectories(spec.ref, max_trajectories_per_unit=spec.max_trajectories_per_unit)
         store = DatasetStore(Path(spec.ref.root))
         proper = proper_trajectories(store, spec.ref.dataset, read)
-        policy = decided(spec.policy, spec.action_space)
+        policy = decided(spec.policy, Cells.discrete(spec.action_space))
         total = np.zeros(NUMBERS, np.int64)
         for episodes in proper.by_unit():
             total += unit_integers(spec.models.figures(episodes, policy), spec.returns)
