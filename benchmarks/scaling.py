@@ -69,16 +69,16 @@ class InstantWorker:
     """Answers at once, with a vector of multiples of a power of two, as clipped sums are.
 
     Args:
-        parameters: how long the vector is.
+        most: parameters that it is asked for.
     """
 
-    def __init__(self, parameters: int) -> None:
+    def __init__(self, most: int) -> None:
         source = np.random.default_rng(SEED)
-        self._sum = source.integers(-(2**20), 2**20, parameters) / 2.0**24
+        self._sum = source.integers(-(2**20), 2**20, most) / 2.0**24
 
     def clipped_sum(self, parameters: NDArray[np.floating], nonce: str) -> NDArray[np.float64]:
         """Return the vector; see `LocalUpdateWorker.clipped_sum`."""
-        return self._sum
+        return self._sum[: len(parameters)]
 
 
 class AtHand:
@@ -90,7 +90,8 @@ class AtHand:
     """
 
     def __init__(self, workers: int, parameters: int) -> None:
-        self._answers = [InstantWorker(parameters).clipped_sum(np.empty(0), "")] * workers
+        answer = InstantWorker(parameters).clipped_sum(np.empty(parameters), "")
+        self._answers = [answer] * workers
 
     @property
     def size(self) -> int:
@@ -108,14 +109,12 @@ class AtHand:
         """Do nothing."""
 
 
-def crowd(executor: RayExecutor, workers: int, parameters: int) -> tuple[WorkerGroup, WorkerGroup]:
-    """Return a group in which one actor stands for all workers, and the group that owns it."""
-    owner = executor.start(InstantWorker, [parameters])
-    (name,), (actor,) = owner._names, owner._actors
-    group = RayWorkerGroup(
+def crowd(one: RayWorkerGroup, workers: int) -> WorkerGroup:
+    """Return a group in which the one actor of another stands for all workers."""
+    (name,), (actor,) = one._names, one._actors
+    return RayWorkerGroup(
         [name] * workers, [actor] * workers, repeat_lost_calls=True, recovery_seconds=60.0
     )
-    return group, owner
 
 
 def server(folder: Path, workers: WorkerGroup, parameters: int) -> ParameterServer:
@@ -142,14 +141,11 @@ def server(folder: Path, workers: WorkerGroup, parameters: int) -> ParameterServ
 
 
 def measured(
-    executor: RayExecutor, folder: Path, workers: int, parameters: int, turns: int
+    one: RayWorkerGroup, folder: Path, workers: int, parameters: int, turns: int
 ) -> dict[str, Any]:
     """Return what a round of so many workers and parameters costs the server."""
-    group, owner = crowd(executor, workers, parameters)
-    servers = {
-        name: server(folder / name, answers, parameters)
-        for name, answers in {"ray": group, "bound": AtHand(workers, parameters)}.items()
-    }
+    groups = {"ray": crowd(one, workers), "bound": AtHand(workers, parameters)}
+    servers = {name: server(folder / name, group, parameters) for name, group in groups.items()}
     servers["ray"].advance(1)
     processes.forget_peak()
     before = processes.peak_megabytes()
@@ -159,7 +155,6 @@ def measured(
         {name: Alternative(run=lambda one=one: one.advance(1)) for name, one in servers.items()},
         turns=turns,
     )
-    owner.close()
     ours, bound = timings["ray"], timings["bound"]
     return {
         "parameters": parameters,
@@ -222,11 +217,10 @@ def run(quick: bool) -> Result:
     """Measure rounds of stubs, and say what follows."""
     size = QUICK if quick else FULL
     executor = RayExecutor(workers=1)
+    one = executor.start(InstantWorker, [max(size.grid)])
     with tempfile.TemporaryDirectory() as name:
         cells = [
-            measured(
-                executor, Path(name) / f"{parameters}-{workers}", workers, parameters, size.turns
-            )
+            measured(one, Path(name) / f"{parameters}-{workers}", workers, parameters, size.turns)
             for parameters, counts in size.grid.items()
             for workers in counts
         ]
