@@ -24,6 +24,8 @@ INLINE_BYTES = 4 * 2**20
 # Ray restarts a process that died and never repeats what it was doing: a call that draws noise or
 # charges must not run twice unasked.
 ACTOR_OPTIONS = {"max_restarts": -1, "max_task_retries": 0}
+ON_THE_HEAD = {"node:__internal_head__": 0.001}
+"""A bit of what every head has; no placement group holds any, so such an actor lies outside."""
 LOSSES_A_CALL = 5
 POLL_SECONDS = 0.2
 
@@ -263,6 +265,8 @@ class RayExecutor:
         }
         if getattr(worker_cls, "spread", False):
             options["scheduling_strategy"] = "SPREAD"
+        elif service:  # an idle node that goes takes actors without CPUs with it: the head stays
+            options |= {"resources": ON_THE_HEAD, "scheduling_strategy": "DEFAULT"}
         actor_cls = self._ray.remote(**options)(worker_cls)
         names = [f"{worker_cls.__name__}-{uuid.uuid4().hex}" for _ in shards]
         actors = [

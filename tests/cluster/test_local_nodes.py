@@ -39,14 +39,16 @@ def test_a_run_outlives_a_node_and_the_script_ends_what_it_started(tmp_path: Pat
             text=True,
         )
         assert run.stderr is not None
-        said = []
+        said, servers = [], []
         for line in run.stderr:
             said.append(line)
             if line.startswith("value iteration 2/20"):
+                servers.append(_node_of("ReleaseServer", cluster.raylets()))
                 os.kill(_node_of("CountWorker", cluster.raylets()), signal.SIGKILL)
         assert run.wait(SECONDS) == 0, "".join(said)
         raylets = cluster.raylets()
         assert len(raylets) == 2  # the head, and one of two
+        assert servers == [min(cluster.raylets())]  # the head began first
     verify_certificate(out / "certificate.json", ledger=world.ledger)
     deadline = time.monotonic() + SECONDS
     while cluster.raylets():
