@@ -155,11 +155,10 @@ def upload_of(
     """
     from distributed_privrl.runtime.jobs import SHARED_VARIABLE, Upload
 
-    verb, values = _values_of(config, overrides)
-    bounds = values.get("data", {}).get("bounds")
+    verb, values, bounds = _values_of(config, overrides)
     files: dict[str, bytes] = {}
-    if isinstance(bounds, str):
-        files[BOUNDS_NAME] = _bounds(Path(bounds))
+    if isinstance(bounds, Path):
+        files[BOUNDS_NAME] = _bounds(bounds)
         values["data"]["bounds"] = BOUNDS_NAME
     files[CONFIG_NAME] = _yaml(values)
     variables = {} if ledger is None else {"PRIVRL_LEDGER": _checked_ledger(ledger)}
@@ -176,19 +175,22 @@ def upload_of(
     )
 
 
-def _values_of(config: Path, overrides: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the verb of a configuration, and its values with the overrides."""
+def _values_of(config: Path, overrides: list[str]) -> tuple[str, dict[str, Any], object]:
+    """Return the verb of a configuration, its values with the overrides, and ``data.bounds``."""
     from distributed_privrl.core.config import read_yaml
     from distributed_privrl.experiments.registry import load_config
     from distributed_privrl.experiments.sweeps.config import SELECTION, load_sweep
 
     if SELECTION in read_yaml(config):
-        return "sweep", load_sweep(config, overrides).to_json()
-    return "run", load_config(config, overrides).model_dump(mode="json", exclude_unset=True)
+        sweep = load_sweep(config, overrides)
+        return "sweep", sweep.to_json(), sweep.base.data.bounds
+    loaded = load_config(config, overrides)
+    return "run", loaded.model_dump(mode="json", exclude_unset=True), loaded.data.bounds
 
 
 def _bounds(path: Path) -> bytes:
     from distributed_privrl.core.errors import ConfigError
+    from distributed_privrl.data.bounds import check_bounds_file
     from distributed_privrl.runtime.jobs import UPLOAD_BYTES
 
     if not path.is_file():
@@ -198,6 +200,7 @@ def _bounds(path: Path) -> bytes:
             f"data.bounds: {path} has {size / 1e6:.0f} MB, {UPLOAD_BYTES / 1e6:.0f} MB at most"
             " are uploaded: is it a table?"
         )
+    check_bounds_file(path)  # nothing else may travel under this name
     return path.read_bytes()
 
 

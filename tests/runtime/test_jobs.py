@@ -137,6 +137,18 @@ def test_what_a_job_must_not_have_is_refused_before_anything_is_sent(
     assert not cluster.asked
 
 
+def test_what_is_no_bounds_file_does_not_travel_as_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster("")
+    done = submit(cluster, monkeypatch, *RUN, "-o", "data.bounds=private/rows.csv")
+    assert done.exit_code == 2, done.output
+    assert not cluster.asked
+    done = submit(cluster, monkeypatch, *RUN, "-o", "data.bounds=environment")
+    assert done.exit_code == 0, done.output
+    assert set(cluster.files) == {"config.yaml"}
+
+
 def test_bounds_of_600_megabytes_are_refused_before_they_are_read(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

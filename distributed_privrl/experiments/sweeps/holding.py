@@ -6,7 +6,6 @@ A trial's hold is that of its run, opened earlier: its run finds it under its ow
 from collections.abc import Sequence
 from contextlib import closing
 
-from distributed_privrl.core.errors import PrivRLError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.accounts import inspect_inputs
 from distributed_privrl.experiments.directory import RunDirectory
@@ -49,11 +48,13 @@ def hold_all(jobs: Sequence[Job], store: DatasetStore, ledger_url: str | None) -
                 if not directory.begun(SecureNoise.name):
                     directory.begin(SecureNoise.name)
                 run_id = directory.run_id
+                ours = all(held.run_id != run_id for held in ledger.holds())  # not another process'
                 ledger.open_hold(
                     holding_of(config.data, config.privacy, run_id=run_id, fingerprint=rows)
                 )
-                opened.append(run_id)
-        except PrivRLError:
+                if ours:
+                    opened.append(run_id)
+        except BaseException:  # an interruption, too, must not leave the budget held
             for run_id in opened:
                 ledger.free_hold(run_id)
             raise
