@@ -162,7 +162,7 @@ def _state_cells(observations: NDArray[np.floating], settings: GridSettings, shi
     widths = np.array([settings.position] * 2 + [settings.speed] * 2)
     limited = observations.astype(np.float64)
     limited[:, 2:] = np.clip(limited[:, 2:], -SPEED_LIMIT, SPEED_LIMIT)
-    return np.floor(limited / widths + shift).astype(np.int64)
+    return np.asarray(np.floor(limited / widths + shift), dtype=np.int64)
 
 
 def _action_cells(actions: NDArray[np.floating], settings: GridSettings) -> Cells:

@@ -87,7 +87,7 @@ def blurred(rows: Rows, streams: Streams, *, share: float = BLUR) -> Rows:
 
     def noisy(columns: NDArray[np.float32]) -> NDArray[np.float32]:
         noise = share * columns.std(axis=0) * rng.standard_normal(columns.shape)
-        return (columns + noise).astype(np.float32)
+        return np.asarray(columns + noise, dtype=np.float32)
 
     return dataclasses.replace(
         rows,

@@ -81,8 +81,8 @@ def score(policy: Policy, maze: Maze, starts: NDArray[np.float64] | None = None)
     rewards = rewards_from(policy, maze, starts)
     low, high = references(maze)
     earned = float(rewards.sum(axis=1).mean())
-    outside = maze.rewards(starts, dense=False) == 0
-    reached = rewards.any(axis=1)
+    outside = np.asarray(maze.rewards(starts, dense=False) == 0)
+    reached = np.asarray(rewards.any(axis=1))
     return Score(
         earned=earned,
         normalised=100 * (earned - low) / (high - low),

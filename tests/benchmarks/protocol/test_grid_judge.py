@@ -94,5 +94,5 @@ def test_references_are_in_order_and_returns_are_exact() -> None:
     assert 0 <= low < high < OPEN.time_limit
     starts = stratified_starts(OPEN, 2)
     twice = [rewards_from(lambda state: [1.0, 0.0], OPEN, starts) for _ in range(2)]
-    np.testing.assert_array_equal(*twice)
+    np.testing.assert_array_equal(twice[0], twice[1])
     assert twice[0].shape == (2, OPEN.time_limit)

@@ -9,7 +9,9 @@ ORDERED = Admission("grid", dict(zip(RUNGS, (90.0, 60.0, 40.0, 5.0, 10.0), stric
 WORLDS = 2000
 
 
-def _pairs(rng: np.random.Generator, count: int, *, real: float, share: float, spread: float):
+def _pairs(
+    rng: np.random.Generator, count: int, *, real: float, share: float, spread: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Scores whose sides share a recording: correlated, as pairs are."""
     recording = spread * rng.standard_normal(count)
     theirs = real + recording
