@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
+unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
 BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling offline_trainers value_iteration utility_value_iteration marginals
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
@@ -19,11 +20,11 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "installing into $(VENV): some 3 GB, minutes; later calls skip this"
-	$(PIP) install --no-compile -c requirements.lock -e '.[envs]'
+	$(PIP) install -c requirements.lock -e '.[envs]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install --no-compile -c requirements.lock -e '.[envs,tables,test,dev,parity,postgres]'
+	$(PIP) install -c requirements.lock -e '.[envs,tables,test,dev,parity,postgres]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs

@@ -70,6 +70,9 @@ class RoundServer(ABC):
         dimension: of the vectors that noise is drawn ahead for.
     """
 
+    on_head = True
+    """An idle node that a cluster gives back takes actors without CPUs with it; the head stays."""
+
     def __init__(self, spec: RoundServerSpec, *, dimension: int | None = None) -> None:
         self._plan = spec
         self._ledger = spec.ledger

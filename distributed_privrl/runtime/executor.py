@@ -265,7 +265,7 @@ class RayExecutor:
         }
         if getattr(worker_cls, "spread", False):
             options["scheduling_strategy"] = "SPREAD"
-        elif service:  # an idle node that goes takes actors without CPUs with it: the head stays
+        elif getattr(worker_cls, "on_head", False):
             options |= {"resources": ON_THE_HEAD, "scheduling_strategy": "DEFAULT"}
         actor_cls = self._ray.remote(**options)(worker_cls)
         names = [f"{worker_cls.__name__}-{uuid.uuid4().hex}" for _ in shards]
