@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from distributed_privrl.cli.helptext import LedgerUrl, examples
+from distributed_privrl.cli.logs import tell_owner
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
 
@@ -150,8 +151,7 @@ def import_table(
 
     store, meaning = DatasetStore(), load_schema(schema)
     found = import_file(file, meaning, store, dataset)
-    for line in found.open(Purpose.OWNER):
-        typer.echo(line, err=True)
+    tell_owner(found.open(Purpose.OWNER))
     info = store.info(dataset)
     kind = _trajectories(info) if info.kind == "trajectories" else "single rows"
     typer.echo(f"{info.id}: {info.total_steps.open(Purpose.OWNER)} transitions in {kind}")

@@ -289,12 +289,12 @@ def datasets_folder(root: Path, count: Callable[[], int]) -> Finding:
 def ledger_findings(url: str | None) -> Iterator[Finding]:
     """Say where the ledger is and whether it can be used; makes none."""
     from distributed_privrl.privacy.ledger import Ledger
-    from distributed_privrl.privacy.ledger.storage import ledger_url
+    from distributed_privrl.privacy.ledger.storage import ledger_url, shown_url
 
     name = "ledger"
     try:
         parsed = ledger_url(url)
-        shown = parsed.render_as_string(hide_password=True)
+        shown = shown_url(parsed)
         path = Path(str(parsed.database))
         if parsed.get_backend_name() == "sqlite" and not path.exists():
             yield _new_ledger(name, shown, path)

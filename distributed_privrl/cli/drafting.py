@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distributed_privrl.cli.helptext import examples
+from distributed_privrl.cli.logs import tell_owner
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.csv_files import Separator
@@ -92,8 +93,7 @@ def init(
     if there := [str(path) for path in files if path.exists()]:
         raise ConfigError(f"{', '.join(there)} exists already: move it, or give another --out")
     typer.echo("for the owner of the table alone, do not publish it:", err=True)
-    for line in profile.found.open(Purpose.OWNER):
-        typer.echo(f"  {line}", err=True)
+    tell_owner(f"  {line}" for line in profile.found.open(Purpose.OWNER))
     with storage_errors(f"make {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():

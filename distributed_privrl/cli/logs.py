@@ -9,8 +9,10 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
+
+import typer
 
 from distributed_privrl.core.errors import ConfigError
 
@@ -29,6 +31,19 @@ def as_json() -> bool:
     if asked not in ("text", "json"):
         raise ConfigError(f"{VARIABLE}={asked} is neither text nor json")
     return asked == "json"
+
+
+def tell_owner(lines: Iterable[str]) -> None:
+    """Write what the owner of rows alone may see to standard error; not where a collector reads it.
+
+    Args:
+        lines: from the rows.
+    """
+    if as_json():
+        typer.echo(f"notes to the owner are for a terminal: without {VARIABLE}=json", err=True)
+        return
+    for line in lines:
+        typer.echo(line, err=True)
 
 
 @contextlib.contextmanager

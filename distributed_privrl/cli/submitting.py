@@ -210,7 +210,7 @@ def _yaml(values: dict[str, Any]) -> bytes:
 def _checked_ledger(ledger: str) -> str:
     """Return a ledger's URL that everybody with the cluster's token may read."""
     from distributed_privrl.core.errors import UnsafeError
-    from distributed_privrl.privacy.ledger.storage import is_reference, ledger_url
+    from distributed_privrl.privacy.ledger.storage import holds_password, is_reference, ledger_url
 
     if is_reference(ledger):
         return ledger
@@ -220,7 +220,7 @@ def _checked_ledger(ledger: str) -> str:
             "a job's ledger must outlive its cluster: give PostgreSQL, by --ledger"
             " file:/secrets/ledger of a file there that holds its URL"
         )
-    if url.password is not None:
+    if holds_password(url):
         raise UnsafeError(
             "a password in --ledger would be shown to everybody with the cluster's token: write the"
             " URL into a file there, and give --ledger file:/secrets/ledger"

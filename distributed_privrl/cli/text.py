@@ -51,5 +51,5 @@ def resume_line(
     for override in overrides:
         words += ["-o", override]
     if ledger is not None:
-        words += ["--ledger", "LEDGER" if "@" in ledger else ledger]
+        words += ["--ledger", "LEDGER" if {"@", "?"} & {*ledger} else ledger]
     return shlex.join([*words, "--resume"])

@@ -7,6 +7,7 @@ its ledger or its folder there: it would find a fresh budget.
 import json
 import logging
 import os
+import re
 import shlex
 import tempfile
 import time
@@ -41,6 +42,8 @@ NETWORK_FILES = frozenset(
     | {"fuse.gcsfuse", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "virtiofs", "wekafs"}
 )
 """Kinds of file systems that lie on other machines."""
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""How the system writes a space in the place of a mount."""
 
 
 def in_job() -> bool:
@@ -76,12 +79,23 @@ def check_job(out: Path, ledger: str | None) -> None:
 
 
 def outlives(folder: Path) -> bool:
-    """Say whether a folder is on a network file system, or in one that is declared as shared."""
-    there = folder.absolute()
+    """Say whether a folder is on a network file system, or in one that is declared as shared.
+
+    Raises:
+        UnsafeError: what is declared is no folder of its own: a job's working folder, to which a
+            path that is not absolute belongs, and the root lie on each machine.
+    """
+    there = folder.absolute().resolve()
     declared = [Path(one) for one in os.environ.get(SHARED_VARIABLE, "").split(os.pathsep) if one]
-    if any(there.resolve().is_relative_to(one.resolve()) for one in declared):
+    for one in declared:
+        if not one.is_absolute() or one.resolve() == Path(one.anchor):
+            raise UnsafeError(
+                f"{SHARED_VARIABLE} names {one}, which each machine has for itself: give the"
+                " absolute path of the folder that outlives the cluster"
+            )
+    if any(there.is_relative_to(one.resolve()) for one in declared):
         return True
-    return _kind_of(there.resolve()) in NETWORK_FILES
+    return _kind_of(there) in NETWORK_FILES
 
 
 def _kind_of(path: Path) -> str:
@@ -91,8 +105,12 @@ def _kind_of(path: Path) -> str:
     except OSError:
         return ""
     mounts = [line.split()[1:3] for line in lines]
-    found = [(len(place), kind) for place, kind in mounts if path.is_relative_to(place)]
-    return max(found, default=(0, ""))[1]
+    found = [
+        (len(place), number, kind)  # of two at one place the later one covers the other
+        for number, (written, kind) in enumerate(mounts)
+        if path.is_relative_to(place := _OCTAL.sub(lambda one: chr(int(one[1], 8)), written))
+    ]
+    return max(found, default=(0, 0, ""))[2]
 
 
 class JobClient(Protocol):

@@ -8,6 +8,7 @@ from distributed_privrl.core.executor import DeferredExecutor, Executor, LocalEx
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
+from distributed_privrl.runtime.jobs import check_job
 
 
 def start_executor(runtime: RuntimeConfig) -> Executor:
@@ -76,7 +77,11 @@ def run(
         progress: told where long work is.
         sign_key: PEM file of an Ed25519 key that signs the certificate.
         anyway: run what its plan calls hopeless, too.
+
+    Raises:
+        UnsafeError: in a job of a cluster, as `check_job`.
     """
+    check_job(Path(out), ledger)
     executor = start_executor(config.runtime)
     try:
         return program.run(

@@ -13,6 +13,15 @@ from distributed_privrl.cli.logs import JsonLines
 from distributed_privrl.cli.progress import PlainProgress
 from tests.worlds import grid
 
+SCHEMA = """
+columns: {observation: [sex, x], action: u, reward: pay, next_observation: none}
+kinds:
+  sex: {type: category, values: [f, m]}
+spaces:
+  observation: {type: box, low: [0], high: [5]}
+  action: {type: box, low: 0, high: 5}
+"""
+
 
 def test_each_line_is_an_object_of_its_level() -> None:
     out = io.StringIO()
@@ -61,6 +70,24 @@ def test_stages_that_read_no_sensitive_row_may_have_seconds(
     public, private = map(json.loads, capsys.readouterr().err.splitlines())
     assert public["seconds"] == "0"
     assert "seconds" not in private
+
+
+def test_what_the_owner_alone_may_see_is_in_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    table, schema = tmp_path / "table.csv", tmp_path / "schema.yaml"
+    table.write_text("sex,x,u,pay\nf,1,1,0\nm,2,1,1\nJane Doe,3,1,0\n")
+    schema.write_text(SCHEMA)
+    line = ["import", str(table), "--schema", str(schema), "--dataset"]
+    shown = CliRunner().invoke(app, [*line, "ward/shown-v0"])
+    assert shown.exit_code == 0, shown.output
+    assert "Jane Doe" in shown.stderr
+    monkeypatch.setenv("PRIVRL_LOG", "json")
+    told = CliRunner().invoke(app, [*line, "ward/told-v0"])
+    assert told.exit_code == 0, told.output
+    assert "Jane" not in told.stderr
+    assert "for a terminal" in json.loads(told.stderr.splitlines()[-1])["message"]
 
 
 def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

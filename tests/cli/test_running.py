@@ -184,6 +184,8 @@ def test_a_password_never_shows():
     line = resume_line(Path("a.yaml"), Path("out"), [], url)
     assert "secret" not in line
     assert line == "privrl run a.yaml --out out --ledger LEDGER --resume"
+    as_option = "postgresql://host/ledger?user=me&password=secret"
+    assert resume_line(Path("a.yaml"), Path("out"), [], as_option) == line
 
 
 def test_a_run_without_privacy_is_loud(workplace, stubbed):

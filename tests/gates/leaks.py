@@ -139,7 +139,7 @@ class Secrets:
                 known |= {str(number): what for number in large if number % UNIT_WEIGHT}
         for one in self.counts:  # in units
             total = int(one.sum()) / UNIT_WEIGHT
-            if total % 1:
+            if total % 1 and round(total, 3) != round(total, DECIMALS):  # else any figure may be it
                 known[_written(total)] = "an exact number of units"
         return known
 

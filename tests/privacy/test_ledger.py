@@ -1,4 +1,5 @@
 import contextlib
+import importlib.util
 import json
 import pickle
 import signal
@@ -29,7 +30,7 @@ from distributed_privrl.core.errors import (
 )
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.ledger.schema import METADATA
-from distributed_privrl.privacy.ledger.storage import ledger_url
+from distributed_privrl.privacy.ledger.storage import holds_password, ledger_url, shown_url
 from distributed_privrl.privacy.units import Relation
 from tests.worlds.ledgers import (
     DATASET,
@@ -660,6 +661,20 @@ def test_postgresql_needs_its_driver_and_hides_the_password(monkeypatch) -> None
     url = ledger_url("postgresql://user:secret@127.0.0.1:1/ledger")
     assert url.drivername == "postgresql+psycopg"
     assert "secret" not in str(url)
+
+
+def test_no_message_shows_a_password_that_is_an_option(monkeypatch) -> None:
+    url = ledger_url("postgresql://user@127.0.0.1:1/ledger?password=secret&sslpassword=secret")
+    assert holds_password(url)
+    assert shown_url(url) == "postgresql+psycopg://user@127.0.0.1:1/ledger"
+    assert not holds_password(ledger_url("postgresql://user@127.0.0.1/ledger?sslmode=require"))
+    if importlib.util.find_spec("psycopg") is not None:
+        with pytest.raises(StorageError) as refused:
+            Ledger(url.render_as_string(hide_password=False))
+        assert "secret" not in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        ledger_url("sqlite://secret")  # what a file holds that should hold a URL
+    assert "secret" not in str(refused.value)
 
 
 def test_entries_and_accounts_are_plain_values(ledger) -> None:

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.experiments.registry import load_config
 from distributed_privrl.privacy.ledger.storage import ledger_reference, ledger_url
-from distributed_privrl.runtime import jobs
+from distributed_privrl.runtime import jobs, launch
 from tests.worlds import grid
 
 ADDRESS = "http://127.0.0.1:8265"
@@ -118,6 +119,8 @@ def test_a_sweep_travels_as_one(place: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("words", "code", "said"),
     [
         (("--ledger", "postgresql://me:hush@db/ledger"), 4, "a password in --ledger"),
+        (("--ledger", "postgresql://me@db/ledger?password=hush"), 4, "a password in --ledger"),
+        (("--ledger", "postgresql://db/ledger?sslpassword=hush"), 4, "a password in --ledger"),
         (("--ledger", "sqlite:////shared/ledger.sqlite"), 4, "must outlive its cluster"),
         (("--attach", "job-1"), 2, "give CONFIG.yaml to hand a job in, or --attach"),
         (("--certificate", "run.yaml"), 2, "is there already"),
@@ -236,6 +239,40 @@ def test_a_run_in_a_job_is_refused_before_it_touches_anything(
     assert done.exit_code == 4
     assert "a fresh budget" in done.output
     assert not (place / "run").exists()
+
+
+def test_a_script_in_a_job_is_refused_like_the_command(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jobs.OF_A_JOB, "{}")
+    config = load_config(place / "run.yaml", ["runtime.executor=local"])
+    with pytest.raises(UnsafeError, match="a fresh budget"):
+        launch.run(config, out=place / "run", ledger=f"sqlite:///{place / 'fresh.sqlite'}")
+    assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize("declared", ["/", "/tmp/..", ".", "runs", "/elsewhere:."])
+def test_what_each_machine_has_for_itself_is_no_shared_folder(
+    declared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jobs.SHARED_VARIABLE, declared)
+    with pytest.raises(UnsafeError, match="each machine has for itself"):
+        jobs.outlives(Path("runs/here"))
+
+
+@pytest.mark.parametrize(
+    ("mounts", "kind"),
+    [
+        ("far:/ /data nfs4 rw 0 0\n/dev/a /data ext4 rw 0 0\n", "ext4"),
+        ("/dev/a /data ext4 rw 0 0\nfar:/ /data nfs4 rw 0 0\n", "nfs4"),
+        ("far:/ /data nfs4 rw 0 0\n/dev/a /data/my\\040runs ext4 rw 0 0\n", "ext4"),
+    ],
+)
+def test_a_folder_is_on_what_was_mounted_there_last(
+    mounts: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda _: mounts)
+    assert jobs._kind_of(Path("/data/my runs/one")) == kind
 
 
 def test_the_ledger_s_url_may_lie_in_a_file_that_few_can_read(tmp_path: Path) -> None:

@@ -63,7 +63,10 @@ def run_trial(
     held = held_as(job)
     try:
         found = _tried(job, config, executor, ledger, progress, more_trainers)
-    except (BudgetError, WorkerLostError, StorageError):
+    except BudgetError:
+        free_unused(job, held, ledger)  # its folder may be gone, and the hold's name with it
+        raise
+    except (WorkerLostError, StorageError):
         raise
     except PrivRLError as error:
         free_unused(job, held, ledger)

@@ -103,7 +103,7 @@ def ledger_url(url: str | None) -> URL:
     if backend != "sqlite":
         raise ConfigError(f"ledger={backend}:... is neither SQLite nor PostgreSQL; {example}")
     if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
-        raise ConfigError(f"ledger={text!r} names no file: budgets must outlive the process")
+        raise ConfigError(f"ledger names no file of SQLite: budgets must outlive it; {example}")
     return parsed.set(database=str(Path(str(parsed.database)).expanduser().absolute()))
 
 
@@ -117,6 +117,16 @@ def ledger_reference(url: str | None) -> str:
     if text is not None and is_reference(text):
         return text
     return ledger_url(url).render_as_string(hide_password=False)
+
+
+def shown_url(url: URL) -> str:
+    """Return a ledger's URL as messages show it: without a password, in whichever part it is."""
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+def holds_password(url: URL) -> bool:
+    """Say whether a ledger's URL has a password, before the host or among its options."""
+    return url.password is not None or any("password" in key.lower() for key in url.query)
 
 
 def is_reference(text: str | None) -> bool:
@@ -160,7 +170,7 @@ class Storage:
 
     def __init__(self, url: URL) -> None:
         self._made = False
-        self._shown = url.render_as_string(hide_password=True)
+        self._shown = shown_url(url)
         if url.get_backend_name() == "sqlite":
             _create_private_file(Path(str(url.database)))
             self._first = None

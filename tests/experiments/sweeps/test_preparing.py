@@ -11,6 +11,7 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import FILE_NAME, PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments import run as run_module
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.sweeps import preparing, trial
 from distributed_privrl.experiments.sweeps.job import Job
@@ -90,6 +91,25 @@ def test_a_trial_that_is_refused_holds_nothing_any_more(
     monkeypatch.setattr(trial, "run", refused)
     assert run_trial(job, LocalExecutor(), ledger=world.url).failed == "refused"
     assert held_by(world) == {RunDirectory(one.run).run_id for one in others}
+
+
+def test_a_trial_without_budget_leaves_no_hold_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run removes its folder, and the resumed sweep gives it another name."""
+    world = grid.Grid(tmp_path).budget(epsilon=6)
+    job, *_ = prepare(tmp_path, sweeps.COMPOSE)
+
+    def refused(*_: object) -> None:
+        raise BudgetError("before its run asked for its hold")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "check_inputs", refused)
+        with pytest.raises(BudgetError):
+            run_trial(job, LocalExecutor(), ledger=world.url)
+    assert not RunDirectory(job.run).facts_path.exists()
+    again = prepare(tmp_path, sweeps.COMPOSE, resume=True)
+    assert held_by(world) == {RunDirectory(one.run).run_id for one in again}
 
 
 def test_all_trials_hold_their_budget_or_none_does(
