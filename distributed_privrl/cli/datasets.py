@@ -68,6 +68,7 @@ def collect(
             metavar="RECIPE",
             help="what to run: maze2d-open, maze2d-umaze, maze2d-medium, maze2d-large,"
             " maze2d-eval-umaze, maze2d-eval-medium, maze2d-eval-large (each with -dense, too),"
+            " maze2d-random,"
             " icu-sepsis, linear-mdp, random-mdp, gridworld, cartpole-mixed, pendulum-mixed,"
             " pendulum-replay, cartpole-balance-replay, cartpole-swingup-replay,"
             " halfcheetah-medium-replay, halfcheetah-medium-expert, walker2d-medium,"

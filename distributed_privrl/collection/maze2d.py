@@ -16,6 +16,11 @@ from distributed_privrl.data.metadata import Layout
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import environment_id, reference_returns
 from distributed_privrl.environments.mazes import Maze
+from distributed_privrl.environments.random_mazes import (
+    RANDOM_MAZES,
+    random_maze,
+    random_maze_id,
+)
 
 
 class Maze2DOptions(StrictModel):
@@ -32,6 +37,14 @@ class Maze2DOptions(StrictModel):
     )
     layout: Literal["episodes", "packed"] = Field(
         default="episodes", description="packed for very many short runs: read far faster"
+    )
+
+
+class RandomMaze2DOptions(Maze2DOptions):
+    """Options of the recipe of random mazes."""
+
+    maze: Annotated[int, Field(ge=0, lt=RANDOM_MAZES)] | None = Field(
+        default=None, description="number of the maze (default: the seed)"
     )
 
 
@@ -108,3 +121,65 @@ class Maze2DRecipe:
     def references(self, options: Maze2DOptions) -> Mapping[str, Any]:
         """Return ``reference_returns``: what a random policy and a planner earn."""
         return {"reference_returns": asdict(reference_returns(self.environment(options)))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomMaze2DRecipe:
+    """A recipe of a random maze; see `distributed_privrl.collection.recipes.Recipe`.
+
+    Args:
+        default_steps: steps where none are asked for.
+    """
+
+    default_steps: int = 1_000_000
+    options: type[RandomMaze2DOptions] = RandomMaze2DOptions
+    unit_column: None = None
+    name: str = "maze2d-random"
+
+    def seeded(self, options: RandomMaze2DOptions, *, seed: int) -> RandomMaze2DOptions:
+        """Return options that name a maze: the one asked for, or that of the seed.
+
+        Raises:
+            ConfigError: no maze is asked for, and none has the seed as its number.
+        """
+        if options.maze is not None:
+            return options
+        if seed >= RANDOM_MAZES:
+            raise ConfigError(
+                f"no random maze has the number {seed}: give a seed below {RANDOM_MAZES},"
+                " or the option maze"
+            )
+        return options.model_copy(update={"maze": seed})
+
+    def layout(self, options: RandomMaze2DOptions) -> Layout:
+        """Return how the runs are stored."""
+        return options.layout
+
+    def environment(self, options: RandomMaze2DOptions) -> str:
+        """Return the Gymnasium id of the environment."""
+        return random_maze_id(_number(options))
+
+    def total_steps(self, steps: int | None, options: RandomMaze2DOptions) -> int:
+        """Return how many steps to make; see `Maze2DRecipe.total_steps`."""
+        return self._of(options).total_steps(steps, options)
+
+    def trajectories(
+        self, *, steps: int, options: RandomMaze2DOptions, streams: Streams
+    ) -> Iterator[Trajectories]:
+        """Return an iterator over the runs; see `Maze2DRecipe.trajectories`."""
+        return self._of(options).trajectories(steps=steps, options=options, streams=streams)
+
+    def references(self, options: RandomMaze2DOptions) -> Mapping[str, Any]:
+        """Return nothing: what policies earn in a random maze is not stored."""
+        return {}
+
+    def _of(self, options: RandomMaze2DOptions) -> Maze2DRecipe:
+        return Maze2DRecipe(
+            maze=random_maze(_number(options)), dense=False, default_steps=self.default_steps
+        )
+
+
+def _number(options: RandomMaze2DOptions) -> int:
+    if options.maze is None:
+        raise ConfigError("the option maze must say which random maze")
+    return options.maze

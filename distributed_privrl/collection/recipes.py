@@ -9,7 +9,7 @@ import gymnasium
 
 from distributed_privrl.collection.experts import EXPERT_RECIPES, ExpertRecipe
 from distributed_privrl.collection.gym_recipes import GYM_RECIPES
-from distributed_privrl.collection.maze2d import Maze2DRecipe
+from distributed_privrl.collection.maze2d import Maze2DRecipe, RandomMaze2DRecipe
 from distributed_privrl.collection.replay import REPLAY_RECIPES, ReplayRecipe, TrainedReplay
 from distributed_privrl.collection.tabular import TABULAR_RECIPES
 from distributed_privrl.collection.trained_experts import TrainedExperts
@@ -83,6 +83,7 @@ _MAZE2D_RECIPES = (
 
 _ALL: tuple[Recipe, ...] = (
     *_MAZE2D_RECIPES,
+    RandomMaze2DRecipe(),
     *TABULAR_RECIPES,
     *GYM_RECIPES,
     *REPLAY_RECIPES,
@@ -143,6 +144,8 @@ def collect(
         raise ConfigError(f"steps must be at least 1, got {steps}")
     chosen = RECIPES[recipe]
     settings: Any = validate(chosen.options, options or {}, source=f"options of {recipe}")
+    if isinstance(chosen, RandomMaze2DRecipe):
+        settings = chosen.seeded(settings, seed=seed)
     total = chosen.total_steps(steps, settings)
     environment_id = chosen.environment(settings)
     environment = gymnasium.make(environment_id)

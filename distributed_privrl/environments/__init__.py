@@ -13,6 +13,11 @@ from distributed_privrl.environments.mazes import (
     maze_layout,
 )
 from distributed_privrl.environments.problems import HORIZON, PROBLEMS, tabular_problem
+from distributed_privrl.environments.random_mazes import (
+    RANDOM_MAZES,
+    TIME_LIMIT,
+    random_maze_id,
+)
 from distributed_privrl.environments.references import ReferenceReturns, reference_returns
 
 __all__ = [
@@ -38,6 +43,14 @@ def register() -> None:
                 entry_point="distributed_privrl.environments.maze2d:Maze2DEnv",
                 max_episode_steps=maze.time_limit,
                 kwargs={"maze": maze.name, "dense": dense},
+            )
+    for number in range(RANDOM_MAZES):
+        if random_maze_id(number) not in gymnasium.registry:
+            gymnasium.register(
+                random_maze_id(number),
+                entry_point="distributed_privrl.environments.maze2d:Maze2DEnv",
+                max_episode_steps=TIME_LIMIT,
+                kwargs={"maze": f"random-{number}", "dense": False},
             )
     for environment in CARTPOLES:
         if environment not in gymnasium.registry:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.environments.mazes import MAZES, Maze
+from distributed_privrl.environments.mazes import Maze
 from distributed_privrl.environments.point_mass import PointMass
+from distributed_privrl.environments.random_mazes import maze_named
 
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]
@@ -38,7 +39,7 @@ class Maze2DEnv(gymnasium.Env[Observation, Action]):
 
     def __init__(self, *, maze: str, dense: bool = False, render_mode: None = None) -> None:
         self._point_mass = PointMass(maze)
-        self._maze: Maze = MAZES[maze]
+        self._maze: Maze = maze_named(maze)
         self._dense = dense
         self.render_mode = render_mode
         bounds = self._maze.bounds

@@ -13,7 +13,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from distributed_privrl.core.errors import ConfigError, MissingExtraError
-from distributed_privrl.environments.mazes import MAZES, SCALING, SPEED_LIMIT
+from distributed_privrl.environments.mazes import SCALING, SPEED_LIMIT
+from distributed_privrl.environments.random_mazes import maze_named
 
 try:
     import mujoco
@@ -37,8 +38,6 @@ class PointMass:
     """
 
     def __init__(self, maze: str) -> None:
-        if maze not in MAZES:
-            raise ConfigError(f"maze must be one of {', '.join(MAZES)}, got {maze!r}")
         self._model = _build_model(maze)
         self._data = mujoco.MjData(self._model)
 
@@ -86,6 +85,7 @@ class PointMass:
 @functools.cache
 def _build_model(maze: str) -> "mujoco.MjModel":
     """Return gymnasium-robotics' point mass with the walls of ``maze``; shared, never changed."""
+    layout = maze_named(maze)
     spec = importlib.util.find_spec("gymnasium_robotics")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError("gymnasium-robotics", "envs")
@@ -94,10 +94,10 @@ def _build_model(maze: str) -> "mujoco.MjModel":
     world = tree.find(".//worldbody")
     assert world is not None
     half_cell, half_height = SCALING / 2, WALL_HEIGHT * SCALING / 2
-    for row, marks in enumerate(MAZES[maze].rows):
+    for row, marks in enumerate(layout.rows):
         for column, mark in enumerate(marks):
             if mark == "#":
-                x, y = MAZES[maze].centre(row, column)
+                x, y = layout.centre(row, column)
                 wall = {
                     "name": f"block_{row}_{column}",
                     "type": "box",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.collection import RECIPES, collect
+from distributed_privrl.collection.maze2d import Maze2DRecipe
 from distributed_privrl.collection.recipes import MAZE2D_STEPS
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
@@ -25,7 +26,7 @@ def _files(store: DatasetStore) -> list[Path]:
     return [path for path in store.root.rglob("*") if path.is_file()]
 
 
-MAZES2D = [name for name in RECIPES if name.startswith("maze2d-")]
+MAZES2D = [name for name in RECIPES if isinstance(RECIPES[name], Maze2DRecipe)]
 
 
 @pytest.mark.parametrize("recipe", MAZES2D)

@@ -1,0 +1,91 @@
+"""Settings are hashed and committed before a sensitive set is opened, and it is opened once."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.core.files import write_atomically
+
+REGISTERED, OPENINGS = "registered.json", "openings.jsonl"
+
+
+def settings_hash(settings: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of settings; the order of keys does not count.
+
+    Raises:
+        ValueError: a number is not finite.
+        TypeError: something is no JSON.
+
+    Example:
+        >>> settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1})
+        True
+    """
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def register(settings: Mapping[str, Any], folder: Path) -> str:
+    """Write settings and their hash into a file to commit, and return the hash.
+
+    Raises:
+        UnsafeError: a set was opened under the settings that are registered, and these are others.
+    """
+    digest = settings_hash(settings)
+    path = folder / REGISTERED
+    if path.exists() and openings(folder) and _registered(folder) != digest:
+        raise UnsafeError(
+            f"{path} has other settings, and sets were opened under them: register new ones in a"
+            " new folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"sha256": digest, "settings": dict(settings)}
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
+    return digest
+
+
+def open_once(dataset: str, settings: Mapping[str, Any], folder: Path) -> None:
+    """Log that a sensitive set is opened now; call it before its rows are read.
+
+    Args:
+        dataset: the set, with whatever tells its recordings apart.
+        settings: that will judge it.
+        folder: of the committed file and of the log, which is to be committed too.
+
+    Raises:
+        UnsafeError: nothing is registered, the settings are others, or the set was opened before.
+    """
+    digest = settings_hash(settings)
+    if not (folder / REGISTERED).exists():
+        raise UnsafeError(f"{folder / REGISTERED} is missing: register and commit the settings")
+    if _registered(folder) != digest:
+        raise UnsafeError(
+            f"settings have the hash {digest[:12]}, {folder / REGISTERED} has"
+            f" {_registered(folder)[:12]}: settings may not change before a set is opened"
+        )
+    if any(line["dataset"] == dataset for line in openings(folder)):
+        raise UnsafeError(f"{dataset} was opened before ({folder / OPENINGS}): a set opens once")
+    with (folder / OPENINGS).open("a") as log:
+        log.write(json.dumps({"dataset": dataset, "sha256": digest}) + "\n")
+
+
+def openings(folder: Path) -> list[dict[str, str]]:
+    """Return the log, the oldest first."""
+    path = folder / OPENINGS
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _registered(folder: Path) -> str:
+    """Return the registered hash, computed from the settings beside it.
+
+    Raises:
+        UnsafeError: the file's own hash is not that of its settings.
+    """
+    path = folder / REGISTERED
+    content = json.loads(path.read_text())
+    digest = settings_hash(content["settings"])
+    if digest != content["sha256"]:
+        raise UnsafeError(f"{path} was changed: its hash is not that of its settings")
+    return digest
