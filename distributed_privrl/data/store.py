@@ -363,7 +363,7 @@ class DatasetStore:
         if not exists:
             known = self.ids()
             near = difflib.get_close_matches(dataset, known, n=3, cutoff=0.4) or known[:3]
-            advice = f"did you mean {', '.join(near)}?" if near else "the folder holds none"
+            advice = f"it has {', '.join(near)}, other data" if near else "the folder holds none"
             raise ConfigError(
                 f"no dataset {dataset!r} in {self.root}: {advice}; if it lies elsewhere, set"
                 f" {FOLDER_VARIABLE} to the folder that holds it"

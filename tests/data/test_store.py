@@ -298,7 +298,7 @@ def test_missing_datasets_are_named_with_near_ones(store):
     with pytest.raises(ConfigError, match=r"the folder holds none; .* set MINARI_DATASETS_PATH"):
         store.info("clinic/stays-v0")
     store.write_trajectories("clinic/stays-v0", walk(), **SPACES)
-    with pytest.raises(ConfigError, match="did you mean clinic/stays-v0"):
+    with pytest.raises(ConfigError, match="it has clinic/stays-v0, other data"):
         store.info("clinic/stay-v0")
 
 
