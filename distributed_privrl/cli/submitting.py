@@ -160,6 +160,9 @@ def upload_of(
     if isinstance(bounds, Path):
         files[BOUNDS_NAME] = _bounds(bounds)
         values["data"]["bounds"] = BOUNDS_NAME
+    elif isinstance(searched := getattr(bounds, "search", None), Path):
+        files[BOUNDS_NAME] = _bounds(searched)
+        values["data"]["bounds"]["search"] = BOUNDS_NAME
     files[CONFIG_NAME] = _yaml(values)
     variables = {} if ledger is None else {"PRIVRL_LEDGER": _checked_ledger(ledger)}
     if datasets is not None:

@@ -37,6 +37,8 @@ _STARTING = "No available agent"
 STOP_SECONDS = 60
 """So long a job that is stopped may take for its last checkpoint; Ray's own limit is 3 seconds."""
 POLL_SECONDS = 1.0
+MOST_MISSED = 60
+"""So many looks in a row may fail before following is given up."""
 NETWORK_FILES = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
     | {"fuse.gcsfuse", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "virtiofs", "wekafs"}
@@ -250,10 +252,21 @@ def follow(
     client: JobClient, job: str, *, pause: Callable[[float], None] = time.sleep
 ) -> Iterator[str]:
     """Yield the lines that a job prints, until it has ended; not that of its certificate."""
-    shown = 0
+    shown = missed = 0
     while True:
-        ended = client.get_job_status(job).is_terminal()
-        text = client.get_job_logs(job)
+        try:
+            ended = client.get_job_status(job).is_terminal()
+            text = client.get_job_logs(job)
+        except (OSError, RuntimeError) as error:
+            missed += 1
+            if missed > MOST_MISSED:
+                raise StorageError(
+                    f"no answer from the dashboard: {_first_line(error)}; job {job} goes on: follow"
+                    f" it with --attach {job}"
+                ) from error
+            pause(POLL_SECONDS)
+            continue
+        missed = 0
         whole = len(text) if ended else text.rfind("\n") + 1
         for line in text[shown:whole].splitlines():
             if not line.startswith(CERTIFICATE_MARK):

@@ -144,6 +144,11 @@ def test_what_is_no_bounds_file_does_not_travel_as_one(
     done = submit(cluster, monkeypatch, *RUN, "-o", "data.bounds=private/rows.csv")
     assert done.exit_code == 2, done.output
     assert not cluster.asked
+    found = "data.bounds={epsilon: 0.1, search: public.yaml}"
+    done = submit(cluster, monkeypatch, *RUN, "-o", found)
+    assert done.exit_code == 0, done.output
+    sent = yaml.safe_load(cluster.files["config.yaml"])
+    assert sent["data"]["bounds"]["search"] == "bounds.yaml" in cluster.files
     done = submit(cluster, monkeypatch, *RUN, "-o", "data.bounds=environment")
     assert done.exit_code == 0, done.output
     assert set(cluster.files) == {"config.yaml"}
@@ -171,6 +176,26 @@ def test_a_job_s_words_its_exit_code_and_its_certificate_come_back(
     assert done.exit_code == 3
     assert done.stdout == "first\nhalf a line\n"
     assert json.loads((place / "mine.json").read_text())["status"] == "non_private"
+
+
+@pytest.mark.parametrize(("failures", "code"), [(3, 0), (1000, 7)])
+def test_a_dashboard_that_is_gone_for_a_moment_ends_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, failures: int, code: int
+) -> None:
+    class Shaky(Cluster):
+        left = failures
+
+        def get_job_logs(self, job_id: str) -> str:
+            self.left -= 1
+            if self.left >= 0:
+                raise ConnectionError("no route")
+            return super().get_job_logs(job_id)
+
+    monkeypatch.setattr(jobs.follow, "__kwdefaults__", {"pause": lambda _: None})
+    done = submit(Shaky("first\n"), monkeypatch, *RUN)
+    assert done.exit_code == code, done.output
+    assert ("first" in done.stdout) is (code == 0)
+    assert ("--attach job-1" in done.output) is (code == 7)
 
 
 @pytest.mark.parametrize("on_interrupt", ["detach", "cancel"])
