@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError, PrivRLError, WorkerLostError
 from distributed_privrl.privacy.metrics import PublicValue
+from distributed_privrl.runtime.gang import Gang
 from distributed_privrl.runtime.metrics import show
 from distributed_privrl.runtime.session import connect, room
 
@@ -41,6 +43,7 @@ class RayWorkerGroup:
         actors: their handles.
         repeat_lost_calls: see `Executor.start`.
         recovery_seconds: how long an actor may take to come back, from when it is missed.
+        on_close: called once the actors are ended.
     """
 
     def __init__(
@@ -50,11 +53,13 @@ class RayWorkerGroup:
         *,
         repeat_lost_calls: bool,
         recovery_seconds: float,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._names = list(names)
         self._actors = list(actors)
         self._repeat = repeat_lost_calls
         self._recovery_seconds = recovery_seconds
+        self._on_close = on_close
         self._closed = False
         self._shown = 0
 
@@ -166,6 +171,7 @@ class RayWorkerGroup:
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
+        self._on_close()
 
 
 def _find_group(
@@ -212,11 +218,14 @@ def _own_error(error: Any) -> BaseException:
 class RayExecutor:
     """Starts groups of Ray actors.
 
+    Those that reserve CPUs lie in one placement group; see `Gang`.
+
     Args:
         workers: how many workers the largest group will have, to size a local Ray.
         cpus_per_worker: logical CPUs a worker.
         gpus_per_worker: GPUs a worker.
         recovery_seconds: how long a worker that died may take to be built again.
+        wait_seconds: how long others may hold the CPUs that the workers need.
         address: a cluster's address; None starts a local Ray (or reads ``RAY_ADDRESS``).
 
     Raises:
@@ -231,6 +240,7 @@ class RayExecutor:
         cpus_per_worker: float = 1.0,
         gpus_per_worker: float = 0.0,
         recovery_seconds: float = RuntimeConfig().recovery_seconds,
+        wait_seconds: float = RuntimeConfig().wait_seconds,
         address: str | None = None,
     ) -> None:
         needed = workers * cpus_per_worker
@@ -247,6 +257,11 @@ class RayExecutor:
                     f"{workers} workers need {need:g} {name}s but Ray has {have:g}: lower"
                     f" runtime.workers or runtime.{name.lower()}s_per_worker"
                 )
+        self._gang = Gang(
+            workers=workers,
+            each={"CPU": cpus_per_worker, "GPU": gpus_per_worker},
+            wait_seconds=wait_seconds,
+        )
 
     def start(
         self,
@@ -256,7 +271,11 @@ class RayExecutor:
         repeat_lost_calls: bool = False,
         service: bool = False,
     ) -> RayWorkerGroup:
-        """Start one actor a shard; see `Executor.start`. Calls are never retried by Ray itself."""
+        """Start one actor a shard; see `Executor.start`. Calls are never retried by Ray itself.
+
+        Raises:
+            ConfigError: others held the CPUs for longer than ``wait_seconds``.
+        """
         options: dict[str, Any] = {
             **ACTOR_OPTIONS,
             "num_cpus": 0 if service else self._cpus,
@@ -267,6 +286,9 @@ class RayExecutor:
             options["scheduling_strategy"] = "SPREAD"
         elif getattr(worker_cls, "on_head", False):
             options |= {"resources": ON_THE_HEAD, "scheduling_strategy": "DEFAULT"}
+        place = object()
+        if not service:
+            options |= self._gang.enter(place)
         actor_cls = self._ray.remote(**options)(worker_cls)
         names = [f"{worker_cls.__name__}-{uuid.uuid4().hex}" for _ in shards]
         actors = [
@@ -278,6 +300,7 @@ class RayExecutor:
             actors,
             repeat_lost_calls=repeat_lost_calls,
             recovery_seconds=self._recovery_seconds,
+            on_close=partial(self._gang.leave, place),
         )
         self._groups.append(group)
         return group
@@ -287,3 +310,4 @@ class RayExecutor:
         for group in self._groups:
             group.close()
         self._groups = []
+        self._gang.close()

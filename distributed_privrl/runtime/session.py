@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors
@@ -245,6 +246,14 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     return ray  # type: ignore[no-any-return]
 
 
+def surrounding_group() -> Any:
+    """Return the placement group that what this process starts is put into, or None."""
+    import ray
+
+    group, context = ray.util.get_current_placement_group(), ray.get_runtime_context()
+    return group if context.should_capture_child_tasks_in_placement_group else None
+
+
 def room() -> dict[str, float]:
     """Return the resources that processes started from this one can have, by name.
 
@@ -253,8 +262,8 @@ def room() -> dict[str, float]:
     """
     import ray
 
-    group, context = ray.util.get_current_placement_group(), ray.get_runtime_context()
-    if group is None or not context.should_capture_child_tasks_in_placement_group:
+    group, context = surrounding_group(), ray.get_runtime_context()
+    if group is None:
         return dict(ray.cluster_resources())
     found = Counter[str]()
     for bundle in group.bundle_specs:
