@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
     from distributed_privrl.core.progress import Progress
@@ -63,6 +65,13 @@ def check_job(out: Path, ledger: str | None) -> None:
     from distributed_privrl.runtime import jobs
 
     jobs.check_job(out, ledger)
+
+
+def rows_kept_from_log(out: Path) -> "AbstractContextManager[None]":
+    """In a job of a cluster, keep what tells of rows from its log; see `runtime.jobs`."""
+    from distributed_privrl.runtime import jobs
+
+    return jobs.rows_kept_from_log(out)
 
 
 def tell_certificate(certificate: Path) -> None:

@@ -89,6 +89,7 @@ def run(
     """
     from distributed_privrl.cli.execution import (
         check_job,
+        rows_kept_from_log,
         tell_certificate,
         termination_as_interrupt,
     )
@@ -99,7 +100,7 @@ def run(
     check_job(out, ledger)
     resume = resume or (resume_or_begin and RunDirectory(out).config_path.exists())
     try:
-        with termination_as_interrupt():
+        with termination_as_interrupt(), rows_kept_from_log(out):
             result = _run(loaded, out, ledger, resume=resume, sign=sign, anyway=anyway)
     except KeyboardInterrupt:
         line = resume_line(config, out, overrides or [], ledger)

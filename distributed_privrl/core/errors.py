@@ -28,6 +28,14 @@ class UnsafeError(PrivRLError):
     exit_code = 4
 
 
+class RowsError(UnsafeError):
+    """A refusal whose words tell of sensitive rows: they are for the rows' owner alone."""
+
+
+class RowsWarning(UserWarning):
+    """A warning whose words do."""
+
+
 class MissingExtraError(PrivRLError):
     """An optional dependency is missing; the message names the extra."""
 

@@ -8,7 +8,7 @@ that share rows without being marked are found by `kinship`.
 from collections.abc import Sequence
 
 from distributed_privrl.core.config import RunConfig
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, RowsError, UnsafeError
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.fingerprint import Inspection, inspect
 from distributed_privrl.data.metadata import DatasetInfo
@@ -100,7 +100,7 @@ def inspect_inputs(
     key = ledger.register.key() if ledger.accounts() else None
     found = inspect(store, data.sensitive, unit=data.unit, key=key, public_ids=data.public)
     if found.overlap:
-        raise UnsafeError(
+        raise RowsError(
             f"a row of {data.sensitive} is also in a public dataset: public data must not hold"
             " sensitive rows; remove them and run again"
         )
@@ -171,12 +171,12 @@ def check_public(store: DatasetStore, ledger: Ledger, datasets: Sequence[str]) -
             continue
         found = inspect(store, dataset, key=ledger.register.key())
         if (known := _account_of(accounts, dataset, found)) is not None:
-            raise UnsafeError(
+            raise RowsError(
                 f"{dataset} cannot be public: its id or its rows have a privacy budget as"
                 f" {known.dataset}"
             )
         if (other := _account_of_kin(store, ledger, dataset)) is not None:
-            raise UnsafeError(
+            raise RowsError(
                 f"{dataset} cannot be public: some of its rows have a privacy budget as {other}"
             )
         check_unrelated(ledger, dataset, found, public=True)

@@ -173,8 +173,17 @@ class RunDirectory:
     @property
     def only_begun(self) -> bool:
         """Whether all that lies here is what a run writes before its configuration."""
-        written = {self.facts_path, self.bounds_path}
+        written = {self.facts_path, self.bounds_path, self.refusal_path, self._mark_path}
         return {path for path in self.path.rglob("*") if not path.is_dir()} <= written
+
+    @property
+    def refusal_path(self) -> Path:
+        """Why a job was refused, in words that tell of rows."""
+        return self.private / "refusal.txt"
+
+    @property
+    def _mark_path(self) -> Path:
+        return self.private / "NOT_FOR_RELEASE.txt"
 
     @property
     def facts_path(self) -> Path:
@@ -301,7 +310,7 @@ class RunDirectory:
         with storage_errors(f"make {self.private}"):
             self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.private, 0o700)
-        write_atomically(self.private / "NOT_FOR_RELEASE.txt", NOT_FOR_RELEASE, mode=0o600)
+        write_atomically(self._mark_path, NOT_FOR_RELEASE, mode=0o600)
         return self.private
 
     def write_private(self, name: str, content: str | bytes) -> Path:

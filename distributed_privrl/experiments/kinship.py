@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, RowsError, RowsWarning, UnsafeError
 from distributed_privrl.data.fingerprint import Inspection, inspect
 from distributed_privrl.data.sketch import Overlap, Sketch, compare
 from distributed_privrl.data.store import DatasetStore
@@ -68,12 +68,12 @@ def check_unrelated(
         public: whether it shall be public.
 
     Raises:
-        UnsafeError: it has more than 1 % of the other's rows, or the other of its, beyond what
+        RowsError: it has more than 1 % of the other's rows, or the other of its, beyond what
             halves of that dataset have in common; where everything is discrete, beyond none. Or
             either has units with the names of more than 1 % of the other's.
 
     Warns:
-        UserWarning: it has, and they were declared unrelated.
+        RowsWarning: it has, and they were declared unrelated.
 
     Privacy: a message to the operator alone: it tells, roughly, how many rows or units two datasets
         share.
@@ -91,10 +91,11 @@ def check_unrelated(
         if account.fingerprint in whys:
             warnings.warn(
                 f"{shares}; they were declared unrelated: {whys[account.fingerprint]}",
+                RowsWarning,
                 stacklevel=2,
             )
         else:
-            raise UnsafeError(_refusal(dataset, account, overlap, shares, public=public))
+            raise RowsError(_refusal(dataset, account, overlap, shares, public=public))
 
 
 def _overlaps(ledger: Ledger, dataset: str, found: Inspection) -> Iterator[tuple[Account, Overlap]]:

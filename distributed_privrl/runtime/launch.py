@@ -8,7 +8,7 @@ from distributed_privrl.core.executor import DeferredExecutor, Executor, LocalEx
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import run as program
-from distributed_privrl.runtime.jobs import check_job
+from distributed_privrl.runtime.jobs import check_job, rows_kept_from_log
 
 
 def start_executor(runtime: RuntimeConfig) -> Executor:
@@ -85,16 +85,17 @@ def run(
     check_job(Path(out), ledger)
     executor = start_executor(config.runtime)
     try:
-        return program.run(
-            config,
-            executor,
-            out=Path(out),
-            ledger_url=ledger,
-            store=store,
-            resume=resume,
-            progress=metered(progress, config.runtime),
-            sign_key=sign_key,
-            anyway=anyway,
-        )
+        with rows_kept_from_log(Path(out)):
+            return program.run(
+                config,
+                executor,
+                out=Path(out),
+                ledger_url=ledger,
+                store=store,
+                resume=resume,
+                progress=metered(progress, config.runtime),
+                sign_key=sign_key,
+                anyway=anyway,
+            )
     finally:
         executor.close()

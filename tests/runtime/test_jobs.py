@@ -4,22 +4,27 @@ import http.server
 import json
 import os
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from distributed_privrl.cli.app import app
-from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.core.errors import ConfigError, RowsError, RowsWarning, UnsafeError
+from distributed_privrl.data.metadata import PUBLIC_KEY
+from distributed_privrl.data.store import FOLDER_VARIABLE
 from distributed_privrl.experiments.registry import load_config
 from distributed_privrl.privacy.ledger.storage import ledger_reference, ledger_url
 from distributed_privrl.runtime import jobs, launch
-from tests.worlds import grid
+from tests.worlds import grid, mazes, ward
 
 ADDRESS = "http://127.0.0.1:8265"
 
@@ -278,6 +283,63 @@ def test_a_run_in_a_job_is_refused_before_it_touches_anything(
     assert done.exit_code == 4
     assert "a fresh budget" in done.output
     assert not (place / "run").exists()
+
+
+def test_what_tells_of_rows_is_in_no_log_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A holder of the cluster's token reads the log; the owner finds why in `private/`."""
+    world = ward.Ward(tmp_path)
+    world.write(ward.NAME, ward.stays())
+    world.write("ward/copy-v0", ward.stays().select(range(200)))
+    others = replace(ward.stays(seed=2), unit_ids=np.arange(ward.STAYS) + 1000)
+    world.write("ward/public-v0", others, metadata={PUBLIC_KEY: True})
+    world.budget(ward.NAME)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(world.store.root))
+    about = {
+        "sensitive": "ward/copy-v0",
+        "unit": "patient",
+        "units": 400,
+        "public": ["ward/public-v0"],
+    }
+    values = mazes.config_values() | {"data": about}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    words = ["run", "run.yaml", "--out", "run", "--resume=auto", "--ledger", world.url]
+    plain = CliRunner().invoke(app, words)
+    assert plain.exit_code == 4, plain.output
+    assert "% of the rows of ward/stays-v0" in plain.output
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setenv(jobs.OF_A_JOB, "{}")
+    monkeypatch.setattr(jobs, "check_job", lambda *_: None)
+    path = tmp_path / "run" / "private" / "refusal.txt"
+    for _ in range(2):  # what lies there is in no retry's way
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 4
+        assert "%" not in done.output
+        assert "ward/stays-v0" not in done.output
+        assert str(path) in done.output
+        assert "% of the rows of ward/stays-v0" in path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UnsafeError) as refused, jobs.rows_kept_from_log(tmp_path / "run"):
+        raise RowsError("3 % of the rows")
+    assert "%" not in str(refused.value)
+
+
+def test_a_warning_that_tells_of_rows_is_in_no_log_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jobs.OF_A_JOB, "{}")
+    said: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda message, *_: said.append(str(message)))
+        with jobs.rows_kept_from_log(tmp_path / "run"):
+            warnings.warn("3 % of the rows", RowsWarning, stacklevel=1)
+            warnings.warn("few blocks", UserWarning, stacklevel=1)
+    kept = tmp_path / "run" / "private" / "refusal.txt"
+    assert said == [f"a warning that tells of rows lies in {kept}, for their owner", "few blocks"]
+    assert kept.read_text() == "3 % of the rows\n"
 
 
 def test_a_script_in_a_job_is_refused_like_the_command(

@@ -16,7 +16,7 @@ from sqlalchemy import (
     update,
 )
 
-from distributed_privrl.core.errors import BudgetError, UnsafeError
+from distributed_privrl.core.errors import BudgetError, RowsError, UnsafeError
 from distributed_privrl.privacy.ledger import holds
 from distributed_privrl.privacy.ledger.entry_secrets import new_secret
 from distributed_privrl.privacy.ledger.pools import check_pools
@@ -109,7 +109,7 @@ def check_partition(account: Account, fingerprint: str, unit: str) -> None:
         UnsafeError: they do.
     """
     if account.unit == unit and account.partition != rows_and_partition(fingerprint)[1]:
-        raise UnsafeError(
+        raise RowsError(
             f"the ledger knows the rows of {account.dataset} as those of other units ({unit}): what"
             " one of these has lost there cannot be told; bring the units back, or, while nothing"
             " is spent, set the budget anew"
