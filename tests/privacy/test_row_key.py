@@ -14,15 +14,20 @@ from tests.privacy import postgres
 FILES = "platformdirs.user_data_dir"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'shared' / 'ledger.sqlite'}"
-        return
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Server]:
     if postgres.MISSING:
         pytest.skip(postgres.MISSING)
-    with postgres.running() as server:
-        yield server.database("keys")
+    with postgres.running() as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'shared' / 'ledger.sqlite'}"
+    server: postgres.Server = request.getfixturevalue("server")
+    return server.database(f"keys_{len(request.node.name)}")
 
 
 def _key(url: str) -> bytes:

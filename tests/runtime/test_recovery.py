@@ -109,10 +109,12 @@ def test_every_process_of_a_run_may_be_killed(tmp_path: Path, ray_executor: Exec
         "ParameterServer.advance",
         "Sampler.__init__",
         "Sampler.advance",
+        "AgentTrial.run",
     )
     with killing(*killed):
         result = world.run(
             executor=ray_executor,
+            evaluation={"trainers": ["bc"], "steps": 400, "episodes": 1},
             training=training | {"rounds": 60, "block_rounds": 5, "spare": 20},
         )
     assert check_against_ledger(result, world.store, world.ledger, rounds={"": 60}) <= 2 * 5
