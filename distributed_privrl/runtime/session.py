@@ -245,6 +245,20 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     return ray  # type: ignore[no-any-return]
 
 
+def can_grow() -> bool:
+    """Return whether an autoscaler may bring what is missing: the cluster runs Ray's second one.
+
+    In a placement group whose children belong to it nothing is brought.
+    """
+    import ray
+
+    if _STARTED == ["local"] or ray.util.get_current_placement_group() is not None:
+        return False
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    return bool(is_autoscaler_v2(fetch_from_server=True))
+
+
 def room() -> dict[str, float]:
     """Return the resources that processes started from this one can have, by name.
 
