@@ -314,6 +314,10 @@ class RuntimeConfig(StrictModel):
         description="how long a process that died may take to be built again, from when it is"
         " missed; a new node of a cloud takes minutes",
     )
+    wait_seconds: PositiveFloat = Field(
+        default=86400.0,
+        description="how long a run may wait for CPUs or GPUs that others hold",
+    )
 
     @model_validator(mode="after")
     def _check_least(self) -> Self:

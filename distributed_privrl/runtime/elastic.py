@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -94,6 +94,7 @@ class ElasticGroup:
         shards: how many there are; as many as actors, or more.
         least: actors without which no call begins.
         recovery_seconds: how long it waits for these.
+        on_close: called once the actors are ended.
     """
 
     def __init__(
@@ -104,10 +105,12 @@ class ElasticGroup:
         shards: int,
         least: int,
         recovery_seconds: float,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._names, self._actors = list(names), list(actors)
         self._shards, self._least = shards, least
         self._recovery_seconds = recovery_seconds
+        self._on_close = on_close
         self._here: dict[int, set[int]] = {}
         self._asked: dict[int, Any] = {}
         self._shown = 0
@@ -240,6 +243,7 @@ class ElasticGroup:
         for actor in self._actors:
             ray.kill(actor)
         self._actors, self._here, self._asked = [], {}, {}
+        self._on_close()
 
 
 def divide(shards: int, held: Mapping[int, Collection[int]]) -> dict[int, set[int]]:

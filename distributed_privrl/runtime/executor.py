@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -15,8 +16,9 @@ from distributed_privrl.core.errors import ConfigError, WorkerLostError
 from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.runtime.calls import LOSSES_A_CALL, losses, own_error, shareable
 from distributed_privrl.runtime.elastic import ElasticGroup, ShardHost
+from distributed_privrl.runtime.gang import Gang
 from distributed_privrl.runtime.metrics import show
-from distributed_privrl.runtime.session import can_grow, connect, room
+from distributed_privrl.runtime.session import connect, has_autoscaler, is_cluster, room
 
 logger = logging.getLogger(__name__)
 # Ray restarts a process that died and never repeats what it was doing: a call that draws noise or
@@ -38,6 +40,7 @@ class RayWorkerGroup:
         actors: their handles.
         repeat_lost_calls: see `Executor.start`.
         recovery_seconds: how long an actor may take to come back, from when it is missed.
+        on_close: called once the actors are ended.
     """
 
     def __init__(
@@ -47,11 +50,13 @@ class RayWorkerGroup:
         *,
         repeat_lost_calls: bool,
         recovery_seconds: float,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._names = list(names)
         self._actors = list(actors)
         self._repeat = repeat_lost_calls
         self._recovery_seconds = recovery_seconds
+        self._on_close = on_close
         self._closed = False
         self._shown = 0
 
@@ -163,6 +168,7 @@ class RayWorkerGroup:
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
+        self._on_close()
 
 
 def _find_group(
@@ -179,6 +185,8 @@ def _find_group(
 class RayExecutor:
     """Starts groups of Ray actors.
 
+    Those that reserve CPUs lie in one placement group; see `Gang`.
+
     Args:
         workers: how many workers the largest group will have, to size a local Ray.
         least: workers with which a group begins whose calls may be repeated; the others join it
@@ -187,11 +195,13 @@ class RayExecutor:
         cpus_per_worker: logical CPUs a worker.
         gpus_per_worker: GPUs a worker.
         recovery_seconds: how long a worker that died may take to be built again.
+        wait_seconds: how long others may hold the CPUs that the workers need.
         address: a cluster's address; None starts a local Ray (or reads ``RAY_ADDRESS``).
 
     Raises:
-        ConfigError: the cluster, or the placement group that this process lies in, has fewer CPUs
-            or GPUs than the least workers ask for; it would wait for ever.
+        ConfigError: the placement group that this process lies in, or the cluster, which has no
+            autoscaler, has fewer CPUs or GPUs than the least workers ask for; it would wait for
+            ever.
     """
 
     def __init__(
@@ -202,6 +212,7 @@ class RayExecutor:
         cpus_per_worker: float = 1.0,
         gpus_per_worker: float = 0.0,
         recovery_seconds: float = RuntimeConfig().recovery_seconds,
+        wait_seconds: float = RuntimeConfig().wait_seconds,
         address: str | None = None,
     ) -> None:
         self._workers, self._least = workers, least or workers
@@ -212,13 +223,19 @@ class RayExecutor:
         self._recovery_seconds = recovery_seconds
         self._groups: list[RayWorkerGroup | ElasticGroup] = []
         resources = room()
+        grows = has_autoscaler()
         for name, need in (("CPU", needed), ("GPU", self._least * gpus_per_worker)):
             have = resources.get(name, 0.0)
-            if need > have + 1e-9:
+            if need > have + 1e-9 and not grows:
                 raise ConfigError(
                     f"{self._least} workers need {need:g} {name}s but Ray has {have:g}: lower"
                     f" runtime.workers or runtime.{name.lower()}s_per_worker"
                 )
+        self._gang = Gang(
+            workers=self._least,
+            each={"CPU": cpus_per_worker, "GPU": gpus_per_worker},
+            wait_seconds=wait_seconds,
+        )
 
     def start(
         self,
@@ -231,6 +248,9 @@ class RayExecutor:
         """Start one actor a shard, or as many as there is room for; see `Executor.start`.
 
         Calls are never retried by Ray itself.
+
+        Raises:
+            ConfigError: others held the CPUs for longer than ``wait_seconds``.
         """
         options: dict[str, Any] = {
             **ACTOR_OPTIONS,
@@ -242,26 +262,35 @@ class RayExecutor:
             options["scheduling_strategy"] = "SPREAD"
         elif getattr(worker_cls, "on_head", False):
             options |= {"resources": ON_THE_HEAD, "scheduling_strategy": "DEFAULT"}
-        group: RayWorkerGroup | ElasticGroup
+        place = object()
+        leave = partial(self._gang.leave, place)
+        inside = options if service else options | self._gang.enter(place)
         least = max(1, self._least * len(shards) // self._workers)
+        group: RayWorkerGroup | ElasticGroup
         if least < len(shards) and repeat_lost_calls and not service:
-            hosts = [(worker_cls, list(shards))] * self._most_hosts(least, len(shards))
-            names, actors = self._actors(worker_cls.__name__, ShardHost, options, hosts)
+            most = self._most_hosts(least, len(shards))
+            given = [(worker_cls, list(shards))]
+            names, actors = self._actors(worker_cls.__name__, ShardHost, inside, given * least)
+            more, others = self._actors(
+                worker_cls.__name__, ShardHost, options, given * (most - least)
+            )
             group = ElasticGroup(
-                names,
-                actors,
+                names + more,
+                actors + others,
                 shards=len(shards),
                 least=least,
                 recovery_seconds=self._recovery_seconds,
+                on_close=leave,
             )
         else:
-            given = [(shard,) for shard in shards]
-            names, actors = self._actors(worker_cls.__name__, worker_cls, options, given)
+            own = [(shard,) for shard in shards]
+            names, actors = self._actors(worker_cls.__name__, worker_cls, inside, own)
             group = RayWorkerGroup(
                 names,
                 actors,
                 repeat_lost_calls=repeat_lost_calls,
                 recovery_seconds=self._recovery_seconds,
+                on_close=leave,
             )
         self._groups.append(group)
         return group
@@ -280,7 +309,7 @@ class RayExecutor:
 
     def _most_hosts(self, least: int, shards: int) -> int:
         """Return how many hosts to ask for: what cannot grow gets no more than it has room for."""
-        if can_grow():
+        if is_cluster():
             return shards
         have = int(room().get("CPU", 0.0) / self._cpus + 1e-9)
         return min(shards, max(least, have))
@@ -290,3 +319,4 @@ class RayExecutor:
         for group in self._groups:
             group.close()
         self._groups = []
+        self._gang.close()

@@ -28,6 +28,7 @@ def start_executor(runtime: RuntimeConfig) -> Executor:
         cpus_per_worker=runtime.cpus_per_worker,
         gpus_per_worker=runtime.gpus_per_worker,
         recovery_seconds=runtime.recovery_seconds,
+        wait_seconds=runtime.wait_seconds,
     )
 
 
