@@ -177,7 +177,7 @@ def test_a_run_waits_for_nodes_takes_more_and_leaves_them(
     tmp_path: Path, cluster: GrowingCluster
 ) -> None:
     """From no CPU at all: the first node begins the run, the second joins it, both go."""
-    world = grid.Grid(tmp_path).budget(epsilon=3)
+    world = grid.Grid(tmp_path).budget(epsilon=6)
     workers = {"min": 1, "max": 2}
     runtime = {"executor": "ray", "workers": workers, "recovery_seconds": 60}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values(runtime=runtime)))
