@@ -23,7 +23,8 @@ from distributed_privrl.runtime.session import connect, has_autoscaler, is_clust
 logger = logging.getLogger(__name__)
 # Ray restarts a process that died and never repeats what it was doing: a call that draws noise or
 # charges must not run twice unasked.
-ACTOR_OPTIONS = {"max_restarts": -1, "max_task_retries": 0}
+# No events of calls are kept: they would count private rounds, and time them, for whoever looks.
+ACTOR_OPTIONS = {"max_restarts": -1, "max_task_retries": 0, "enable_task_events": False}
 ON_THE_HEAD = {"node:__internal_head__": 0.001}
 """A bit of what every head has; no placement group holds any, so such an actor lies outside."""
 POLL_SECONDS = 0.2
@@ -256,7 +257,6 @@ class RayExecutor:
             **ACTOR_OPTIONS,
             "num_cpus": 0 if service else self._cpus,
             "num_gpus": 0 if service else self._gpus,
-            "enable_task_events": not getattr(worker_cls, "untraced", False),
         }
         if getattr(worker_cls, "spread", False):
             options["scheduling_strategy"] = "SPREAD"
