@@ -73,7 +73,7 @@ def test_a_run_waits_for_all_its_workers_and_takes_none_before(
 
 def test_others_may_hold_cpus_for_so_long(others: Gang) -> None:
     executor = RayExecutor(workers=2, cpus_per_worker=_whole()["CPU"], wait_seconds=0.3)
-    with pytest.raises(ConfigError, match=r"longer than runtime\.wait_seconds=0\.3: run again"):
+    with pytest.raises(ConfigError, match=r"no room within runtime\.wait_seconds=0\.3: others"):
         executor.start(Probe, [0, 1])
     assert _states().count("CREATED") == 1  # that of others; nobody is queued any more
     assert "PENDING" not in _states()
