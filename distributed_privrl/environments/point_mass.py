@@ -96,7 +96,8 @@ def _mujoco() -> ModuleType:
     """Return MuJoCo, imported when something moves: a plan asks for the spaces alone."""
     import mujoco
 
-    return mujoco
+    module: ModuleType = mujoco
+    return module
 
 
 @functools.cache

@@ -98,14 +98,11 @@ class Rollout:
         total = count * self.longest
         for index, start in enumerate(range(0, count, at_once)):
             size, before = min(at_once, count - start), start * self.longest
-            random = streams.numpy(f"chunk/{index}")
-            yield self.draw(
-                size,
-                random,
-                told=lambda time, size=size, before=before: progress(
-                    SAMPLING, before + size * time, total
-                ),
-            )
+
+            def told(time: int, size: int = size, before: int = before) -> None:
+                progress(SAMPLING, before + size * time, total)
+
+            yield self.draw(size, streams.numpy(f"chunk/{index}"), told=told)
         progress(SAMPLING, total, total)
 
     def _step(
