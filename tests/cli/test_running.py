@@ -125,6 +125,7 @@ def test_a_signal_exits_130_with_the_line_that_resumes(
     assert result.exit_code == 130
     line = result.stderr.splitlines()[-1]
     assert line.startswith("interrupted: go on with `privrl run ")
+    assert line.endswith("`; it needs no new budget")
     command = line.split("`")[1]
     assert command.endswith(
         f"--out 'runs/a b' -o privacy.epsilon=3 --ledger {workplace.ledger} --resume"
