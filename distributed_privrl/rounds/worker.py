@@ -186,6 +186,9 @@ class LocalUpdateWorker:
     added its noise.
     """
 
+    summed = frozenset({"clipped_sum"})
+    """Methods whose answers may be added up where several workers lie in one process."""
+
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
         secret = spec.secret()

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, WorkerLostError
-from distributed_privrl.runtime.session import surrounding_group
+from distributed_privrl.runtime.session import has_autoscaler, surrounding_group
 
 logger = logging.getLogger(__name__)
 STRATEGY = "PACK"
@@ -39,11 +39,13 @@ class Gang:
         self._inside: set[Any] = set()
         self._group: Any = None
         self._closed = False
-        if surrounding_group() is None:
+        if surrounding_group() is None and not has_autoscaler():
             self._check_places()
 
     def _check_places(self) -> None:
         """Refuse workers for which the nodes have no places, even when nobody else is there.
+
+        Where an autoscaler runs, nodes may come, and the placement group is what they come for.
 
         Raises:
             ConfigError: so it is: a placement group would wait for ever.
@@ -93,14 +95,15 @@ class Gang:
                     raise WorkerLostError("no worker was started: the executor is closed")
                 if waited > self._wait_seconds:
                     raise ConfigError(
-                        f"others held what {self._needs} need for longer than"
-                        f" runtime.wait_seconds={self._wait_seconds:g}: run again with --resume,"
-                        " or raise it"
+                        f"{self._needs} found no room within"
+                        f" runtime.wait_seconds={self._wait_seconds:g}: others hold it, or no node"
+                        " came; run again with --resume, or raise it"
                     )
                 if waited > QUIET_SECONDS and not said:
                     said = True
                     logger.warning(
-                        "%s wait until others have freed so much, %g seconds at most",
+                        "%s wait until others have freed so much or nodes have joined, %g seconds"
+                        " at most",
                         self._needs,
                         self._wait_seconds,
                     )

@@ -254,6 +254,23 @@ def surrounding_group() -> Any:
     return group if context.should_capture_child_tasks_in_placement_group else None
 
 
+def is_cluster() -> bool:
+    """Return whether nodes may join, and leave, where this process starts others.
+
+    None do where Ray is a local one, or in a placement group whose children belong to it.
+    """
+    return _STARTED != ["local"] and surrounding_group() is None
+
+
+def has_autoscaler() -> bool:
+    """Return whether nodes join by themselves where some are missing: by Ray's autoscaler v2."""
+    if not is_cluster():
+        return False
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    return bool(is_autoscaler_v2(fetch_from_server=True))
+
+
 def room() -> dict[str, float]:
     """Return the resources that processes started from this one can have, by name.
 

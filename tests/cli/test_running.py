@@ -125,6 +125,7 @@ def test_a_signal_exits_130_with_the_line_that_resumes(
     assert result.exit_code == 130
     line = result.stderr.splitlines()[-1]
     assert line.startswith("interrupted: go on with `privrl run ")
+    assert line.endswith("`; it needs no new budget")
     command = line.split("`")[1]
     assert command.endswith(
         f"--out 'runs/a b' -o privacy.epsilon=3 --ledger {workplace.ledger} --resume"
@@ -137,8 +138,8 @@ def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, mo
     closed = []
 
     class FakeExecutor:
-        def __init__(self, *, workers, cpus_per_worker, gpus_per_worker, **seconds):
-            assert (workers, cpus_per_worker, gpus_per_worker) == (3, 0.5, 0.0)
+        def __init__(self, *, workers, least, cpus_per_worker, gpus_per_worker, **seconds):
+            assert (workers, least, cpus_per_worker, gpus_per_worker) == (3, 2, 0.5, 0.0)
             assert seconds == {"recovery_seconds": 600, "wait_seconds": 60}
 
         def close(self):
@@ -154,7 +155,9 @@ def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, mo
 
     stubbed(program)
     seconds = {"recovery_seconds": 600, "wait_seconds": 60}
-    workplace.write_config(runtime={"workers": 3, "cpus_per_worker": 0.5, **seconds})
+    workplace.write_config(
+        runtime={"workers": {"min": 2, "max": 3}, "cpus_per_worker": 0.5, **seconds}
+    )
     result = workplace.privrl("run", workplace.config, "--out", "runs/a")
     assert result.exit_code == 130
     assert closed == [True]

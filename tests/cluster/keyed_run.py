@@ -1,4 +1,4 @@
-"""``python -m tests.cluster.keyed_run FOLDER NAME``: a run of PrivORL-AR under the test key.
+"""``python -m tests.cluster.keyed_run FOLDER NAME [WORKERS]``: PrivORL-AR under the test key.
 
 It joins the cluster at ``RAY_ADDRESS``, writes its progress to standard error, and goes on with the
 run of that name if it was begun.
@@ -24,14 +24,15 @@ CHANGES = {
 RUNTIME = {"executor": "ray", "workers": 1, "blocks": 4, "recovery_seconds": 30}
 
 
-def config_of(name: str) -> PrivorlArConfig:
-    """Return the configuration of the run of this name."""
-    return ar_config(**CHANGES, runtime=RUNTIME, output__dataset=f"test/{name}-v0")
+def config_of(name: str, most: int = 1) -> PrivorlArConfig:
+    """Return the configuration of the run of this name, with so many workers at most."""
+    runtime = RUNTIME if most == 1 else RUNTIME | {"workers": {"min": 1, "max": most}}
+    return ar_config(**CHANGES, runtime=runtime, output__dataset=f"test/{name}-v0")
 
 
 def main() -> None:
-    folder, name = sys.argv[1:]
-    config = config_of(name)
+    folder, name, *most = sys.argv[1:]
+    config = config_of(name, *map(int, most))
     resume = RunDirectory(Path(folder) / name).config_path.exists()
     with closing(deferred_executor(config.runtime)) as executor:
         Mazes(Path(folder)).start(

@@ -22,10 +22,12 @@ class Nodes:
     Args:
         variables: for a process that joins.
         dashboard: address of the Jobs API.
+        script: its process.
     """
 
     variables: dict[str, str]
     dashboard: str
+    script: int
 
     @property
     def folder(self) -> Path:
@@ -49,13 +51,23 @@ class Nodes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def add_node(self) -> None:
+        """Ask for another node; it is there some seconds later."""
+        os.kill(self.script, signal.SIGUSR1)
+
     def node_of(self, worker: str) -> int:
-        """Return the node under which a worker of this class runs."""
-        for raylet in self.raylets():
-            for child in children(raylet):
-                if f"ray::{worker}" in _command(Path(f"/proc/{child}")):
-                    return raylet
-        raise AssertionError(f"no {worker} runs")
+        """Return the node under which the worker of this class runs."""
+        (found,) = self.nodes_of(worker)
+        return found
+
+    def nodes_of(self, worker: str) -> set[int]:
+        """Return the nodes under which workers of this class run."""
+        return {
+            raylet
+            for raylet in self.raylets()
+            for child in children(raylet)
+            if f"ray::{worker}" in _command(Path(f"/proc/{child}"))
+        }
 
     def _processes(self, *parts: str) -> list[int]:
         return [
@@ -89,7 +101,7 @@ def local_nodes(*, nodes: int) -> Iterator[Nodes]:
         lines = [process.stdout.readline() for _ in range(3)]
         variables = dict(re.findall(r"(RAY_\w+)=(\S+)", "".join(lines)))
         (dashboard,) = re.findall(r"http://\S+(?=;)", lines[2])
-        yield Nodes(variables, dashboard)
+        yield Nodes(variables, dashboard, process.pid)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(SECONDS)

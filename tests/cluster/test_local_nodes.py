@@ -1,7 +1,6 @@
 """Nodes of one machine: shared by runs, lost in the middle of a run, head and all, and ended."""
 
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -25,7 +24,6 @@ from tests.worlds import grid, mazes, sweeps
 from tests.worlds.world import World
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-WAITS = re.compile(r"2 workers of 1 CPUs each wait until others have freed so much")
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +60,13 @@ class Keyed:
         return learned | rows
 
     @contextmanager
-    def begun(self, name: str, variables: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    def begun(
+        self, name: str, variables: dict[str, str], *most: str
+    ) -> Iterator["subprocess.Popen[str]"]:
         """Begin a run, or go on with it, on a cluster."""
+        words = [str(self.world.folder), name, *most]
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.keyed_run", str(self.world.folder), name],
+            [sys.executable, "-m", "tests.cluster.keyed_run", *words],
             env=outside(variables),
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -89,7 +90,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Keyed:
 
 def test_two_runs_and_a_sweep_share_a_cluster_and_all_end(cluster: Nodes, tmp_path: Path) -> None:
     world = grid.Grid(tmp_path).budget(epsilon=30)
-    both = {"executor": "ray", "workers": 2}
+    both = {"executor": "ray", "workers": 2}  # all CPUs that there are
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values(runtime=both)))
     axis = {"privacy.epsilon": {"grid": [1, 2]}}
     sweeps.write(tmp_path, sweeps.COMPOSE, search=axis, runtime__executor="ray")
@@ -113,7 +114,6 @@ def test_two_runs_and_a_sweep_share_a_cluster_and_all_end(cluster: Nodes, tmp_pa
         for process in begun:
             process.kill()
     assert [process.returncode for process in begun] == [0, 0, 0], said
-    assert any(WAITS.search(one) for one in said[:2]), said  # each needs both CPUs
     for name in ("one", "two"):
         verify_certificate(tmp_path / name / "certificate.json", ledger=world.ledger)
     assert "2 of 2 have ended" in said[2]
@@ -131,6 +131,38 @@ def test_a_run_outlives_a_node_and_learns_the_same(cluster: Nodes, keyed: Keyed)
         assert run.wait(SECONDS) == 0, "".join(said)
     assert len(cluster.raylets()) == 2  # the head, and one of two
     assert keyed.parameters("node") == keyed.parameters("calm")
+
+
+def test_a_node_that_joins_a_run_answers_for_one_that_goes(cluster: Nodes, keyed: Keyed) -> None:
+    """Four shards; a node joins in mid-run and takes some, and all when those before it go."""
+    first = set(cluster.raylets())
+    with keyed.begun("grown", cluster.variables, "4") as run:
+        assert run.stderr is not None
+        said = []
+        for line in run.stderr:
+            said.append(line)
+            if line.startswith("private rounds 12/30"):
+                os.kill(run.pid, signal.SIGSTOP)  # it would have ended before the node is there
+                gone = cluster.nodes_of("ShardHost")
+                cluster.add_node()
+                joined = _joined(cluster, gone)
+                assert joined not in first
+                for raylet in gone:
+                    os.kill(raylet, signal.SIGKILL)
+                os.kill(run.pid, signal.SIGCONT)
+        assert run.wait(SECONDS) == 0, "".join(said)
+    assert set(cluster.raylets()) == {cluster.head, joined}
+    assert keyed.parameters("grown") == keyed.parameters("calm")
+
+
+def _joined(cluster: Nodes, before: set[int]) -> int:
+    """Wait until another node has a host of shards, and return it."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        if more := cluster.nodes_of("ShardHost") - before:
+            return more.pop()
+        time.sleep(0.2)
+    raise AssertionError("no host of shards runs on another node")
 
 
 def test_a_run_that_lost_its_head_goes_on_under_another_and_learns_the_same(

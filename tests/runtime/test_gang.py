@@ -65,7 +65,7 @@ def test_a_run_waits_for_all_its_workers_and_takes_none_before(
     said = [one.getMessage() for one in caplog.records]
     assert len(said) == 2
     assert "2 workers of" in said[0]
-    assert said[0].endswith("wait until others have freed so much, 60 seconds at most")
+    assert said[0].endswith("or nodes have joined, 60 seconds at most")
     assert said[1].endswith("have their places")
     executor.close()
     assert set(_states()) == {"REMOVED"}
@@ -73,7 +73,7 @@ def test_a_run_waits_for_all_its_workers_and_takes_none_before(
 
 def test_others_may_hold_cpus_for_so_long(others: Gang) -> None:
     executor = RayExecutor(workers=2, cpus_per_worker=_whole()["CPU"], wait_seconds=0.3)
-    with pytest.raises(ConfigError, match=r"longer than runtime\.wait_seconds=0\.3: run again"):
+    with pytest.raises(ConfigError, match=r"no room within runtime\.wait_seconds=0\.3: others"):
         executor.start(Probe, [0, 1])
     assert _states().count("CREATED") == 1  # that of others; nobody is queued any more
     assert "PENDING" not in _states()
