@@ -1,5 +1,7 @@
 """The server of queries: one noisy answer to each, drawn when it is asked, and kept."""
 
+import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,8 +16,8 @@ from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.privacy.noise import NoiseSource
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 
-ANSWER = "answer."
-"""How the names of answers in a checkpoint begin; the query's name follows."""
+QUERIES, ANSWERS = "queries", "answers"
+"""Of a checkpoint: names and sizes as JSON, and all answers in one vector."""
 
 
 class QueryRelease(Protocol):
@@ -114,9 +116,13 @@ class QueryServer(RoundServer):
         self._round += 1
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {f"{ANSWER}{name}": torch.from_numpy(one) for name, one in self._answers.items()}
+        sizes = {name: len(one) for name, one in self._answers.items()}
+        names = np.frombuffer(json.dumps(sizes).encode(), np.uint8).copy()
+        numbers = np.concatenate([np.zeros(0, np.int64), *self._answers.values()])
+        return {QUERIES: torch.from_numpy(names), ANSWERS: torch.from_numpy(numbers)}
 
     def _restore(self, tensors: dict[str, Tensor], rounds: int) -> None:
-        self._answers = {
-            name.removeprefix(ANSWER): one.numpy().copy() for name, one in tensors.items()
-        }
+        sizes: dict[str, int] = json.loads(tensors[QUERIES].numpy().tobytes())
+        ends = list(itertools.accumulate(sizes.values()))
+        parts = np.split(tensors[ANSWERS].numpy(), ends[:-1])
+        self._answers = {name: one.copy() for name, one in zip(sizes, parts, strict=True)}
