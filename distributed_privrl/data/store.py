@@ -165,9 +165,7 @@ class DatasetStore:
         )
         with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
             writing.write_trajectories(folder, info, chunks)
-            if complete is not None:
-                values = {**read_values(folder), **check_metadata(complete(folder.parent))}
-                (folder / METADATA).write_text(json.dumps(values))
+            _complete(folder, complete)
 
     def write_transitions(
         self,
@@ -182,6 +180,7 @@ class DatasetStore:
         declared: DeclaredTable | None = None,
         has_successors: bool = True,
         metadata: Mapping[str, Any] | None = None,
+        complete: Complete | None = None,
     ) -> None:
         """Write a new dataset of independent transitions: Parquet, and a Minari file beside it.
 
@@ -202,6 +201,7 @@ class DatasetStore:
             has_successors: False: nothing follows a row; each is terminated and repeats its
                 observation as the next one.
             metadata: further keys, JSON values.
+            complete: as in `write_trajectories`.
 
         Raises:
             ConfigError: the id is malformed or taken, the rows do not fit the spaces, are none, or
@@ -223,6 +223,7 @@ class DatasetStore:
         )
         with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
             writing.write_transitions(folder, info, chunks)
+            _complete(folder, complete)
 
     def check_unit(self, dataset: str, unit: str) -> None:
         """Check that a dataset knows ``unit``.
@@ -369,6 +370,13 @@ class DatasetStore:
                 f" {FOLDER_VARIABLE} to the folder that holds it"
             )
         return folder
+
+
+def _complete(folder: Path, complete: Complete | None) -> None:
+    """Have more written beside the rows in ``folder``, and keep what is said of it."""
+    if complete is not None:
+        values = {**read_values(folder), **check_metadata(complete(folder.parent))}
+        (folder / METADATA).write_text(json.dumps(values))
 
 
 @contextlib.contextmanager
