@@ -115,6 +115,15 @@ class Language:
             self.tokenizer.decode(list(one), skip_special_tokens=True).strip() for one in tokens
         ]
 
+    def as_chat(self, request: str) -> str:
+        """Return a request as an instruct model is used to it; others get it as it is."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            return request
+        message = [{"role": "user", "content": request}]
+        return str(
+            self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        )
+
     def left_padded(self, sequences: Sequence[Sequence[int]]) -> Batch:
         """Return sequences that end in the same column, as generation needs them."""
         longest = max(1, *(len(one) for one in sequences))
