@@ -106,7 +106,7 @@ class Language:
         """Return the tokens of each text, without special ones."""
         if not texts:
             return []
-        coded = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        coded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return [list(one) for one in coded]
 
     def decode(self, tokens: Iterable[Sequence[int]]) -> list[str]:
