@@ -10,7 +10,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.text.next_tokens import NextTokenConfig, next_token_accuracy
 from tests.text.small import language
 
-CONFIG = NextTokenConfig(epochs=12, batch=8, learning_rate=2e-2)
+CONFIG = NextTokenConfig(epochs=25, batch=8, learning_rate=1e-2)
 TEXTS = ["agent agent agent agent", "agent agent agent agent agent agent"] * 8
 
 
