@@ -19,6 +19,9 @@ def text_package(name: str) -> Any:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        return importlib.import_module(name)
+        package = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise MissingExtraError(name, "text") from error
+    if name == "transformers":
+        package.utils.logging.disable_progress_bar()
+    return package

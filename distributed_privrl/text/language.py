@@ -106,7 +106,7 @@ class Language:
         """Return the tokens of each text, without special ones."""
         if not texts:
             return []
-        coded = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        coded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return [list(one) for one in coded]
 
     def decode(self, tokens: Iterable[Sequence[int]]) -> list[str]:
@@ -114,6 +114,15 @@ class Language:
         return [
             self.tokenizer.decode(list(one), skip_special_tokens=True).strip() for one in tokens
         ]
+
+    def as_chat(self, request: str) -> str:
+        """Return a request as an instruct model is used to it; others get it as it is."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            return request
+        message = [{"role": "user", "content": request}]
+        return str(
+            self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        )
 
     def left_padded(self, sequences: Sequence[Sequence[int]]) -> Batch:
         """Return sequences that end in the same column, as generation needs them."""

@@ -162,7 +162,8 @@ def _licence(distribution: importlib.metadata.Distribution) -> str:
         for one in metadata.get_all("Classifier") or ()
         if one.startswith("License ::")
     ]
-    stated = metadata.get("License-Expression") or (metadata.get("License") or "").strip()
+    named = (*(metadata.get_all("License-Expression") or ()), *(metadata.get_all("License") or ()))
+    stated = "".join(named[:1]).strip()
     return (classified[0] if classified else stated.splitlines()[0] if stated else "") or "unknown"
 
 
