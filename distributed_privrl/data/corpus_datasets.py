@@ -21,17 +21,15 @@ from pydantic import Field
 from distributed_privrl.core.config import PositiveInt, StrictModel, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
-from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.corpus import DOCUMENT, TEXT, CorpusRef, check_corpus, documents
-from distributed_privrl.data.metadata import PUBLIC_KEY, DatasetInfo
+from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
 
-CORPUS_KEY = "corpus_sha256"
-"""Metadata key: the hash of the file of documents."""
 UNIT_IDS = "unit_id"
 """Column of that file: 64 bits that name whose a document is."""
-FOLDER, FILE = "text", "corpus.parquet"
+FOLDER, FILE, HASH = "text", "corpus.parquet", "corpus.sha256"
+"""Beside a dataset's rows: its documents, and the hash of that file."""
 _DIGEST_NUMBERS = 8
 _CHUNK = 1024
 
@@ -87,7 +85,9 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
 
     def complete(folder: Path) -> Mapping[str, Any]:
         (folder / FOLDER).mkdir(mode=0o700)
-        return {CORPUS_KEY: _write(ref, folder / FOLDER / FILE)}
+        _write(ref, folder / FOLDER / FILE)
+        (folder / FOLDER / HASH).write_text(_hash(folder / FOLDER / FILE))
+        return {}
 
     store.write_transitions(
         dataset,
@@ -102,11 +102,6 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
     )
 
 
-def is_corpus(info: DatasetInfo) -> bool:
-    """Say whether a dataset has documents beside its rows."""
-    return CORPUS_KEY in info.metadata.open(Purpose.CHECK)
-
-
 def corpus_file(store: DatasetStore, dataset: str) -> Path:
     """Return the file of a dataset's documents; its columns are ``text`` and `UNIT_IDS`.
 
@@ -115,16 +110,16 @@ def corpus_file(store: DatasetStore, dataset: str) -> Path:
         StorageError: the file is gone, or is not the one that was imported: its documents would be
             paid for by others' budget.
     """
-    info = store.info(dataset)
-    stated = info.metadata.open(Purpose.CHECK).get(CORPUS_KEY)
-    if stated is None:
+    store.info(dataset)  # it is there
+    folder = store.root / dataset / FOLDER
+    if not folder.is_dir():
         raise ConfigError(
             f"{dataset} holds no documents: import a JSONL or Parquet file of texts with a schema"
             " that has the section text"
         )
-    path = store.root / dataset / FOLDER / FILE
+    path = folder / FILE
     with storage_errors(f"read {path}"):
-        found = _hash(path)
+        found, stated = _hash(path), (folder / HASH).read_text()
     if found != stated:
         raise StorageError(f"{path} is not the file that was imported: import the corpus again")
     return path
@@ -172,15 +167,14 @@ def _rows(ref: CorpusRef) -> Iterator[Transitions]:
         raise ConfigError(f"{ref.path} holds no document that can be read")
 
 
-def _write(ref: CorpusRef, path: Path) -> str:
-    """Write the documents and return the file's hash."""
+def _write(ref: CorpusRef, path: Path) -> None:
+    """Write the documents, for their owner alone."""
     schema = pa.schema([(TEXT, pa.string()), (UNIT_IDS, pa.uint64())])
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for chunk in _chunks(ref):
             texts, units = [text for text, _, _ in chunk], [unit for _, _, unit in chunk]
             writer.write_table(pa.table({TEXT: texts, UNIT_IDS: pa.array(units, pa.uint64())}))
     path.chmod(0o600)
-    return _hash(path)
 
 
 def _hash(path: Path) -> str:

@@ -85,7 +85,6 @@ class TuningConfig(StrictModel):
 class TextsOutputConfig(FilesOutputConfig):
     """What the run releases."""
 
-    COUNTED: ClassVar[str | None] = "texts"
     about: ClassVar[str] = "texts like those of"
 
     size: PositiveInt = Field(description="synthetic texts")

@@ -59,6 +59,7 @@ class DprftMethod(DeclaredMethod[World]):
 
     config: DprftConfig
     needs_successors = False
+    has_columns = False
 
     def check_config(self) -> None:
         """Refuse what the configuration alone tells."""
