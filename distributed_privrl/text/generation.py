@@ -153,7 +153,7 @@ def _forced(
 
 def _choose(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Draw a token a row by inverting the distribution function (B,)."""
-    heights = logits.double().softmax(-1).cumsum(-1).cpu()
-    marks = torch.rand(len(heights), 1, generator=generator, dtype=torch.float64)
+    heights = logits.double().softmax(-1).cumsum(-1)
+    marks = torch.rand(len(heights), 1, generator=generator, dtype=torch.float64).to(heights.device)
     found = torch.searchsorted(heights, marks * heights[:, -1:], right=True)
-    return found.clamp(max=heights.shape[1] - 1)[:, 0]
+    return found.clamp(max=heights.shape[1] - 1)[:, 0].cpu()

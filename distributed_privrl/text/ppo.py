@@ -175,6 +175,7 @@ class PpoTrainer:
             report: told of each step.
 
         Raises:
+            ConfigError: the scorer does not give each text one finite number.
             StorageError: the folder cannot be written, or holds another training.
         """
         state, outcome = self._begin(folder), None
@@ -220,7 +221,7 @@ class PpoTrainer:
         written = time.perf_counter()
         passed = self._gate.passes(prompts, completions.texts)
         texts = [text for text, good in zip(completions.texts, passed, strict=True) if good]
-        scores = self._scorer.score(texts) if texts else np.zeros(0)
+        scores = self._scores(texts)
         scored = time.perf_counter()
         rollout = self._judged(completions, self._gate.rewards(scores, passed), passed)
         losses = self._update(rollout, step)
@@ -247,6 +248,17 @@ class PpoTrainer:
             value_loss=losses[1],
             generation_share=generating / (generating + updating),
         )
+
+    def _scores(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        if not texts:
+            return np.zeros(0)
+        scores = self._scorer.score(texts)
+        if scores.shape != (len(texts),) or not np.isfinite(scores).all():
+            raise ConfigError(
+                f"the scorer gave an array of shape {scores.shape} for {len(texts)} texts, or"
+                " numbers that are not finite: each text needs one number"
+            )
+        return scores
 
     def _drawn_prompts(self, step: int) -> list[Prompt]:
         """Return each prompt of a step once for each of its samples."""
