@@ -318,7 +318,7 @@ class PpoTrainer:
     def _losses(self, rollout: _Rollout, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         completions = rows_of(rollout.completions, rows)
         mask = completions.mask.float()
-        now = self._policy(completions)
+        now = self._policy(completions, entropies=self._config.entropy_weight > 0)
         policy = clipped_policy_loss(
             now.log_probabilities,
             rollout.old.log_probabilities[rows],
