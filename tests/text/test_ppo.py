@@ -13,7 +13,8 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, StorageErro
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.language import Language
-from distributed_privrl.text.ppo import Outcome, PpoConfig, PpoTrainer
+from distributed_privrl.text.ppo import PpoTrainer
+from distributed_privrl.text.ppo_config import Outcome, PpoConfig
 from distributed_privrl.text.pretraining import packed
 from distributed_privrl.text.prompts import Prompt
 from distributed_privrl.text.stopping import StepMetrics, StoppingRule
