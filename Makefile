@@ -24,7 +24,7 @@ $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -c requirements.lock -e '.[envs,tables,test,dev,parity,postgres]'
+	$(PIP) install -c requirements.lock -e '.[envs,tables,text,test,dev,parity,postgres]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs

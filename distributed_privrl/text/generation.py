@@ -91,14 +91,6 @@ def last_logits(model: Any) -> bool:
     return "logits_to_keep" in inspect.signature(type(model).forward).parameters
 
 
-def never_drawn(language: Language, logits: Tensor) -> Tensor:
-    """Return logits by which the padding token is never drawn."""
-    if language.pad == language.end:
-        return logits
-    banned = torch.zeros_like(logits[..., :1]) - torch.inf
-    return torch.cat([logits[..., : language.pad], banned, logits[..., language.pad + 1 :]], -1)
-
-
 def _drawn(
     language: Language,
     batch: Batch,
@@ -124,7 +116,7 @@ def _drawn(
             **keep,
         )
         cache = output.past_key_values
-        logits = never_drawn(language, output.logits[:, -1].float()) / temperature
+        logits = output.logits[:, -1].float() / temperature
         chosen = _choose(logits, generator)
         chosen = torch.where(forced[:, place] == FREE, chosen, forced[:, place])
         chosen = torch.where(running, chosen, language.pad)
@@ -153,7 +145,7 @@ def _forced(
 
 def _choose(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Draw a token a row by inverting the distribution function (B,)."""
-    heights = logits.double().softmax(-1).cumsum(-1).cpu()
-    marks = torch.rand(len(heights), 1, generator=generator, dtype=torch.float64)
+    heights = logits.double().softmax(-1).cumsum(-1)
+    marks = torch.rand(len(heights), 1, generator=generator, dtype=torch.float64).to(heights.device)
     found = torch.searchsorted(heights, marks * heights[:, -1:], right=True)
-    return found.clamp(max=heights.shape[1] - 1)[:, 0]
+    return found.clamp(max=heights.shape[1] - 1)[:, 0].cpu()

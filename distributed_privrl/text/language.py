@@ -62,8 +62,12 @@ class Language:
     tokenizer: Any
 
     @classmethod
-    def load(cls, folder: Path | str) -> "Language":
+    def load(cls, folder: Path | str, *, dtype: str = "float32") -> "Language":
         """Return the model in a folder of transformers; nothing is fetched from a network.
+
+        Args:
+            folder: that `save`, or ``save_pretrained`` of both, wrote.
+            dtype: of the weights, e.g. ``bfloat16`` for a large model that is not trained.
 
         Raises:
             MissingExtraError: transformers is not installed.
@@ -72,7 +76,9 @@ class Language:
         package = text_package("transformers")
         try:
             tokenizer = package.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            model = package.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+            model = package.AutoModelForCausalLM.from_pretrained(
+                folder, local_files_only=True, dtype=dtype
+            )
         except (OSError, ValueError, KeyError) as error:
             raise StorageError(
                 f"{folder} holds no causal language model and tokenizer of transformers"

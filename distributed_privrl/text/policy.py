@@ -4,12 +4,12 @@ import copy
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from distributed_privrl.text.generation import (
     Completions,
     last_logits,
-    never_drawn,
     positions_of,
 )
 from distributed_privrl.text.language import Language
@@ -41,8 +41,16 @@ class PolicyWithValue(nn.Module):
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 
-    def forward(self, completions: Completions) -> Judged:
-        """Return what the model says of completions now."""
+    def forward(self, completions: Completions, *, entropies: bool = True) -> Judged:
+        """Return what the model says of completions now.
+
+        Logits are used where tokens count alone: over a large vocabulary they cost more than the
+        network of a small model.
+
+        Args:
+            completions: B of them.
+            entropies: compute them; else they are zero.
+        """
         prompts, count = completions.prompts, completions.tokens.shape[1]
         tokens = torch.cat([prompts.tokens, completions.tokens], dim=1)
         mask = torch.cat([prompts.mask, completions.mask], dim=1)
@@ -55,17 +63,20 @@ class PolicyWithValue(nn.Module):
             use_cache=False,
             **keep,
         )
-        logits = never_drawn(self.language, output.logits[:, -count - 1 : -1].float())
-        logs = logits.log_softmax(-1)
-        chosen = logs.gather(-1, completions.tokens[..., None])[..., 0]
-        counted = completions.mask.to(logs.dtype)
-        finite = torch.where(logs.isfinite(), logs, 0.0)
-        hidden = output.hidden_states[-1][:, -count - 1 : -1]
-        return Judged(
-            log_probabilities=torch.where(completions.mask.bool(), chosen, 0.0),
-            entropies=-(logs.exp() * finite).sum(-1) * counted,
-            values=self.value(hidden.to(self.value.weight.dtype))[..., 0].float() * counted,
-        )
+        counted = completions.mask.bool()
+        logits = output.logits[:, -count - 1 : -1][counted].float()
+        chosen = -F.cross_entropy(logits, completions.tokens[counted], reduction="none")
+        spread = torch.zeros_like(chosen)
+        if entropies:
+            spread = logits.logsumexp(-1) - (logits.softmax(-1) * logits).sum(-1)
+        hidden = output.hidden_states[-1][:, -count - 1 : -1][counted]
+        values = self.value(hidden.to(self.value.weight.dtype))[:, 0].float()
+        return Judged(*(_placed(one, counted) for one in (chosen, spread, values)))
+
+
+def _placed(numbers: Tensor, counted: Tensor) -> Tensor:
+    """Return the numbers where tokens count, and zero elsewhere (B, C)."""
+    return numbers.new_zeros(counted.shape).masked_scatter(counted, numbers)
 
 
 def frozen_copy(language: Language) -> PolicyWithValue:

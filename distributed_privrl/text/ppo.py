@@ -9,7 +9,6 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.generation import Completions, generate
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.policy import Judged, PolicyWithValue, frozen_copy, parts_of, rows_of
+from distributed_privrl.text.ppo_config import Outcome, PpoConfig
 from distributed_privrl.text.ppo_losses import (
     clipped_policy_loss,
     clipped_value_loss,
@@ -41,73 +41,6 @@ from distributed_privrl.text.states import TrainingState, load_state, save_state
 from distributed_privrl.text.stopping import StepMetrics, StoppingRule
 
 _STATE, _MODEL, _HEALTHY = "training.safetensors", "model", "healthy"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PpoConfig:
-    """How a language model is tuned.
-
-    Args:
-        steps: T: batches that are scored.
-        prompts: of a step.
-        samples: completions of a prompt; DP-RFT scores 64 prompts x 2.
-        most_tokens: of a completion.
-        temperature: of the draws; probabilities are those at temperature one.
-        epochs: times that a step goes over its samples.
-        minibatch: samples of a gradient step.
-        learning_rate: of Adam.
-        gradient_norm: largest norm of a gradient.
-        clip_range: of the ratio of probabilities.
-        value_clip_range: of a value.
-        value_weight: of the values' loss.
-        entropy_weight: of the entropy in the loss.
-        discount: of rewards, a token.
-        trace_decay: lambda of the advantages.
-        kl_weight: price of a nat in the first step, and the least later, in units of a reward.
-        kl_target: nats a token that the price steers towards; None: the price stays.
-        kl_gain: how fast it follows.
-        normalise: rewards of a step are brought to mean zero and variance one first, so that prices
-            do not depend on the scale of scores and noise.
-        checkpoint_every: steps between two checkpoints and checks of the public loss.
-        stopping: limits of public signals.
-    """
-
-    steps: int = 100
-    prompts: int = 64
-    samples: int = 2
-    most_tokens: int = 64
-    temperature: float = 1.0
-    epochs: int = 2
-    minibatch: int = 64
-    learning_rate: float = 1e-4
-    gradient_norm: float = 1.0
-    clip_range: float = 0.2
-    value_clip_range: float = 0.5
-    value_weight: float = 0.1
-    entropy_weight: float = 0.0
-    discount: float = 1.0
-    trace_decay: float = 0.95
-    kl_weight: float = 0.1
-    kl_target: float | None = 0.1
-    kl_gain: float = 0.25
-    normalise: bool = True
-    checkpoint_every: int = 10
-    stopping: StoppingRule = field(default_factory=StoppingRule)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a training ended; its model lies in the folder ``model``.
-
-    Args:
-        steps: batches that the model has learned from.
-        stopped: why it ended early, in words; empty where all steps were made.
-        refusal: of the scorer, where the budget ended it.
-    """
-
-    steps: int
-    stopped: str = ""
-    refusal: BudgetError | None = None
 
 
 class _Rollout(NamedTuple):
@@ -175,6 +108,7 @@ class PpoTrainer:
             report: told of each step.
 
         Raises:
+            ConfigError: the scorer does not give each text one finite number.
             StorageError: the folder cannot be written, or holds another training.
         """
         state, outcome = self._begin(folder), None
@@ -220,7 +154,7 @@ class PpoTrainer:
         written = time.perf_counter()
         passed = self._gate.passes(prompts, completions.texts)
         texts = [text for text, good in zip(completions.texts, passed, strict=True) if good]
-        scores = self._scorer.score(texts) if texts else np.zeros(0)
+        scores = self._scores(texts)
         scored = time.perf_counter()
         rollout = self._judged(completions, self._gate.rewards(scores, passed), passed)
         losses = self._update(rollout, step)
@@ -247,6 +181,17 @@ class PpoTrainer:
             value_loss=losses[1],
             generation_share=generating / (generating + updating),
         )
+
+    def _scores(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        if not texts:
+            return np.zeros(0)
+        scores = self._scorer.score(texts)
+        if scores.shape != (len(texts),) or not np.isfinite(scores).all():
+            raise ConfigError(
+                f"the scorer gave an array of shape {scores.shape} for {len(texts)} texts, or"
+                " numbers that are not finite: each text needs one number"
+            )
+        return scores
 
     def _drawn_prompts(self, step: int) -> list[Prompt]:
         """Return each prompt of a step once for each of its samples."""
@@ -306,7 +251,7 @@ class PpoTrainer:
     def _losses(self, rollout: _Rollout, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         completions = rows_of(rollout.completions, rows)
         mask = completions.mask.float()
-        now = self._policy(completions)
+        now = self._policy(completions, entropies=self._config.entropy_weight > 0)
         policy = clipped_policy_loss(
             now.log_probabilities,
             rollout.old.log_probabilities[rows],

@@ -22,7 +22,7 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.text.extra import text_package
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.language import Language
-from distributed_privrl.text.ppo import Outcome
+from distributed_privrl.text.ppo_config import Outcome
 from distributed_privrl.text.pretraining import keep
 from distributed_privrl.text.prompts import Prompt
 from distributed_privrl.text.scoring import Scorer

@@ -13,7 +13,8 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, StorageErro
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.language import Language
-from distributed_privrl.text.ppo import Outcome, PpoConfig, PpoTrainer
+from distributed_privrl.text.ppo import PpoTrainer
+from distributed_privrl.text.ppo_config import Outcome, PpoConfig
 from distributed_privrl.text.pretraining import packed
 from distributed_privrl.text.prompts import Prompt
 from distributed_privrl.text.stopping import StepMetrics, StoppingRule
@@ -85,10 +86,10 @@ def same(one: Language, other: Language) -> bool:
 def test_the_reward_rises_and_the_divergence_comes_to_its_target(tmp_path: Path) -> None:
     seen: list[StepMetrics] = []
     config = replace(
-        CONFIG, steps=60, prompts=8, minibatch=32, kl_weight=0.2, kl_target=0.3, kl_gain=0.25
+        CONFIG, steps=50, prompts=8, minibatch=32, kl_weight=0.2, kl_target=0.3, kl_gain=0.25
     )
     outcome, known = train(tmp_path, config=config, seen=seen)
-    assert outcome == Outcome(steps=60)
+    assert outcome == Outcome(steps=50)
     rewards = [one.reward for one in seen]
     late = [one.kl for one in seen[-20:]]
     assert np.mean(rewards[-20:]) > 2 * np.mean(rewards[:5])
@@ -145,6 +146,14 @@ def test_a_broken_limit_brings_back_the_last_model_in_health(tmp_path: Path) -> 
     outcome, known = train(tmp_path / "loss", config=replace(CONFIG, stopping=rule), rows=rows)
     assert "public text" in outcome.stopped
     assert same(known, language()), "no check was passed: the model before training"
+
+
+@pytest.mark.parametrize("answer", [np.zeros(3), np.full(16, np.nan)])
+def test_each_text_needs_one_finite_score(tmp_path: Path, answer: NDArray[np.float64]) -> None:
+    scorer = Letters()
+    scorer.score = lambda texts: answer  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match="one number"):
+        train(tmp_path, scorer=scorer)
 
 
 def test_prompts_are_needed() -> None:

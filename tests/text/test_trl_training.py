@@ -13,7 +13,7 @@ from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.language import Language
-from distributed_privrl.text.ppo import Outcome
+from distributed_privrl.text.ppo_config import Outcome
 from distributed_privrl.text.prompts import Prompt
 from distributed_privrl.text.trl_training import GatedReward, TrlConfig, train_with_trl
 from tests.text.small import language
