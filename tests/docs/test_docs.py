@@ -99,6 +99,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
         "primorl_cartpole_swingup",
         "primorl_halfcheetah",
         "mopo_pendulum",
+        "dprft_pubmed",
         "expert_acrobot",
         "expert_cartpole",
         "expert_hiv",

@@ -78,7 +78,7 @@ class TuningConfig(StrictModel):
     most_tokens: PositiveInt = Field(default=64, description="of a text")
     prompts: PromptsConfig = PromptsConfig()
     options: dict[str, Any] = Field(
-        default_factory=dict, description="other settings of `text.ppo.PpoConfig`"
+        default_factory=dict, description="other settings of `text.ppo_config.PpoConfig`"
     )
 
 

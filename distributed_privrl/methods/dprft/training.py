@@ -14,7 +14,8 @@ from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.generation import generate
 from distributed_privrl.text.language import Language
-from distributed_privrl.text.ppo import PpoConfig, PpoTrainer
+from distributed_privrl.text.ppo import PpoTrainer
+from distributed_privrl.text.ppo_config import PpoConfig
 from distributed_privrl.text.prompts import (
     InstructModel,
     Prompt,
@@ -25,6 +26,7 @@ from distributed_privrl.text.prompts import (
 )
 from distributed_privrl.text.public_text import excerpts, installed_documents
 from distributed_privrl.text.scoring import Scorer
+from distributed_privrl.text.stopping import StoppingRule
 
 logger = logging.getLogger(__name__)
 MODEL = "model"
@@ -40,13 +42,16 @@ def ppo_config(config: DprftConfig) -> PpoConfig:
         ConfigError: an option is unknown.
     """
     training = config.training
+    options = dict(training.options)
     try:
+        if "stopping" in options:
+            options["stopping"] = StoppingRule(**options["stopping"])
         return PpoConfig(
             steps=training.steps,
             prompts=training.prompts_per_step,
             samples=training.samples,
             most_tokens=training.most_tokens,
-            **training.options,
+            **options,
         )
     except TypeError as error:
         raise ConfigError(f"training.options: {error}") from error

@@ -129,6 +129,7 @@ def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers
         ({"model__reward": "dp_mean_embedding", "model__structure_weight": 1}, "knows no turns"),
         ({"training__prompts__template": "nothing"}, "choose one of notes"),
         ({"training__options": {"nothing": 1}}, "nothing"),
+        ({"training__options": {"stopping": {"most": 1}}}, "most"),
         ({"data__unit": "document"}, "has no unit"),
     ],
 )
