@@ -8,6 +8,7 @@ import typer
 
 from distributed_privrl.cli.helptext import command_group, examples
 from distributed_privrl.cli.text import show_values
+from distributed_privrl.core.errors import VerificationError
 
 if TYPE_CHECKING:
     from distributed_privrl.privacy.verification import Verification
@@ -53,9 +54,15 @@ def verify(
     match, and with --ledger what was reserved there.
     """
     from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.privacy.ledger import Ledger
     from distributed_privrl.privacy.verification import verify_certificate
 
+    if not file.exists() and RunDirectory(file.parent).config_path.exists():
+        raise VerificationError(
+            f"no certificate at {file}: the run in {file.parent} is unfinished. `privrl run"
+            f" CONFIG.yaml --out {file.parent} --resume` goes on with it, for no new budget"
+        )
     with contextlib.ExitStack() as stack:
         opened = None if ledger is None else stack.enter_context(contextlib.closing(Ledger(ledger)))
         verification = verify_certificate(

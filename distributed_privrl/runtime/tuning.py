@@ -53,7 +53,7 @@ def bundles_of(runtime: RuntimeConfig, trainers: Sequence[str]) -> list[dict[str
     if runtime.executor == "local":
         return [own]
     gpus = {"GPU": runtime.gpus_per_worker} if runtime.gpus_per_worker else {}
-    return [own, *(each | gpus for _ in range(runtime.workers))]
+    return [own, *(each | gpus for _ in range(runtime.least_workers))]
 
 
 def run_jobs(
