@@ -98,7 +98,7 @@ class DprftMethod(DeclaredMethod[World]):
         from distributed_privrl.stages.training import QueriesSpec, answer_queries
 
         assert world.plan is not None
-        workers, rule = self.config.runtime.workers, rule_of(self.config)
+        workers, rule = self.config.runtime.most_workers, rule_of(self.config)
         specs = [
             VoterSpec(
                 ref=CorpusRef(path=str(world.corpus), unit=UNIT_IDS, index=index, count=workers),
