@@ -82,8 +82,9 @@ class AgentLearner(TorchLearner):  # type: ignore[misc]
     ) -> Iterator[MultiAgentBatch]:
         """Read this learner's rows at the first call; then draw from memory."""
         if self.iterator is None:
-            chunks = training_data.data_iterators[0].iter_torch_batches(batch_size=None)
-            rows = torch.cat([chunk[ROWS] for chunk in chunks] or [torch.empty(0, 0)])
+            read = training_data.data_iterators[0].iter_torch_batches(batch_size=None)
+            chunks = [chunk[ROWS] for chunk in read] or [torch.empty(0, 0)]
+            rows = torch.cat(chunks) if len(chunks) > 1 else chunks[0]
             streams = Streams(self.config.public_seed)
             if begun := int(self._agent.step):
                 streams = streams.child(f"from step {begun}")
