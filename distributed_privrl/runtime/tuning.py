@@ -30,6 +30,7 @@ _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output takes no table of ours
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Tune would end as if all trials had
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # files of a configuration are named from where we are
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # else it asks for a database, whose packages it leaves out
 }
 _NO_LOGGERS = {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
 _ROWS, _SECONDS = 30, 30
