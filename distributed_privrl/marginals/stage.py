@@ -234,7 +234,7 @@ class MarginalsStage:
             for ref in shard_refs(
                 context.store,
                 config.data.sensitive,
-                count=config.runtime.workers,
+                count=config.runtime.most_workers,
                 unit=config.data.unit,
                 max_rows_per_unit=config.data.max_length,
             )

@@ -47,7 +47,7 @@ def bundles_of(runtime: RuntimeConfig) -> list[dict[str, float]]:
     if runtime.executor == "local":
         return [own]
     gpus = {"GPU": runtime.gpus_per_worker} if runtime.gpus_per_worker else {}
-    return [own, *(own | gpus for _ in range(runtime.workers))]
+    return [own, *(own | gpus for _ in range(runtime.least_workers))]
 
 
 def run_jobs(

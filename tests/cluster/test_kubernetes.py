@@ -48,7 +48,9 @@ def test_the_password_is_a_file_and_in_no_variable(spec: ClusterSpec) -> None:
         environment = {one.name: one.value for one in container.env}
         assert environment["PGPASSFILE"] == "/own/pgpass"
         assert environment["PRIVRL_LEDGER"].count(":") == 1  # a scheme, and no password
-        assert "0600" in pod.initContainers[0].command
+        copied = pod.initContainers[0].command
+        assert copied[1:] == ["-m", "0600", "/mounted/pgpass", "/mounted/row_key", "/own"]
+        assert environment["PRIVRL_LEDGER_KEY"] == "/own/row_key"
         volumes = {one.name: one for one in pod.volumes}
         assert volumes["mounted"].secret is not None
         assert "mounted" not in {one.name for one in container.volumeMounts}

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import UnsafeError
@@ -107,9 +107,6 @@ class SelectionWorker:
         the selection was charged for all of them before. A trial that fails, or that was charged
         for more than the selection reckons with, has no score and is not drawn again.
     """
-
-    untraced: ClassVar[bool] = True
-    """An executor keeps no events of its calls."""
 
     def __init__(self, spec: PoolSpec) -> None:
         self._spec = spec

@@ -152,7 +152,7 @@ def draw_chunks(
 
     Privacy: post-processing of what the rounds released.
     """
-    count = config.runtime.workers
+    count = config.runtime.most_workers
     specs = [
         SamplerSpec(
             run_id=context.run_id,

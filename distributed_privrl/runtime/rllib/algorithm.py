@@ -19,7 +19,6 @@ from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
 from ray.tune import register_trainable
-from ray.util.metrics import Metric
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_privrl.agents.algorithm import Algorithm as Agent
@@ -29,14 +28,9 @@ from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.runtime.rllib.bridge import Bridge
-from distributed_privrl.runtime.rllib.learner import AgentLearner
+from distributed_privrl.runtime.rllib.learner import AgentLearner, let_discard
 from distributed_privrl.runtime.rllib.module import AgentModule
-from distributed_privrl.runtime.rllib.rows import (
-    BridgeData,
-    HeldData,
-    HeldRows,
-    RowEncoder,
-)
+from distributed_privrl.runtime.rllib.rows import BridgeData, HeldData, HeldRows, RowEncoder
 
 
 class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
@@ -190,7 +184,7 @@ class OfflineAgent(Algorithm):  # type: ignore[misc]
             check_cpus(config)
         super().setup(config)
         if config.held is not None:
-            _let_discard(self, self.learner_group, self.learner_group._learner)
+            let_discard(self, self.learner_group, self.learner_group._learner)
 
     def _setup_logdir(self) -> None:
         """Make the folder that RLlib asks for; with rows in memory one that goes with the agent."""
@@ -230,14 +224,6 @@ class OfflineAgent(Algorithm):  # type: ignore[misc]
         agent: AgentModule = module.build()
         agent.set_state(state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID])
         return agent.policy()
-
-
-def _let_discard(*parts: object) -> None:
-    """Let metrics of RLlib's objects, which an operator's Prometheus may ask for, count nothing."""
-    for part in parts:
-        for value in vars(part).values():
-            if isinstance(value, Metric):
-                value._discard_metric = True
 
 
 def check_cpus(config: OfflineAgentConfig) -> None:

@@ -7,6 +7,7 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from ray.util.metrics import Metric
 
 from distributed_privrl.agents.training import draw_batches, make_optimiser
 from distributed_privrl.core.errors import ConfigError
@@ -92,3 +93,11 @@ class AgentLearner(TorchLearner):  # type: ignore[misc]
                 streams = streams.child(f"learner {self._learner_index}")
             self.iterator = Minibatches(rows, self._agent, streams)
         return self.iterator.take(num_iters)
+
+
+def let_discard(*parts: object) -> None:
+    """Let metrics of RLlib's objects, which an operator's Prometheus may ask for, count nothing."""
+    for part in parts:
+        for value in vars(part).values():
+            if isinstance(value, Metric):
+                value._discard_metric = True
