@@ -72,9 +72,14 @@ class NoisyBounds(StrictModel):
     """The columns' bounds are not public: find quantiles by noisy choices, and charge them."""
 
     epsilon: PositiveFloat = Field(description="epsilon spent on all quantiles of all columns")
-    search: Annotated[ObjectUri | Path | Literal["environment"], BeforeValidator(_bounds_place)] = (
-        Field(description="public ranges to search in: a file as for bounds, or the environment's")
-    )
+    search: Annotated[
+        Path | ObjectUri | Literal["environment"],
+        BeforeValidator(_bounds_place),
+        Field(
+            description="public ranges to search in: a YAML file as for bounds, or the"
+            " environment's"
+        ),
+    ]
     quantiles: Annotated[tuple[float, float], AfterValidator(_rising_quantiles)] = Field(
         default=(0.05, 0.95), description="taken as bounds; four decimals at most"
     )
@@ -103,7 +108,7 @@ class DataConfig(StrictModel):
         default=None, description="public cap on the rows of a unit; further ones are left out"
     )
     bounds: Annotated[
-        ObjectUri | Path | Literal["environment", "public"] | NoisyBounds | None,
+        Path | ObjectUri | Literal["environment", "public"] | NoisyBounds | None,
         BeforeValidator(_bounds_place),
     ] = Field(
         default=None,

@@ -119,15 +119,20 @@ class Objects:
         Raises:
             StorageError: the store cannot be listed.
         """
-        selector = fs.FileSelector(self._path(under), recursive=True, allow_not_found=True)
+        selector = fs.FileSelector(self._path(under), recursive=True)
         with _errors("list", self._shown(under)):
-            found = self.filesystem.get_file_info(selector)
+            try:
+                found = self.filesystem.get_file_info(selector)
+            except FileNotFoundError:  # of a bucket that is not there a store says otherwise
+                return []
         base, now = self._path(""), time.time()
         return sorted(
             one.path[len(base) :].lstrip("/")
             for one in found
             if one.type == fs.FileType.File
-            and (not seconds or (one.mtime_ns is not None and one.mtime_ns <= (now - seconds) * 1e9))
+            and (
+                not seconds or (one.mtime_ns is not None and one.mtime_ns <= (now - seconds) * 1e9)
+            )
         )
 
     def remove(self, name: str) -> None:
