@@ -103,7 +103,7 @@ def place_of(name: str, text: str | Path) -> Place:
     parts = urlsplit(text)
     if "@" in parts.netloc or parts.query or parts.fragment or "?" in text:
         raise UnsafeError(
-            f"{name}: a {scheme}:// URI with a user, a password or options is refused: it is shown"
+            f"{name}: a URI with a user, a password or options is refused: it is shown"
             " and logged. Give s3://BUCKET/KEY alone; credentials and the endpoint come from the"
             " environment (AWS_*, GOOGLE_APPLICATION_CREDENTIALS) or the machine's role"
         )
