@@ -1,6 +1,7 @@
 """A Ray cluster of several nodes on this machine: `python cluster/local_nodes.py`.
 
 It listens on loopback, asks for a token, and ends what it started, and nothing else, on Ctrl-C.
+SIGUSR1 adds a node, as an autoscaler would.
 """
 
 import argparse
@@ -74,9 +75,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2, help="beside the head")
     parser.add_argument("--cpus", type=int, default=1, help="of each of them; the head has none")
     options = parser.parse_args()
-    asked = threading.Event()
+    asked, more = threading.Event(), threading.Semaphore(0)
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: asked.set())
+    signal.signal(signal.SIGUSR1, lambda *_: more.release())
     with tempfile.TemporaryDirectory(prefix="ray") as name:  # names of sockets are short
         folder, port, dashboard = Path(name), free_port(), free_port()
         token = folder / "token"
@@ -86,15 +88,20 @@ def main() -> None:
         nodes = [start_node(folder, 0, [*head, f"--dashboard-port={dashboard}"])]
         try:
             wait_for(1, folder)
+            address = [f"--address={HOST}:{port}"]
             for _ in range(options.nodes):  # one after the other: many at once are too slow for Ray
-                nodes.append(start_node(folder, options.cpus, [f"--address={HOST}:{port}"]))
+                nodes.append(start_node(folder, options.cpus, address))
                 wait_for(len(nodes), folder)
             print(f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={token}")
             print(f"export RAY_ADDRESS={HOST}:{port}   # privrl run")
             print(
-                f"# privrl submit --address http://{HOST}:{dashboard}; Ctrl-C ends all", flush=True
+                f"# privrl submit --address http://{HOST}:{dashboard}; Ctrl-C ends all,"
+                f" kill -USR1 {os.getpid()} adds a node",
+                flush=True,
             )
-            asked.wait()
+            while not asked.wait(0.2):
+                if more.acquire(blocking=False):
+                    nodes.append(start_node(folder, options.cpus, address))
         finally:
             end(nodes)
 

@@ -8,6 +8,7 @@ import typer
 
 from distributed_privrl.cli.helptext import command_group, examples
 from distributed_privrl.cli.text import show_values
+from distributed_privrl.core.errors import VerificationError
 
 if TYPE_CHECKING:
     from distributed_privrl.privacy.verification import Verification
@@ -55,9 +56,15 @@ def verify(
     match, and with --ledger what was reserved there.
     """
     from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.privacy.ledger import Ledger
     from distributed_privrl.privacy.verification import read_certificate, verify_certificate
 
+    if not file.exists() and RunDirectory(file.parent).config_path.exists():
+        raise VerificationError(
+            f"no certificate at {file}: the run in {file.parent} is unfinished. `privrl run"
+            f" CONFIG.yaml --out {file.parent} --resume` goes on with it, for no new budget"
+        )
     store = DatasetStore(data)
     root = store.root
     if store.is_remote:

@@ -147,6 +147,7 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
         shlex.join(["privrl", "rehearse", config]),
         "the budget line that plan prints",
         shlex.join(["privrl", "run", config, "--out", "run"]),
+        shlex.join(["privrl", "certificate", "verify", "run/certificate.json"]),
         shlex.join(
             [
                 "privrl",

@@ -14,6 +14,11 @@ from distributed_privrl.core.errors import ConfigError
 if TYPE_CHECKING:
     from distributed_privrl.privacy.ledger import Account, Declaration, Hold, LedgerEntry
 
+RELEASED, NOT_RELEASED = "released", "drawn, not released"
+GOES_ON = (
+    "not released yet: `privrl run CONFIG.yaml --out DIR --resume` goes on with such a run, unless"
+    " it was given up, and charges nothing more"
+)
 _INTERNAL = ("id", "fingerprint", "partition")
 
 app = command_group(
@@ -239,7 +244,7 @@ def _show_entries(entries: "list[LedgerEntry]", holds: "list[Hold]") -> None:
             (
                 entry.id,
                 entry.dataset,
-                entry.status,
+                _state(entry),
                 f"{entry.epsilon:.6g}",
                 f"{entry.delta:g}",
                 f"{entry.reserved_rounds} of {entry.max_rounds}",
@@ -260,6 +265,16 @@ def _show_entries(entries: "list[LedgerEntry]", holds: "list[Hold]") -> None:
             for hold in holds
         ],
     )
+
+    if any(_state(entry) != RELEASED for entry in entries):
+        typer.echo(f"\n{GOES_ON}", err=True)
+
+
+def _state(entry: "LedgerEntry") -> str:
+    """Return where a charge stands: an open one may draw more, of what is charged already."""
+    if entry.status == "open":
+        return "open"
+    return NOT_RELEASED if entry.certificate_digest is None else RELEASED
 
 
 def _show_declarations(declared: "list[Declaration]") -> None:

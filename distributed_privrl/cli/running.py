@@ -103,7 +103,9 @@ def run(
             result = _run(loaded, out, ledger, resume=resume, sign=sign, anyway=anyway)
     except KeyboardInterrupt:
         line = resume_line(config, out, overrides or [], ledger)
-        raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
+        raise InterruptedRunError(
+            f"interrupted: go on with `{line}`; it needs no new budget"
+        ) from None
     from distributed_privrl.experiments.agents import reasons
 
     if result.certificate.status == "valid":  # else their errors are as private as the rows

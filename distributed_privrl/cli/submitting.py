@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -152,13 +152,16 @@ def upload_of(
     """Return what a job is given.
 
     Raises:
-        ConfigError: the configuration is wrong, or its bounds file is missing or too large.
+        ConfigError: the configuration is wrong, its bounds file is missing or too large, or a
+            folder of the cluster has no absolute path.
         UnsafeError: the ledger is a file of SQLite, or a password would travel, in it or in a URI.
     """
     from distributed_privrl.core.places import check_folder, place_of
     from distributed_privrl.runtime.jobs import SHARED_VARIABLE, Upload
 
     check_folder("--out", Path(out))
+    for option, folder in (("out", out), ("datasets", datasets)):
+        _check_absolute(option, folder)
     verb, values, bounds = _values_of(config, overrides)
     files: dict[str, bytes] = {}
     if isinstance(bounds, Path):
@@ -193,6 +196,17 @@ def _values_of(config: Path, overrides: list[str]) -> tuple[str, dict[str, Any],
         return "sweep", sweep.to_json(), sweep.base.data.bounds
     loaded = load_config(config, overrides)
     return "run", loaded.model_dump(mode="json", exclude_unset=True), loaded.data.bounds
+
+
+def _check_absolute(option: str, folder: str | None) -> None:
+    """Refuse a folder that a job would look for in its working folder, which ends with it."""
+    from distributed_privrl.core.errors import ConfigError
+
+    if folder is not None and "://" not in folder and not PurePosixPath(folder).is_absolute():
+        raise ConfigError(
+            f"--{option} {folder} is no absolute path: a job's working folder is a new one on each"
+            f" machine, and ends with it; give the folder as the cluster sees it, /shared/{folder}"
+        )
 
 
 def _bounds(path: Path) -> bytes:

@@ -1,5 +1,6 @@
 """Strict configuration: frozen models, unknown keys refused, YAML as people write it."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -273,10 +274,31 @@ class EvaluationConfig(StrictModel):
     )
 
 
+def summing_processes(workers: int, fan_in: int) -> int:
+    """Return how many processes add up the sums of workers on the way to the server; 0: none."""
+    return 0 if workers <= fan_in else math.isqrt(workers - 1) + 1
+
+
+class WorkerRange(StrictModel):
+    """How many workers a run on a cluster may have; it takes what comes and gives up what goes."""
+
+    min: PositiveInt = Field(description="workers that a run begins with, and always waits for")
+    max: PositiveInt = Field(description="workers that a run asks for")
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min={self.min} is above max={self.max}")
+        return self
+
+
 class RuntimeConfig(StrictModel):
     """Where the run happens; nothing here changes its result's distribution."""
 
-    workers: PositiveInt = Field(default=2, description="local update workers")
+    workers: PositiveInt | WorkerRange = Field(
+        default=2,
+        description="local update workers; `{min: 2, max: 16}`: as many as a cluster has for them",
+    )
     blocks: PositiveInt | None = Field(
         default=None,
         description="parts that units are divided into, whoever computes them; as many as workers"
@@ -314,6 +336,31 @@ class RuntimeConfig(StrictModel):
         description="how long a process that died may take to be built again, from when it is"
         " missed; a new node of a cloud takes minutes",
     )
+    wait_seconds: PositiveFloat = Field(
+        default=86400.0,
+        description="how long a run may wait for CPUs or GPUs that others hold",
+    )
+
+    @model_validator(mode="after")
+    def _check_least(self) -> Self:
+        needed = summing_processes(self.most_workers, self.fan_in)
+        if self.least_workers < needed:
+            raise ValueError(
+                f"workers.max={self.most_workers} is above fan_in={self.fan_in}, so the sums are"
+                f" added up in {needed} groups, and each needs a worker: raise workers.min to"
+                f" {needed}"
+            )
+        return self
+
+    @property
+    def least_workers(self) -> int:
+        """Workers that the run begins with."""
+        return self.workers.min if isinstance(self.workers, WorkerRange) else self.workers
+
+    @property
+    def most_workers(self) -> int:
+        """Parts of the work: as many workers as the run may have."""
+        return self.workers.max if isinstance(self.workers, WorkerRange) else self.workers
 
 
 class RunConfig(StrictModel):

@@ -2,6 +2,9 @@
 
 from typing import Protocol
 
+SAMPLING = "sampling"
+"""What the stage is called in which a release is drawn from what was learned."""
+
 
 class Progress(Protocol):
     """Receives public facts about a stage of a run."""

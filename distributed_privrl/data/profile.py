@@ -29,6 +29,9 @@ FEW_VALUES = 50
 FEW_LEVELS = 32
 """Whole numbers of more values than these are no levels of an action."""
 
+_PART_OF_A_PERSON = 0.5
+"""Of the times of an id, at which each of the people who share it has rows at least."""
+
 ColumnKind = Literal[
     "number", "whole number", "flag", "category", "date", "identifier", "text", "empty"
 ]
@@ -430,10 +433,40 @@ def _joint_ids(columns: dict[str, _Column], ids: Iterable[str]) -> Iterator[str]
                     continue
                 codes = columns[name].codes * (beside.values + 1) + beside.codes
                 joint = _Column(beside.drafted, codes, None, len(np.unique(codes)))
-                if not _sorts(columns[name], time) and _sorts(joint, time):
+                if _sorts(columns[name], time) or not _sorts(joint, time):
+                    continue
+                if _breaks_ties(columns[name], time, joint):
+                    yield (
+                        f"some rows of one {name} have the same {time.drafted.name}, and {other}"
+                        f" tells them apart, as a number within one {time.drafted.name} does: for"
+                        f" trajectories, sort the file by {other} and draft with --trajectory"
+                        f" {name} --order {time.drafted.name}"
+                    )
+                else:
                     yield (
                         f"{time.drafted.name} is the same in several rows of one {name}, and in"
                         f" none of one {other} and {name}: if both together are the person, add a"
                         " column that joins them and name it with --unit and --trajectory"
                     )
-                    return
+                return
+
+
+def _breaks_ties(person: _Column, time: _Column, joint: _Column) -> bool:
+    """Say whether what tells rows of the same time apart numbers them, and is no part of a person.
+
+    Two people who share an id have rows at most times each; a second row at one time is rare.
+
+    Args:
+        person: column in which rows of the same time are.
+        time: that column of times.
+        joint: ``person`` and the column beside it, which no rows of the same time share.
+    """
+    tied = np.unique(person.codes[_tied(person, time)])
+    mine = np.isin(person.codes, tied)
+    times = np.unique(np.stack([person.codes[mine], time.codes[mine]]), axis=1)[0]
+    _, first, rows = np.unique(joint.codes[mine], return_index=True, return_counts=True)
+    owners = np.searchsorted(tied, person.codes[mine][first])
+    shortest = np.full(len(tied), len(person.codes))
+    np.minimum.at(shortest, owners, rows)
+    shares = shortest / np.bincount(np.searchsorted(tied, times), minlength=len(tied))
+    return bool(np.median(shares) < _PART_OF_A_PERSON)

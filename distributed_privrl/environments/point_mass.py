@@ -10,16 +10,16 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from distributed_privrl.core.errors import ConfigError, MissingExtraError
 from distributed_privrl.environments.mazes import SCALING, SPEED_LIMIT
 from distributed_privrl.environments.random_mazes import maze_named
 
-try:
+if TYPE_CHECKING:
     import mujoco
-except ImportError as error:
-    raise MissingExtraError("mujoco", "envs") from error
 
 WALL_HEIGHT = 0.4
 
@@ -34,12 +34,21 @@ class PointMass:
 
     Raises:
         ConfigError: no such maze.
-        MissingExtraError: gymnasium-robotics is not installed.
+        MissingExtraError: mujoco or gymnasium-robotics is not installed.
     """
 
     def __init__(self, maze: str) -> None:
-        self._model = _build_model(maze)
-        self._data = mujoco.MjData(self._model)
+        if importlib.util.find_spec("mujoco") is None:
+            raise MissingExtraError("mujoco", "envs")
+        self._xml = _model_xml(maze)
+
+    @functools.cached_property
+    def _model(self) -> "mujoco.MjModel":
+        return _build_model(self._xml)
+
+    @functools.cached_property
+    def _data(self) -> "mujoco.MjData":
+        return _mujoco().MjData(self._model)
 
     @property
     def state(self) -> State:
@@ -54,7 +63,7 @@ class PointMass:
         Args:
             state: ``(4,)``: x, y, vx, vy.
         """
-        mujoco.mj_resetData(self._model, self._data)
+        _mujoco().mj_resetData(self._model, self._data)
         self._data.qpos[:] = state[:2]
         self._data.qvel[:] = state[2:]
         self._limit_speed()
@@ -72,7 +81,7 @@ class PointMass:
         if not math.isfinite(force_x + force_y):
             raise ConfigError(f"action must be finite, got {action}")
         self._data.ctrl[:] = force_x, force_y
-        mujoco.mj_step(self._model, self._data)
+        _mujoco().mj_step(self._model, self._data)
         self._limit_speed()
 
     def _limit_speed(self) -> None:
@@ -83,8 +92,23 @@ class PointMass:
 
 
 @functools.cache
-def _build_model(maze: str) -> "mujoco.MjModel":
-    """Return gymnasium-robotics' point mass with the walls of ``maze``; shared, never changed."""
+def _mujoco() -> ModuleType:
+    """Return MuJoCo, imported when something moves: a plan asks for the spaces alone."""
+    import mujoco
+
+    module: ModuleType = mujoco
+    return module
+
+
+@functools.cache
+def _build_model(xml: str) -> "mujoco.MjModel":
+    """Return the model of a text; shared, never changed."""
+    return _mujoco().MjModel.from_xml_string(xml)
+
+
+@functools.cache
+def _model_xml(maze: str) -> str:
+    """Return gymnasium-robotics' point mass with the walls of ``maze``, as MuJoCo reads it."""
     layout = maze_named(maze)
     spec = importlib.util.find_spec("gymnasium_robotics")
     if spec is None or not spec.submodule_search_locations:
@@ -107,4 +131,4 @@ def _build_model(maze: str) -> "mujoco.MjModel":
                     "conaffinity": "1",
                 }
                 ElementTree.SubElement(world, "geom", wall)
-    return mujoco.MjModel.from_xml_string(ElementTree.tostring(tree.getroot(), encoding="unicode"))
+    return ElementTree.tostring(tree.getroot(), encoding="unicode")

@@ -22,6 +22,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
 from distributed_privrl.evaluation.canary_rows import (
     BLOCKS,
+    FAN_IN,
     WORKERS,
     CanaryShard,
     CanaryUpdate,
@@ -37,8 +38,8 @@ from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.summing import start_workers
 from distributed_privrl.rounds.worker import (
-    LocalUpdateWorker,
     SecretOfRun,
     SecretSource,
     WorkerSpec,
@@ -92,6 +93,9 @@ def canary_round(
     insecure_key: int | None = None,
 ) -> CanaryRound:
     """Run one round over canaries through real workers, server, ledger and noise, and measure it.
+
+    The workers are more than answer the server themselves: their sums are added up on the way, as
+    in a run with more than ``runtime.fan_in`` workers.
 
     Canary i moves coordinate i alone, by the clip norm. Each takes part with probability 1/2, where
     the estimate is sharpest: the released sum has about half its coordinates around the clip norm
@@ -206,7 +210,7 @@ def _participants(
         else SecretOfRun(run_id=_RUN, insecure_key=insecure_key)
     )
     specs = _worker_specs(mechanism, canaries, secret, rows)
-    workers = LocalExecutor().start(LocalUpdateWorker, specs)
+    workers = start_workers(LocalExecutor(), specs, fan_in=FAN_IN)
     call = {"parameters": np.zeros(canaries, np.float32), "nonce": "participants"}
     total = _total(workers.call("clipped_sum", call))
     workers.close()
@@ -262,7 +266,7 @@ class _Round:
         secret = SecretOfRun(run_id=_RUN, ledger=ledger, insecure_key=self.insecure_key)
         specs = _worker_specs(self.mechanism, self.canaries, secret, self.rows)
         executor = LocalExecutor()
-        workers = _Listening(executor.start(LocalUpdateWorker, specs))
+        workers = _Listening(start_workers(executor, specs, fan_in=FAN_IN))
         server = executor.start(ParameterServer, [self._server_spec(workers, ledger)])
         server.call("advance", {"rounds": 1})
         entry = ledger.reserved(_RUN)

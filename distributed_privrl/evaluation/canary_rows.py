@@ -11,7 +11,8 @@ from distributed_privrl.data.shards import EncodedShard
 from distributed_privrl.data.trajectories import offsets_of
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 
-WORKERS = 2
+WORKERS, FAN_IN = 3, 2
+"""More than answer the server themselves: sums of sums are measured, too."""
 BLOCKS = 4
 
 

@@ -245,6 +245,11 @@ def _schema(draft: Draft) -> list[str]:
             "  # Marginals count all columns alike: which one is the action or the reward matters",
             "  # to reports, and to agents and methods that learn policies.",
         ]
+    if draft.trajectory is not None:
+        lines += [
+            "  # A step knows what was observed and done before it, not what was rewarded: what a",
+            "  # person had before that tells what comes next belongs to the observation.",
+        ]
     if draft.trajectory is None:
         lines.append("  next_observation: none  # nothing follows a row")
     else:

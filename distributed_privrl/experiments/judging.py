@@ -61,7 +61,7 @@ def judged(
         more_trainers=more_trainers,
     )
     if reports:
-        progress("writing reports", 0, 1)  # TrajScore trains a model of its own
-        write_reports(config, store, directory, certificate, trials, ledger=ledger)
-        progress("writing reports", 1, 1)
+        write_reports(
+            config, store, directory, certificate, trials, ledger=ledger, progress=progress
+        )
     return trials

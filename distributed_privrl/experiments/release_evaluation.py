@@ -85,7 +85,7 @@ def evaluate_release(
     results = run_trials(
         specs,
         executor,
-        parallel=config.runtime.workers,
+        parallel=config.runtime.least_workers,
         progress=progress,
         kept=folder / AGENTS,
         stage=TRAINING if releasable else TRAINING_ON_PRIVATE,

@@ -4,7 +4,7 @@
 rows and is not for release.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,11 @@ from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import released_dataset, released_file
 from distributed_privrl.privacy.verification import read_certificate, verify_outputs
 
+WRITING = "writing reports"
+"""What the progress bar is called."""
+PARTS = 4
+"""Of the reports of a dataset: the public one, and three comparisons with the real rows."""
+
 
 def write_reports(
     config: RunConfig,
@@ -46,8 +51,18 @@ def write_reports(
     trials: Trials,
     *,
     ledger: Ledger,
+    progress: Progress = silent,
 ) -> None:
     """Write report.html and report.json, and the private pair beside them.
+
+    Args:
+        config: of the run.
+        store: datasets.
+        directory: of the run.
+        certificate: of the release.
+        trials: agents that were trained on it.
+        ledger: that the run was charged to.
+        progress: told which part is next.
 
     Privacy: the public pair shows a valid release and public datasets alone; what a run without
     privacy made goes to ``private/`` like the real rows. What goes wrong because of what these are
@@ -55,9 +70,13 @@ def write_reports(
     """
     if isinstance(config.output, OutputConfig):
         output = config.output
-        _write_dataset_reports(config, output, store, directory, certificate, trials, ledger)
+        _write_dataset_reports(
+            config, output, store, directory, certificate, trials, ledger, progress
+        )
     else:
+        progress(WRITING, 0, 1)
         _write_file_reports(config, config.output, directory, certificate, trials)
+        progress(WRITING, 1, 1)
 
 
 def _write_file_reports(
@@ -105,7 +124,9 @@ def _write_dataset_reports(
     certificate: Certificate,
     trials: Trials,
     ledger: Ledger,
+    progress: Progress,
 ) -> None:
+    progress(WRITING, 0, PARTS, "public report")
     maze, dataset = config.data.environment, output.dataset
     releasable = certificate.status == "valid"
     source = (
@@ -133,19 +154,17 @@ def _write_dataset_reports(
         sections=[*sections, *facts] if releasable else [],
     )
     real, synthetic = config.data.sensitive, rows.content
-    compared = [
-        *attempted_sections(
-            TITLE, lambda: usefulness_sections(store, real=real, synthetic=dataset)
+    parts: dict[str, Callable[[], Sequence[Section]]] = {
+        TITLE: lambda: usefulness_sections(store, real=real, synthetic=dataset),
+        "Fidelity": lambda: [fidelity_section(sampled_rows(store, real), synthetic, names, maze)],
+        "Whole trajectories": lambda: trajectory_sections(
+            store, Sourced.private(dataset), {"real": real}, maze
         ),
-        *attempted_sections(
-            "Fidelity",
-            lambda: [fidelity_section(sampled_rows(store, real), synthetic, names, maze)],
-        ),
-        *attempted_sections(
-            "Whole trajectories",
-            lambda: trajectory_sections(store, Sourced.private(dataset), {"real": real}, maze),
-        ),
-    ]
+    }
+    compared: list[Section] = []
+    for done, (title, compute) in enumerate(parts.items(), start=1):
+        progress(WRITING, done, PARTS, f"private report: {title}")
+        compared += attempted_sections(title, compute)
     directory.make_private()
     write_report(
         directory.private_report,
@@ -155,6 +174,7 @@ def _write_dataset_reports(
         sections=compared if releasable else [*sections, *compared],
         audience="private",
     )
+    progress(WRITING, PARTS, PARTS)
 
 
 def content_section(
@@ -229,8 +249,8 @@ def rebuild_report(
         verify_outputs(certificate.to_dict(), found, source=directory.certificate)
     with closing(Ledger(ledger_url)) as ledger:
         check_public(store, ledger, config.data.public)
-        progress("report", 0, 1)
         trials = stored_trials(directory, certificate)
-        write_reports(config, store, directory, certificate, trials, ledger=ledger)
-        progress("report", 1, 1)
+        write_reports(
+            config, store, directory, certificate, trials, ledger=ledger, progress=progress
+        )
     return directory.report

@@ -167,8 +167,8 @@ def time_of(config: RunConfig, effort: Effort, speeds: Speeds | None) -> Time:
         speeds: of this machine; None: nobody measured it.
     """
     known = REFERENCE if speeds is None else speeds
-    workers = config.runtime.workers if effort.rounds else 1
-    processes = 1 if config.runtime.executor == "local" else 1 + config.runtime.workers
+    workers = config.runtime.least_workers if effort.rounds else 1
+    processes = 1 if config.runtime.executor == "local" else 1 + config.runtime.least_workers
     return Time(
         minutes=known.seconds(effort, workers) / 60,
         gigabytes=processes * known.memory / _GIGABYTE,

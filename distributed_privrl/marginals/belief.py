@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.marginals.cleaning import Released, cleaned
 from distributed_privrl.marginals.columns import TableColumns
@@ -240,7 +241,7 @@ class Belief:
         column = self._spec.columns[place]
         return drawn_numbers(column, shape, bins, random.uniform(size=_DRAWN))
 
-    def estimate(self) -> None:
+    def estimate(self, progress: Progress = silent) -> None:
         """Estimate the field of all that was released, and draw the rows that stand for it."""
         if self._fitted == len(self.tables) and len(self._rows):
             return
@@ -269,7 +270,9 @@ class Belief:
                 Measured(clique, self.total * shares, deviation)
                 for clique, shares in public.items()
             ]
-            self._field = estimated(sizes, measured, total=self.total, hidden=len(hidden))
+            self._field = estimated(
+                sizes, measured, total=self.total, hidden=len(hidden), progress=progress
+            )
         self._rows = np.zeros((self._spec.rows, len(sizes)), np.int32)
         Drawer(self._field).fill(self._rows, self._streams.numpy(f"rows/{len(self.tables)}"))
         self._weights = np.full(len(self._rows), 1 / len(self._rows))

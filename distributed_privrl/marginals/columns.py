@@ -1,5 +1,6 @@
 """The columns of a table of steps: what of a transition is counted, in which public cells."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +15,17 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.column import Column, Part
 from distributed_privrl.marginals.steps import Steps
 from distributed_privrl.marginals.unit_sizes import UnitSizes
+
+_IN_WORDS: dict[Part, str] = {
+    "observation": "observed",
+    "action": "of the action",
+    "reward": "of the reward",
+    "next_observation": "observed next",
+    "end": "for the end",
+    "previous": "of the action before",
+    "time": "for the time",
+    "unit": "for the size of a unit",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +127,15 @@ class TableColumns:
     def drawn(self) -> int:
         """Columns of a row that is drawn: of two codings of a number, one."""
         return len(self) - len(self.codings)
+
+    @property
+    def in_words(self) -> str:
+        """Say how many of the columns that are drawn are of which part of a row."""
+        counted = Counter(one.part for one in self.columns)
+        counted["next_observation"] -= len(self.codings)
+        return ", ".join(
+            f"{count} {_IN_WORDS[part]}" for part, count in counted.items() if count > 0
+        )
 
     def without_successors(self) -> "TableColumns":
         """Return the columns of rows that nothing follows: (s, a, r).

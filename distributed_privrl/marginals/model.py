@@ -3,6 +3,7 @@
 Estimation is private-PGM's (McKenna, Sheldon and Miklau 2019), by the library mbi.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.tables import Clique
 
+ESTIMATING = "estimating the model"
+"""Of released counts: what the progress bar is called."""
 _FLOOR = 1e-4
 """Part of an even share that a cell has at least where estimation starts."""
 _ITERATIONS = 1000
@@ -84,7 +88,12 @@ def elimination(
 
 
 def estimated(
-    sizes: Sequence[int], measured: Sequence[Measured], *, total: float, hidden: int = 0
+    sizes: Sequence[int],
+    measured: Sequence[Measured],
+    *,
+    total: float,
+    hidden: int = 0,
+    progress: Progress = silent,
 ) -> Field:
     """Return the field of the largest entropy whose sums are nearest to the measured ones.
 
@@ -93,6 +102,7 @@ def estimated(
         measured: noisy sums; each column has one at least.
         total: weight of all rows.
         hidden: so many of the last columns are hidden.
+        progress: told how many steps are behind, of those that it may take at most.
 
     Mirror descent starts from the measured counts as a chain of conditionals, which is the answer
     already where cliques make a tree.
@@ -125,14 +135,18 @@ def estimated(
         names[clique]: mbi.Factor(domain.project(names[clique]), values)
         for clique, values in _factorised(measured).items()
     }
+    blocks = itertools.count(mbi.estimation.CALLBACK_EVERY, mbi.estimation.CALLBACK_EVERY)
+    progress(ESTIMATING, 0, _ITERATIONS)
     found = mbi.estimation.MirrorDescent().estimate(
         domain,
         measurements,
         known_total=total / unit,
         iters=_ITERATIONS,
         tol=_TOLERANCE,
+        callback_fn=lambda _: progress(ESTIMATING, min(next(blocks), _ITERATIONS), _ITERATIONS),
         warm_start=mbi.CliqueVector(domain, list(tables), tables),
     )
+    progress(ESTIMATING, _ITERATIONS, _ITERATIONS)
     potentials = {
         tuple(int(name) for name in clique): np.asarray(found.potentials[clique].values)
         for clique in found.potentials.cliques

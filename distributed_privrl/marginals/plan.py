@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -42,6 +43,9 @@ FEWEST_CELLS = 80.0
 
 class SelectionConfig(StrictModel):
     """How the budget is spent on columns, choices and joint counts."""
+
+    TABLES_KEY: ClassVar[str] = "training.pretraining.marginals.selection.tables"
+    """Where a configuration has the number of joint counts."""
 
     steps: PositiveInt = Field(
         default=3, description="times that a model is estimated and further joint counts are chosen"
@@ -158,6 +162,7 @@ def marginals_plan(
     unit: str,
     units: UnitCount,
     columns: int,
+    columns_in_words: str = "",
     histograms: int,
     sizes: Sequence[int] = (),
     rows_per_unit: int = 1,
@@ -174,6 +179,7 @@ def marginals_plan(
         unit: what one person contributes.
         units: how many there are.
         columns: of the table.
+        columns_in_words: which part of a row they are of.
         histograms: of single columns, that a row has one entry in each of.
         sizes: cells or categories of each column, as far as is known.
         rows_per_unit: rows that a unit must have to weigh one.
@@ -197,6 +203,7 @@ def marginals_plan(
     counts = _split(total, config.steps)
     about = {"columns_assumed" if assumed else "columns": columns, "joint_counts": total}
     of_what = f"for an assumed table of {columns} columns" if assumed else f"of {columns} columns"
+    of_what += f" ({columns_in_words})" if columns_in_words else ""
     steps = 1 + len(counts)
     if epsilon is None:
         return MarginalsPlan(
@@ -234,7 +241,13 @@ def marginals_plan(
         counts=counts,
         details={**about, **noise},
         effort=Effort(joint_counts=total),
-        verdict=verdict_of(units.value, sizes, rows_per_unit=rows_per_unit, **noise),
+        verdict=verdict_of(
+            units.value,
+            sizes,
+            rows_per_unit=rows_per_unit,
+            fewer=f"{config.TABLES_KEY}: {total // 2}" if total > 1 else "",
+            **noise,
+        ),
         noise=f"Gaussian integers, {total} joint counts {of_what}",
     )
 
@@ -259,6 +272,7 @@ def verdict_of(
     column_noise_units: float,
     joint_noise_units: float,
     rows_per_unit: int = 1,
+    fewer: str = "",
 ) -> Verdict:
     """Return what is left of a table under its noise.
 
@@ -271,6 +285,7 @@ def verdict_of(
         column_noise_units: deviation of a column's cell, in units.
         joint_noise_units: deviation of a joint count's cell, in units.
         rows_per_unit: rows that a unit must have to weigh one; the verdict takes it that they do.
+        fewer: key and value that ask for fewer joint counts; empty: there is only one.
     """
     bins = units / (_STANDS_OUT * column_noise_units)
     cells = units / (_STANDS_OUT * joint_noise_units)
@@ -283,24 +298,23 @@ def verdict_of(
             f", if most units have {rows_per_unit} rows or more: one with n rows weighs"
             f" n/{rows_per_unit} (model.rows_per_unit)"
         )
-    advice = (
-        "raise privacy.epsilon, leave out columns, ask for fewer joint counts (tables), or take a"
-        " method that makes less of the data"
-    )
+    changes = ["raise privacy.epsilon", "leave out columns"]
+    other = "or take a method that makes less of the data"
     needed = bins_needed(sizes)
     named = {"bins": bins, "bins_needed": needed, "cells": cells}
     if bins < needed:
         return Verdict(
             grade=Grade.HOPELESS,
             reason=f"nothing survives: {figures}, where half of the columns need {needed:g} bins",
-            advice=advice,
+            advice=", ".join([*changes, other]),
             figures=named,
         )
     if cells < FEWEST_CELLS:
+        asked = [f"ask for fewer joint counts ({fewer})"] if fewer else []
         return Verdict(
             grade=Grade.LIMITED,
             reason=f"single columns only, and the strongest pairs of them: {figures}",
-            advice=advice,
+            advice=", ".join([*changes, *asked, other]),
             figures=named,
         )
     return Verdict(grade=Grade.FINE, reason=f"{figures}; {OF_STRONG_PAIRS}", figures=named)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
+from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.belief import Belief, ReleasedTable, TableFacts
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
@@ -157,8 +158,11 @@ class MarginalsProgram(Program):
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)
 
-    def model(self) -> TableModel:
+    def model(self, progress: Progress = silent) -> TableModel:
         """Return the model of all that was released.
+
+        Args:
+            progress: told where the estimate stands.
 
         Raises:
             BudgetError: crashes used up the step that counts the columns, and all others.
@@ -167,15 +171,15 @@ class MarginalsProgram(Program):
             raise BudgetError(
                 "crashes used up all steps before anything was released: start a new run"
             )
-        self._know()
+        self._know(progress)
         return self._belief.model(self._lengths())
 
-    def _know(self) -> None:
+    def _know(self, progress: Progress = silent) -> None:
         """Estimate the model of all that was released, if that was not done yet."""
         assert self._noisy_columns is not None
         if not self._belief.shapes:
             self._belief.shape(*self._noisy_columns)
-        self._belief.estimate()
+        self._belief.estimate(progress)
 
     def _lengths(self) -> NDArray[np.float64]:
         """Return the weight of trajectories by the group of their last step, at least zero."""

@@ -1,6 +1,6 @@
 """Whole trajectories drawn from the model of a step, one step after the other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from distributed_privrl.core.progress import SAMPLING, Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 from distributed_privrl.marginals.columns import TableColumns
@@ -47,14 +48,27 @@ class Rollout:
         begin = Drawer(field, columns.of("previous", "time", "unit"))
         return begin, Drawer(field, known_before(columns))
 
-    def draw(self, count: int, random: np.random.Generator) -> Trajectories:
-        """Return ``count`` trajectories."""
+    def draw(
+        self,
+        count: int,
+        random: np.random.Generator,
+        *,
+        told: Callable[[int], None] = lambda _: None,
+    ) -> Trajectories:
+        """Return ``count`` trajectories.
+
+        Args:
+            count: of trajectories.
+            random: public.
+            told: how many of the longest ones' steps are drawn.
+        """
         columns = self.model.columns
         drawn: list[tuple[NDArray[np.int64], Transitions]] = []
         bins = np.zeros((count, len(self.model.field.sizes)), np.int32)
         scores = np.zeros(bins.shape)
         places, before = np.arange(count), [np.empty(0)] * len(columns)
         for time in range(self.longest):
+            told(time)
             numbers = self._step(time, bins, scores, before, random)
             steps = columns.transitions(numbers)
             last = time == self.longest - 1
@@ -70,16 +84,26 @@ class Rollout:
             self._take_over(bins, scores, before)
         return _joined(count, drawn)
 
-    def chunks(self, count: int, *, at_once: int, streams: Streams) -> Iterator[Trajectories]:
+    def chunks(
+        self, count: int, *, at_once: int, streams: Streams, progress: Progress = silent
+    ) -> Iterator[Trajectories]:
         """Yield ``count`` trajectories, ``at_once`` or the rest at a time; twice the same.
 
         Args:
             count: of all chunks together.
             at_once: trajectories of a chunk.
             streams: of the draws, public.
+            progress: told how many steps are drawn, as if all trajectories were the longest.
         """
+        total = count * self.longest
         for index, start in enumerate(range(0, count, at_once)):
-            yield self.draw(min(at_once, count - start), streams.numpy(f"chunk/{index}"))
+            size, before = min(at_once, count - start), start * self.longest
+
+            def told(time: int, size: int = size, before: int = before) -> None:
+                progress(SAMPLING, before + size * time, total)
+
+            yield self.draw(size, streams.numpy(f"chunk/{index}"), told=told)
+        progress(SAMPLING, total, total)
 
     def _step(
         self,

@@ -188,6 +188,7 @@ def stage_plan(
         unit=config.data.unit,
         units=units,
         columns=ASSUMED_COLUMNS if columns is None else columns.drawn,
+        columns_in_words="" if columns is None else columns.in_words,
         histograms=ASSUMED_COLUMNS if columns is None else columns.histograms,
         sizes=() if columns is None else columns.sizes,
         rows_per_unit=rows_per_unit,
@@ -234,7 +235,7 @@ class MarginalsStage:
             for ref in shard_refs(
                 context.store,
                 config.data.sensitive,
-                count=config.runtime.workers,
+                count=config.runtime.most_workers,
                 unit=config.data.unit,
                 max_rows_per_unit=config.data.max_length,
             )
@@ -262,7 +263,7 @@ class MarginalsStage:
         if path.exists():
             tensors, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
             program.restore(tensors, state.round_index)
-        return program.model()
+        return program.model(context.progress)
 
     def _program(
         self, config: RunConfig, context: RunContext, plan: MarginalsPlan

@@ -25,6 +25,7 @@ from distributed_privrl.privacy.integer_noise import (
 )
 from distributed_privrl.privacy.process_secret import ProcessSecret
 
+_LARGEST_STEPS = 2.0**52
 LATTICE_SLACK = 2.0**-20
 """Rounding to a `lattice_granularity` enlarges a sensitivity by this part of itself at most."""
 
@@ -169,6 +170,24 @@ def lattice_granularity(sensitivity: float, dimension: int) -> float:
     if abs(exponent) > _LARGEST_EXPONENT:
         raise ConfigError(f"sensitivity={sensitivity:g} has no lattice: choose another unit for it")
     return math.ldexp(1.0, exponent - 1)
+
+
+def most_exact_units(clip_norm: float, dimension: int) -> int:
+    """Return how many clipped vectors float64 adds without rounding on their lattice.
+
+    The sum stays below 2^52 steps in each coordinate; float64 holds integers up to twice as many,
+    which covers what ``sum_slack`` pays for.
+
+    Args:
+        clip_norm: L2 bound of a vector.
+        dimension: number of coordinates.
+
+    Example:
+        >>> f"{most_exact_units(1.0, 6_000_000):,}"
+        '1,048,575'
+    """
+    steps = clip_norm / lattice_granularity(clip_norm, dimension) + 1  # each is rounded to one
+    return int(_LARGEST_STEPS / steps)
 
 
 def _check_lattice(values: FloatArray, spread_name: str, spread: float, granularity: float) -> None:

@@ -1,5 +1,6 @@
 """The parameter server: asks the workers, adds the noise once, steps, reserves and commits."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ from torch import Tensor
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.privacy.calibration import PrivateRound
+from distributed_privrl.privacy.noise import most_exact_units
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
@@ -19,6 +21,7 @@ from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
 from distributed_privrl.rounds.summing import total_of
 
 PUBLIC_STATE = "public."
+_MARGIN = 7  # standard deviations of how many take part; beyond them a worker refuses
 
 
 class PublicUpdate:
@@ -90,7 +93,9 @@ class ParameterServer(RoundServer):
     post-processing: it is given the parameters before and after the round, and its number, and
     lowers no event: there is one draw a round, whatever it does between them. Event:
     ``poisson_gaussian``, counted in the ledger before it is drawn (committed <= drawn <= reserved).
-    Partial sums and the noise's key stay in this process and are never written.
+    Partial sums and the noise's key stay in this process and are never written. Their sum is exact:
+    so many units as float64 could not add without rounding are refused, here by the public number
+    that is expected, in each worker by its part of the largest number (`ExactSum.count`).
     """
 
     def __init__(self, spec: ServerSpec) -> None:
@@ -99,6 +104,8 @@ class ParameterServer(RoundServer):
         self._spec = spec
         tensors, _ = load_checkpoint(spec.initial, run_id=spec.run_id, stage="pretraining")
         vector = tensors["parameters"].clone()
+        if spec.mechanism is not None:
+            _check_exact(spec.mechanism, spec.expected_units, vector.numel())
         self._optimiser = ServerOptimiser(vector, spec.optimiser, total_steps=spec.rounds)
         self._total = np.empty(vector.numel())
         self._gradient = torch.empty_like(vector)
@@ -159,3 +166,17 @@ class ParameterServer(RoundServer):
     def _parameters(self) -> NDArray[np.floating]:
         view: NDArray[np.floating] = self._optimiser.vector.detach().cpu().numpy()
         return view
+
+
+def _check_exact(mechanism: PrivateRound, expected_units: float, dimension: int) -> None:
+    """Refuse a round of which so many units are expected that their sum would be rounded.
+
+    Raises:
+        UnsafeError: it is such a round; nothing was reserved.
+    """
+    most = most_exact_units(mechanism.clip_norm, dimension)
+    if expected_units + _MARGIN * math.sqrt(expected_units) > most:
+        raise UnsafeError(
+            f"a round has {expected_units:g} units on average, and exact sums of {dimension}"
+            f" numbers hold {most}: lower training.expected_batch_size"
+        )

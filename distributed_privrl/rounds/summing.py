@@ -1,13 +1,13 @@
 """Clipped sums of many workers, added up on the way to the server."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_privrl.core.config import summing_processes
 from distributed_privrl.core.executor import Executor, WorkerGroup
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
 
@@ -24,9 +24,10 @@ def start_workers(executor: Executor, specs: Sequence[WorkerSpec], *, fan_in: in
     Returns:
         a group whose ``clipped_sum`` gives sums that are together those of all workers.
     """
-    if len(specs) <= fan_in:
+    processes = summing_processes(len(specs), fan_in)
+    if not processes:
         return executor.start(LocalUpdateWorker, specs, repeat_lost_calls=True)
-    bounds = np.linspace(0, len(specs), math.isqrt(len(specs) - 1) + 2).astype(int)
+    bounds = np.linspace(0, len(specs), processes + 1).astype(int)
     parts = [
         executor.start(LocalUpdateWorker, specs[first:last], repeat_lost_calls=True)
         for first, last in itertools.pairwise(bounds)

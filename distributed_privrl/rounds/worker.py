@@ -167,6 +167,11 @@ class WorkerSpec:
         first, last = (self.blocks * i // self.workers for i in (self.index, self.index + 1))
         return range(first, last)
 
+    @property
+    def share(self) -> float:
+        """The part of all blocks that is this worker's."""
+        return len(self.own_blocks) / self.blocks
+
 
 class LocalUpdateWorker:
     """Owns blocks of slots and computes one clipped partial sum a round.
@@ -180,6 +185,9 @@ class LocalUpdateWorker:
     worker that takes the place of a lost one. Event: ``poisson_gaussian`` once the server has
     added its noise.
     """
+
+    summed = frozenset({"clipped_sum"})
+    """Methods whose answers may be added up where several workers lie in one process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
@@ -259,6 +267,7 @@ class LocalUpdateWorker:
             draws=self._draws(units, most, nonce),
             counts=counts * spec.copies if spec.all_rows else None,
             blocks=blocks,
+            share=spec.share,
         )
 
     def _row_cap(self, counts: NDArray[np.int64]) -> int:
@@ -277,6 +286,7 @@ class LocalUpdateWorker:
             draws=np.zeros((count, each, spec.local_update.draw_count)),
             counts=np.ones(count, np.int64) if spec.all_rows else None,
             blocks=blocks,
+            share=spec.share,
         )
 
     def _draws(self, units: NDArray[np.uint64], most_rows: int, nonce: str) -> NDArray[np.float64]:

@@ -23,10 +23,12 @@ def start_executor(runtime: RuntimeConfig) -> Executor:
     from distributed_privrl.runtime.executor import RayExecutor
 
     return RayExecutor(
-        workers=runtime.workers,
+        workers=runtime.most_workers,
+        least=runtime.least_workers,
         cpus_per_worker=runtime.cpus_per_worker,
         gpus_per_worker=runtime.gpus_per_worker,
         recovery_seconds=runtime.recovery_seconds,
+        wait_seconds=runtime.wait_seconds,
     )
 
 

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors
@@ -245,6 +246,31 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     return ray  # type: ignore[no-any-return]
 
 
+def surrounding_group() -> Any:
+    """Return the placement group that what this process starts is put into, or None."""
+    import ray
+
+    group, context = ray.util.get_current_placement_group(), ray.get_runtime_context()
+    return group if context.should_capture_child_tasks_in_placement_group else None
+
+
+def is_cluster() -> bool:
+    """Return whether nodes may join, and leave, where this process starts others.
+
+    None do where Ray is a local one, or in a placement group whose children belong to it.
+    """
+    return _STARTED != ["local"] and surrounding_group() is None
+
+
+def has_autoscaler() -> bool:
+    """Return whether nodes join by themselves where some are missing: by Ray's autoscaler v2."""
+    if not is_cluster():
+        return False
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    return bool(is_autoscaler_v2(fetch_from_server=True))
+
+
 def room() -> dict[str, float]:
     """Return the resources that processes started from this one can have, by name.
 
@@ -253,8 +279,8 @@ def room() -> dict[str, float]:
     """
     import ray
 
-    group, context = ray.util.get_current_placement_group(), ray.get_runtime_context()
-    if group is None or not context.should_capture_child_tasks_in_placement_group:
+    group, context = surrounding_group(), ray.get_runtime_context()
+    if group is None:
         return dict(ray.cluster_resources())
     found = Counter[str]()
     for bundle in group.bundle_specs:

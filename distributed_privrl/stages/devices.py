@@ -40,7 +40,7 @@ def check_device(runtime: RuntimeConfig, executor: Executor) -> None:
     device = device_of(runtime)
     if device == "cpu":
         return
-    probes = executor.start(DeviceProbe, [device] * runtime.workers, repeat_lost_calls=True)
+    probes = executor.start(DeviceProbe, [device] * runtime.most_workers, repeat_lost_calls=True)
     try:
         found = probes.call("finds_device")
     finally:

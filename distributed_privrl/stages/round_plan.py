@@ -130,10 +130,10 @@ class RoundPlan(Plan):
         """
         by_batch = self.config.expected_batch_size // UNITS_A_BLOCK
         blocks = runtime.blocks or min(max(by_batch, FEWEST_BLOCKS), MOST_BLOCKS)
-        if runtime.workers > blocks:
+        if runtime.most_workers > blocks:
             raise ConfigError(
-                f"runtime.workers={runtime.workers} is above the {blocks} blocks that units are"
-                " divided into: lower it, or set runtime.blocks to as many or more"
+                f"runtime.workers={runtime.most_workers} is above the {blocks} blocks that units"
+                " are divided into: lower it, or set runtime.blocks to as many or more"
             )
         return blocks
 

@@ -240,7 +240,7 @@ def _is_settled(context: RunContext, plan: RoundPlan) -> bool:
 def _worker_specs(
     spec: TrainingSpec, config: RunConfig, context: RunContext, plan: RoundPlan
 ) -> list[WorkerSpec]:
-    mechanism, data, workers = plan.mechanism, config.data, config.runtime.workers
+    mechanism, data, workers = plan.mechanism, config.data, config.runtime.most_workers
     blocks = plan.blocks_for(config.runtime)
     if mechanism is not None and spec.all_rows and spec.most_rows is None:
         raise UnsafeError("all rows of a unit take part, and no public number bounds them")

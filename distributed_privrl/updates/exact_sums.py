@@ -22,13 +22,12 @@ from torch import Tensor
 
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.calibration import SUM_SLACK
-from distributed_privrl.privacy.noise import lattice_granularity
+from distributed_privrl.privacy.noise import lattice_granularity, most_exact_units
 from distributed_privrl.updates.local_update import equal_parts
 from distributed_privrl.updates.row_kernels import add_rounded_, add_rounded_rows_
 
 _UNIT_ROUNDOFF = 2.0**-24
 _MOST_ADDENDS = 2**16  # up to it gamma_m is below m u (1 + 2^-7)
-_LARGEST_STEPS = 2.0**52  # float64 holds integers up to twice as many, and their sums, exactly
 _TILE_NUMBERS = 2**19  # of a product at once: it and the total it goes to stay in the cache
 
 
@@ -94,9 +93,8 @@ class ExactSum:
 
     def __init__(self, dimension: int, clip_norm: float | None, *, like: Tensor) -> None:
         self.granularity = None if clip_norm is None else lattice_granularity(clip_norm, dimension)
-        steps = 0.0 if self.granularity is None else (clip_norm or 0.0) / self.granularity + 1
-        self._most = math.inf if self.granularity is None else _LARGEST_STEPS / steps
-        self._added = 0
+        self._most = math.inf if clip_norm is None else most_exact_units(clip_norm, dimension)
+        self._own, self._added = self._most, 0
         self._total = torch.zeros(dimension, dtype=torch.float64, device=like.device)
         self._begun: dict[int, int] | None = {}  # places, first to last; None: all of them
         self._tile = like.new_empty(0)
@@ -107,9 +105,14 @@ class ExactSum:
         self._begin_the_rest()
         return self._total
 
-    def clear(self) -> None:
-        """Begin a new sum: what is added first to a place overwrites what lies there."""
-        self._added, self._begun = 0, {}
+    def clear(self, share: float = 1.0) -> None:
+        """Begin a new sum: what is added first to a place overwrites what lies there.
+
+        Args:
+            share: of a round's units, all workers' together, that may be added to this sum: their
+                sum is exact, too.
+        """
+        self._own, self._added, self._begun = self._most * share, 0, {}
 
     def _begin(self, place: slice) -> bool:
         """Say whether ``place`` has nothing of this sum, whose next vector begins it."""
@@ -141,10 +144,11 @@ class ExactSum:
                 coins alone.
         """
         self._added += units
-        if self._added > self._most:
+        if self._added > self._own:
             raise UnsafeError(
-                f"a round has {self._added} units, exact sums of {len(self._total)} numbers hold"
-                f" {int(self._most)}: lower training.expected_batch_size"
+                f"a worker has {self._added} units of a round, exact sums of {len(self._total)}"
+                f" numbers hold {int(self._own)} of it and {int(self._most)} in all: lower"
+                " training.expected_batch_size"
             )
 
     def add_products(

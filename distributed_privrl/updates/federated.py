@@ -80,7 +80,7 @@ class FederatedUpdate:
                 f"parameters must be of shape ({self.dimension},), or longer by what no round"
                 f" trains, got {parameters.shape}"
             )
-        self._total.clear()
+        self._total.clear(batch.share)
         for vectors in self.trainer.differences(parameters, batch):
             self.clip.add_clipped(vectors, self._total)
         return self._total.total.numpy()

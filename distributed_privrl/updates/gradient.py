@@ -219,7 +219,7 @@ class GradientLocalUpdate:
         """
         check_full_float32()
         self._flat.load(parameters)
-        self._total.clear()
+        self._total.clear(batch.share)
         clipped: list[ClippedCall] = []  # of micro-batches, up to as many rows as one may have
         latest: list[ClippedCall] = []
         rows = 0

@@ -29,6 +29,7 @@ class UnitBatch:
         counts: ``(U,)``, in 1 .. K: the first ``counts[u]`` rows of unit u are its own, what
             follows is padding that counts for nothing; None: all K are.
         blocks: units of each block, which add up to U; None: they are one block.
+        share: part of all blocks of a round that these are, a public number.
 
     Raises:
         ConfigError: counts out of range, or blocks that do not add up.
@@ -39,6 +40,7 @@ class UnitBatch:
     draws: NDArray[np.float64]
     counts: NDArray[np.int64] | None = None
     blocks: tuple[int, ...] | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.counts is not None and not (

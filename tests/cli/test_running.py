@@ -125,6 +125,7 @@ def test_a_signal_exits_130_with_the_line_that_resumes(
     assert result.exit_code == 130
     line = result.stderr.splitlines()[-1]
     assert line.startswith("interrupted: go on with `privrl run ")
+    assert line.endswith("`; it needs no new budget")
     command = line.split("`")[1]
     assert command.endswith(
         f"--out 'runs/a b' -o privacy.epsilon=3 --ledger {workplace.ledger} --resume"
@@ -137,9 +138,9 @@ def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, mo
     closed = []
 
     class FakeExecutor:
-        def __init__(self, *, workers, cpus_per_worker, gpus_per_worker, recovery_seconds):
-            assert (workers, cpus_per_worker, gpus_per_worker) == (3, 0.5, 0.0)
-            assert recovery_seconds == 600
+        def __init__(self, *, workers, least, cpus_per_worker, gpus_per_worker, **seconds):
+            assert (workers, least, cpus_per_worker, gpus_per_worker) == (3, 2, 0.5, 0.0)
+            assert seconds == {"recovery_seconds": 600, "wait_seconds": 60}
 
         def close(self):
             closed.append(True)
@@ -153,7 +154,10 @@ def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, mo
         kill_and_wait()
 
     stubbed(program)
-    workplace.write_config(runtime={"workers": 3, "cpus_per_worker": 0.5, "recovery_seconds": 600})
+    seconds = {"recovery_seconds": 600, "wait_seconds": 60}
+    workplace.write_config(
+        runtime={"workers": {"min": 2, "max": 3}, "cpus_per_worker": 0.5, **seconds}
+    )
     result = workplace.privrl("run", workplace.config, "--out", "runs/a")
     assert result.exit_code == 130
     assert closed == [True]

@@ -1,5 +1,6 @@
 """The cluster of `cluster/local_nodes.py`, as a user starts it."""
 
+import contextlib
 import os
 import re
 import signal
@@ -21,10 +22,12 @@ class Nodes:
     Args:
         variables: for a process that joins.
         dashboard: address of the Jobs API.
+        script: its process.
     """
 
     variables: dict[str, str]
     dashboard: str
+    script: int
 
     @property
     def folder(self) -> Path:
@@ -32,15 +35,59 @@ class Nodes:
 
     def raylets(self) -> list[int]:
         """Return the processes of its nodes."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                line = path.read_text(errors="replace")
-            except OSError:
-                continue
-            if "raylet/raylet" in line and str(self.folder) in line:
-                found.append(int(path.parent.name))
+        return self._processes("raylet/raylet")
+
+    @property
+    def head(self) -> int:
+        """The head's process, which is told that it is one."""
+        (found,) = self._processes("raylet/raylet", "\0--head\0")
         return found
+
+    def kill_head(self) -> None:
+        """End all processes of the head at once, as if its machine were gone."""
+        (store,) = self._processes("gcs/gcs_server")
+        head = self.head
+        for pid in (store, head, *children(head)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def add_node(self) -> None:
+        """Ask for another node; it is there some seconds later."""
+        os.kill(self.script, signal.SIGUSR1)
+
+    def node_of(self, worker: str) -> int:
+        """Return the node under which the worker of this class runs."""
+        (found,) = self.nodes_of(worker)
+        return found
+
+    def nodes_of(self, worker: str) -> set[int]:
+        """Return the nodes under which workers of this class run."""
+        return {
+            raylet
+            for raylet in self.raylets()
+            for child in children(raylet)
+            if f"ray::{worker}" in _command(Path(f"/proc/{child}"))
+        }
+
+    def _processes(self, *parts: str) -> list[int]:
+        return [
+            int(path.name)
+            for path in Path("/proc").glob("[0-9]*")
+            if all(part in _command(path) for part in (*parts, str(self.folder)))
+        ]
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def _command(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""  # it ended just now
 
 
 @contextmanager
@@ -54,7 +101,7 @@ def local_nodes(*, nodes: int) -> Iterator[Nodes]:
         lines = [process.stdout.readline() for _ in range(3)]
         variables = dict(re.findall(r"(RAY_\w+)=(\S+)", "".join(lines)))
         (dashboard,) = re.findall(r"http://\S+(?=;)", lines[2])
-        yield Nodes(variables, dashboard)
+        yield Nodes(variables, dashboard, process.pid)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(SECONDS)

@@ -1,10 +1,10 @@
 """KubeRay's files against strict models of the fields that they use; no cluster was asked."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import yaml
 from pydantic import ValidationError
 
@@ -31,7 +31,7 @@ def groups(spec: ClusterSpec) -> list[HeadGroup]:
 
 
 def test_the_head_takes_no_worker_and_workers_come_from_none(spec: ClusterSpec) -> None:
-    assert spec.rayVersion == ray.__version__
+    assert spec.rayVersion == version("ray")
     head = spec.headGroupSpec
     assert head.rayStartParams["num-cpus"] == "0"
     assert "automatic_object_spilling_enabled" in head.rayStartParams["system-config"]
@@ -48,7 +48,9 @@ def test_the_password_is_a_file_and_in_no_variable(spec: ClusterSpec) -> None:
         environment = {one.name: one.value for one in container.env}
         assert environment["PGPASSFILE"] == "/own/pgpass"
         assert environment["PRIVRL_LEDGER"].count(":") == 1  # a scheme, and no password
-        assert "0600" in pod.initContainers[0].command
+        copied = pod.initContainers[0].command
+        assert copied[1:] == ["-m", "0600", "/mounted/pgpass", "/mounted/row_key", "/own"]
+        assert environment["PRIVRL_LEDGER_KEY"] == "/own/row_key"
         volumes = {one.name: one for one in pod.volumes}
         assert volumes["mounted"].secret is not None
         assert "mounted" not in {one.name for one in container.volumeMounts}

@@ -56,10 +56,13 @@ def test_a_typing_error_that_ray_lets_pass_is_found(launcher: dict[str, Any]) ->
 
 def test_every_node_has_a_token_that_its_owner_alone_reads(launcher: dict[str, Any]) -> None:
     assert launcher["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
-    assert "chmod 600 ~/.ray/auth_token ~/.pgpass" in launcher["setup_commands"]
+    secrets = ["~/.ray/auth_token", "~/.pgpass", "~/.privrl_row_key"]
+    assert launcher["file_mounts"].items() >= {one: one for one in secrets}.items()
+    assert f"chmod 600 {' '.join(secrets)}" in launcher["setup_commands"]
     for which in ("head", "worker"):
         start = launcher[f"{which}_start_ray_commands"][-1]
         assert "RAY_AUTH_MODE=token" in start
+        assert "PRIVRL_LEDGER_KEY=$HOME/.privrl_row_key" in start
         assert "ray start" in start
     head = launcher["head_start_ray_commands"][-1]
     for word in (SPILLING, "--num-cpus=0", "--dashboard-host=127.0.0.1"):

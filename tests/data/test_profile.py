@@ -135,3 +135,19 @@ def test_what_cannot_be_profiled_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert opened(profile_file(path, Roles()).found)[0] == (
         "5 rows were looked at, and there are more"
     )
+
+
+def test_a_number_within_a_year_is_no_part_of_a_person() -> None:
+    """As the stints of baseball players, who seldom have two a year."""
+    years = [year for _ in range(4) for year in (*range(2000, 2006), 2005)]
+    frame = pd.DataFrame(
+        {
+            "player_id": [f"p{i // 7}" for i in range(28)],
+            "year": years,
+            "stint": [1, 1, 1, 1, 1, 1, 2] * 4,
+            "hits": range(28, 56),
+        }
+    )
+    (said,) = [line for line in opened(profile(frame, Roles()).found) if "stint" in line][1:]
+    assert said.startswith("some rows of one player_id have the same year, and stint tells them")
+    assert said.endswith("draft with --trajectory player_id --order year")

@@ -110,7 +110,7 @@ def test_importing_the_folder_leaves_mujoco_alone() -> None:
 def test_without_gymnasium_robotics_make_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed_privrl.environments import point_mass
 
-    point_mass._build_model.cache_clear()
+    point_mass._model_xml.cache_clear()
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
     with pytest.raises(MissingExtraError, match="gymnasium-robotics"):
         gymnasium.make("privrl/Maze2D-open-v0")

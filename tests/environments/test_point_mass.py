@@ -1,4 +1,5 @@
 import math
+from importlib.machinery import ModuleSpec
 
 import numpy as np
 import pytest
@@ -92,8 +93,14 @@ def test_unknown_maze_lists_the_known_ones() -> None:
         PointMass("ultra")
 
 
-def test_missing_assets_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    module._build_model.cache_clear()
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"gymnasium-robotics .*\[envs\]"):
+@pytest.mark.parametrize("package", ["mujoco", "gymnasium-robotics"])
+def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    module._model_xml.cache_clear()
+    find = module.importlib.util.find_spec
+
+    def without(name: str) -> ModuleSpec | None:
+        return None if name == package.replace("-", "_") else find(name)
+
+    monkeypatch.setattr(module.importlib.util, "find_spec", without)
+    with pytest.raises(MissingExtraError, match=rf"{package} .*\[envs\]"):
         PointMass("open")

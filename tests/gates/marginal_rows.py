@@ -146,8 +146,8 @@ def _watched() -> Iterator[Drawn]:
         seen.transitions.append(transitions(self, count, random))
         return seen.transitions[-1]
 
-    def rolled(self: Rollout, count: int, random: Any) -> Any:
-        seen.trajectories.append(trajectories(self, count, random))
+    def rolled(self: Rollout, count: int, random: Any, **told: Any) -> Any:
+        seen.trajectories.append(trajectories(self, count, random, **told))
         return seen.trajectories[-1]
 
     def learned(self: Pretrainer) -> Any:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from distributed_privrl.core.config import PrivacyConfig
+from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.model import Field, Measured, _factorised
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
@@ -20,7 +21,12 @@ UNITS = UnitCount(value=1000, source="declared")
 
 
 def chained(
-    sizes: Sequence[int], measured: Sequence[Measured], *, total: float, hidden: int = 0
+    sizes: Sequence[int],
+    measured: Sequence[Measured],
+    *,
+    total: float,
+    hidden: int = 0,
+    progress: Progress = silent,
 ) -> Field:
     """Return the field of a chain of conditionals: what an estimate starts from, in no time."""
     return Field(tuple(sizes), _factorised(measured), hidden=hidden)

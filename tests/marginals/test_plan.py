@@ -17,6 +17,7 @@ from distributed_privrl.marginals.plan import (
     verdict_of,
 )
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
+from distributed_privrl.methods.marginals.config import MarginalsJTraining, MarginalsTraining
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.schedules import merged
@@ -155,6 +156,23 @@ def test_a_verdict_counts_what_stands_out_by_three_deviations() -> None:
         found = verdict_of(300, (), column_noise_units=column, joint_noise_units=joint)
         assert found.grade is grade
         assert (OF_STRONG_PAIRS in found.reason) == (grade is Grade.FINE)
+
+
+def test_a_verdict_names_the_key_that_asks_for_fewer_joint_counts() -> None:
+    def advice(column: float, fewer: str) -> str:
+        return verdict_of(
+            300, (), column_noise_units=column, joint_noise_units=2, fewer=fewer
+        ).advice
+
+    assert "fewer joint counts (training.tables: 6)" in advice(9.9, "training.tables: 6")
+    assert "joint counts" not in advice(9.9, "")  # there is one alone
+    assert "joint counts" not in advice(10.1, "training.tables: 6")  # columns have no more noise
+    for table, where in (
+        (MarginalsTraining, "training.tables"),
+        (MarginalsJTraining, "training.tables"),
+        (SelectionConfig, "training.pretraining.marginals.selection.tables"),
+    ):
+        assert where == table.TABLES_KEY
 
 
 def test_columns_of_few_values_need_fewer_bins() -> None:

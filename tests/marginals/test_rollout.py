@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories
@@ -90,6 +91,22 @@ def test_steps_join_and_last_ones_say_how_they_end(difference: bool) -> None:
     steps = drawn.transitions("trajectory")
     inner = np.setdiff1d(np.arange(len(steps)), last)
     assert (steps.next_observations[inner] == steps.observations[inner + 1]).all()
+
+
+def test_drawing_tells_how_far_it_is() -> None:
+    told: list[tuple[str, int, int]] = []
+    chunks = Rollout(model_of(columns_of()), LONGEST).chunks(
+        5,
+        at_once=3,
+        streams=Streams(0),
+        progress=lambda stage, done, total, note="": told.append((stage, done, total)),
+    )
+    assert sum(map(len, chunks)) == 5
+    assert {(stage, total) for stage, _, total in told} == {("sampling", 5 * LONGEST)}
+    done = [one for _, one, _ in told]
+    assert done == sorted(done)
+    assert {0, 3, 3 * LONGEST} <= set(done)
+    assert done[-1] == 5 * LONGEST
 
 
 def test_lengths_are_those_that_were_counted() -> None:

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.privacy.noise import SeededNoise
+from distributed_privrl.rounds import server as server_module
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.summing import SummedWorkers
 from distributed_privrl.rounds.worker import LocalUpdateWorker
@@ -44,6 +45,34 @@ def test_sums_of_sums_are_the_same_bits(toy: ToyRun, workers: int) -> None:
         assert isinstance(parts, SummedWorkers)
         assert 2 <= parts.size < workers
     np.testing.assert_array_equal(tree.train(), alone)
+
+
+def test_a_round_too_large_for_exact_sums_is_refused_before_it_is_reserved(
+    toy: ToyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """80 of 400 units are expected, and up to 143 within seven standard deviations."""
+    for most, fits in ((150, True), (140, False)):
+        monkeypatch.setattr(server_module, "most_exact_units", lambda *_, most=most: most)
+        own = toy.with_folder(str(most))
+        if fits:
+            own.train()
+            continue
+        with (
+            pytest.raises(UnsafeError, match="80 units on average, and exact sums of"),
+            own.server(),
+        ):
+            pass
+        assert own.ledger.reserved(RUN_ID).reserved_rounds == 0
+
+
+def test_a_worker_tells_which_part_of_the_blocks_is_its_own(toy: ToyRun) -> None:
+    specs = replace(toy, workers=4).worker_specs()  # of 6 blocks
+    assert [spec.share * 6 for spec in specs] == [1, 2, 1, 2]
+    toy.open()
+    for spec in specs:
+        worker = LocalUpdateWorker(spec)
+        assert worker._batch(np.empty(0, np.int64), "nonce").share == spec.share
+        worker.close()
 
 
 def test_several_rows_and_copies_do_not_depend_on_workers(toy: ToyRun) -> None:

@@ -1,4 +1,4 @@
-"""On a cluster that grows, pending trials of a sweep make nodes join; all on this machine."""
+"""On a cluster that grows, trials and workers that wait make nodes join; all on this machine."""
 
 import contextlib
 import json
@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from distributed_privrl.data.store import FOLDER_VARIABLE
+from distributed_privrl.privacy.verification import verify_certificate
 from tests.worlds import grid, sweeps
 
 HEAD_NODE = "f" * 51 + "00000"
 """What Ray's fake provider calls the head."""
 HEAD_TYPE = "ray.head.default"
 SECONDS = 300.0
+IDLE_MINUTES = 0.2
 
 
 class GrowingCluster:
@@ -78,7 +81,7 @@ class GrowingCluster:
             "file_mounts_sync_continuously": False,
             "cluster_name": "growing",
             "max_workers": nodes,
-            "idle_timeout_minutes": 5,
+            "idle_timeout_minutes": IDLE_MINUTES,
             "upscaling_speed": 10,
             "head_node_type": HEAD_TYPE,
             "available_node_types": {
@@ -159,24 +162,55 @@ def test_pending_trials_make_nodes_join(tmp_path: Path, cluster: GrowingCluster)
     axis = {"privacy.epsilon": {"grid": [1, 2]}}
     file = sweeps.write(tmp_path, sweeps.COMPOSE, search=axis)
     assert cluster.nodes == 1
+    begun = _privrl(world, cluster, "sweep", str(file), "--out", str(tmp_path / "out"))
+    said, errors = begun.communicate(timeout=SECONDS)
+    assert begun.returncode == 0, said + errors
+    assert "PENDING" in said
+    assert "2 of 2 have ended" in said
+    assert len(world.ledger.entries()) == 2
+    assert cluster.nodes == 3  # the head, and a node a trial
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_a_run_waits_for_nodes_takes_more_and_leaves_them(
+    tmp_path: Path, cluster: GrowingCluster
+) -> None:
+    """From no CPU at all: the first node begins the run, the second joins it, both go."""
+    world = grid.Grid(tmp_path).budget(epsilon=6)
+    workers = {"min": 1, "max": 2}
+    runtime = {"executor": "ray", "workers": workers, "recovery_seconds": 60}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values(runtime=runtime)))
+    words = ["run", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
+    assert cluster.nodes == 1
+    run = _privrl(world, cluster, *words)
+    most = 0
+    while run.poll() is None:
+        most = max(most, cluster.nodes)
+        time.sleep(0.2)
+    said, errors = run.communicate()
+    assert run.returncode == 0, said + errors
+    assert "wait until others have freed so much or nodes have joined" in errors
+    assert most == 3
+    verify_certificate(tmp_path / "out" / "certificate.json", ledger=world.ledger)
+    deadline = time.monotonic() + SECONDS
+    while cluster.nodes > 1:  # the autoscaler gives idle nodes back
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def _privrl(world: grid.Grid, cluster: GrowingCluster, *words: str) -> subprocess.Popen[str]:
+    """Start the command as somebody who joins the cluster."""
     environment = {
         **cluster.environment,
         FOLDER_VARIABLE: str(world.store.root),
         "PRIVRL_LEDGER": world.url,
         "RAY_ADDRESS": cluster.address,
     }
-    words = ["sweep", str(file), "--out", str(tmp_path / "out")]
-    script = f"import sys; from distributed_privrl.cli import main; sys.argv[1:] = {words}; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
+    return subprocess.Popen(
+        [sys.executable, "-m", "distributed_privrl.cli", *words],
         env={**os.environ, **environment},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=SECONDS,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "PENDING" in done.stdout
-    assert "2 of 2 have ended" in done.stdout
-    assert len(world.ledger.entries()) == 2
-    assert cluster.nodes == 3  # the head, and a node a trial

@@ -51,6 +51,22 @@ def test_workers_are_processes_of_one_thread(probes: WorkerGroup) -> None:
     assert probes.call("threads") == ["1", "1", "1"]
 
 
+def test_ray_keeps_no_events_of_calls(probes: WorkerGroup) -> None:
+    """Its dashboard and state API would count and time private rounds."""
+    import ray
+
+    plain = ray.remote(num_cpus=0)(Probe).remote(0)
+    deadline = time.monotonic() + 30
+    while "fail" not in (names := {one["name"] for one in ray.timeline()}):
+        assert time.monotonic() < deadline, names  # events of others are kept
+        assert probes.call("threads")
+        with pytest.raises(BudgetError):
+            ray.get(plain.fail.remote())
+        time.sleep(0.5)
+    assert "threads" not in names
+    ray.kill(plain)
+
+
 def test_our_errors_arrive_as_they_are(probes: WorkerGroup) -> None:
     with pytest.raises(BudgetError, match="no budget: set one"):
         probes.call("fail")

@@ -147,6 +147,8 @@ def test_a_sweep_travels_as_one(place: Path, monkeypatch: pytest.MonkeyPatch) ->
         (("--ledger", "sqlite:////shared/ledger.sqlite"), 4, "must outlive its cluster"),
         (("--attach", "job-1"), 2, "give CONFIG.yaml to hand a job in, or --attach"),
         (("--certificate", "run.yaml"), 2, "is there already"),
+        (("--out", "runs/stays"), 2, "--out runs/stays is no absolute path"),
+        (("--datasets", "datasets"), 2, "--datasets datasets is no absolute path"),
     ],
 )
 def test_what_a_job_must_not_have_is_refused_before_anything_is_sent(

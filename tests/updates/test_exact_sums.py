@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.data.shards import EncodedShard
 from distributed_privrl.privacy.calibration import SUM_SLACK, PrivateRound
-from distributed_privrl.privacy.noise import lattice_granularity
+from distributed_privrl.privacy.noise import lattice_granularity, most_exact_units
 from distributed_privrl.privacy.sampling import EMPTY
 from distributed_privrl.rounds.worker import LocalUpdateWorker, SecretOfRun, WorkerSpec
 from distributed_privrl.updates import book_keeping, exact_sums
@@ -272,6 +272,24 @@ def test_more_units_than_exact_sums_hold_are_refused() -> None:
     total = ExactSum(4, 1.0, like=torch.zeros(0))
     with pytest.raises(UnsafeError, match="lower training"):
         total.count(2**52)
+
+
+def test_workers_together_add_no_more_than_exact_sums_hold() -> None:
+    most = most_exact_units(1.0, 4)
+    total = ExactSum(4, 1.0, like=torch.zeros(0))
+    total.clear(0.25)  # of a worker that has a quarter of the blocks
+    total.count(most // 4)
+    with pytest.raises(UnsafeError, match=f"hold {most // 4} of it and {most} in all"):
+        total.count(1)
+
+
+def test_the_largest_sum_has_no_rounding_and_twice_as_many_have() -> None:
+    step = lattice_granularity(1.0, 4)
+    largest = most_exact_units(1.0, 4) * (1.0 + step)
+    assert largest / step <= 2.0**52
+    for steps, exact in ((1.0, True), (4.0, False)):
+        total = steps * 2.0**52 * step
+        assert (total + step - total == step) == exact
 
 
 @pytest.mark.parametrize("clip_norm", [None, 1.0])

@@ -42,7 +42,7 @@ def run_filter(config: ExpertConfig, context: RunContext, plan: FilterPlan) -> T
         context.store,
         config.data.sensitive,
         experts=plan.units.value,
-        hosts=config.runtime.workers,
+        hosts=config.runtime.most_workers,
         minimum_probability=asked.minimum_probability,
         release_pool=mechanism.release_pool,
         first_trajectory=mechanism.first_trajectory,

@@ -1,6 +1,6 @@
 """Configuration of `marginals`: of rows, then of whole trajectories."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ class DrawConfig(StrictModel):
 class MarginalsTraining(SelectionConfig):
     """How the budget is spent, and how rows are drawn."""
 
+    TABLES_KEY: ClassVar[str] = "training.tables"
+
     sampling: DrawConfig = DrawConfig()
 
 
@@ -45,6 +47,8 @@ class TrajectoryDrawConfig(RolloutConfig):
 
 class MarginalsJTraining(SelectionConfig):
     """How the budget is spent, and how trajectories are drawn."""
+
+    TABLES_KEY: ClassVar[str] = "training.tables"
 
     sampling: TrajectoryDrawConfig = TrajectoryDrawConfig()
 

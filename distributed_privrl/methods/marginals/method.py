@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from distributed_privrl.core.progress import SAMPLING
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.store import DatasetStore
@@ -151,7 +152,7 @@ class MarginalsMethod(DeclaredMethod[World]):
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic rows."""
-        model, config = self.model(world, context), self.config
+        config = self.config
         assert isinstance(config, MarginalsConfig)
         streams, most = (
             Streams(config.seed).child(context.stream),
@@ -159,8 +160,11 @@ class MarginalsMethod(DeclaredMethod[World]):
         )
 
         def chunks() -> Iterator[Transitions]:
+            model = self.model(world, context)
             for index, start in enumerate(range(0, config.output.size, most)):
                 rows = min(most, config.output.size - start)
+                context.progress(SAMPLING, start, config.output.size)
                 yield model.transitions(rows, streams.numpy(f"chunk/{index}"))
+            context.progress(SAMPLING, config.output.size, config.output.size)
 
         return Released(release=SyntheticTransitions(chunks=chunks))

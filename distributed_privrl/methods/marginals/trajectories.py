@@ -1,13 +1,12 @@
 """`marginals_j`: whole trajectories from noisy marginals of their steps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.trajectories import TRANSITION
+from distributed_privrl.data.trajectories import TRANSITION, Trajectories
 from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.stage import (
     MarginalsStage,
@@ -60,12 +59,15 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Draw the synthetic trajectories."""
         config = self.config
-        chunks = partial(
-            Rollout(self.model(world, context), self._longest).chunks,
-            config.output.size,
-            at_once=config.training.sampling.chunk_trajectories,
-            streams=Streams(config.seed).child(context.stream),
-        )
+
+        def chunks() -> Iterator[Trajectories]:
+            return Rollout(self.model(world, context), self._longest).chunks(
+                config.output.size,
+                at_once=config.training.sampling.chunk_trajectories,
+                streams=Streams(config.seed).child(context.stream),
+                progress=context.progress,
+            )
+
         return Released(release=SyntheticTrajectories(chunks=chunks, facts=dict))
 
     @property

@@ -142,7 +142,7 @@ class PolicyValueMethod(DeclaredMethod[World]):
         refs = shard_refs(
             context.store,
             data.sensitive,
-            count=self.config.runtime.workers,
+            count=self.config.runtime.most_workers,
             unit=data.unit,
             max_rows_per_unit=data.max_length,
         )

@@ -78,7 +78,7 @@ def plan_effort(config: PrimorlConfig, observations: Space, actions: Space) -> E
         of_unit = local.epochs * (local.steps or config.data.max_length or LONGEST_ROLLOUT)
         ensemble = Effort(rounds=training.rounds, private_rows=rows * of_unit * weights)
     sac = policy_settings(policy, config.rollout_horizon)
-    turns = math.ceil(policy.restarts / config.runtime.workers)
+    turns = math.ceil(policy.restarts / config.runtime.least_workers)
     steps = turns * policy.steps
     acted = steps * policy.action_repeat / policy.gradient_steps
     judged = turns * math.ceil(policy.steps / config.evaluation.every) * config.rollout_horizon

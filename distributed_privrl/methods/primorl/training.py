@@ -127,7 +127,7 @@ def train_policy(
     Returns:
         What the training was built from, which tells where the policy is.
     """
-    spec, workers = _policy_spec(config, context, facts, starts), config.runtime.workers
+    spec, workers = _policy_spec(config, context, facts, starts), config.runtime.most_workers
     trainings = spec.restarts()
     for training in trainings:
         with storage_errors(f"create {training.folder}"):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.progress import SAMPLING
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.privorl.config import PrivorlConfig
 from distributed_privrl.methods.privorl.update import Synthesizer, private_network
@@ -152,7 +153,7 @@ def draw_chunks(
 
     Privacy: post-processing of what the rounds released.
     """
-    count = config.runtime.workers
+    count = config.runtime.most_workers
     specs = [
         SamplerSpec(
             run_id=context.run_id,
@@ -173,5 +174,5 @@ def draw_chunks(
     total = left = drawer.count
     while left:
         left = sum(samplers.call("advance"))
-        context.progress("sampling", total - left, total)
+        context.progress(SAMPLING, total - left, total)
     samplers.close()

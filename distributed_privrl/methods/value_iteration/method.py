@@ -255,7 +255,7 @@ def _refs(config: Any, context: RunContext) -> list[ShardRef]:
     return shard_refs(
         context.store,
         config.data.sensitive,
-        count=config.runtime.workers,
+        count=config.runtime.most_workers,
         unit=config.data.unit,
         max_rows_per_unit=config.data.max_length,
     )

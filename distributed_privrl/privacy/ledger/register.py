@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ from distributed_privrl.privacy.ledger.records import Declaration
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, DECLARATIONS, ROW_KEYS, SKETCHES
 from distributed_privrl.privacy.ledger.storage import Storage
 
+KEY_VARIABLE = "PRIVRL_LEDGER_KEY"
+"""Names the key's file, where machines come and go: there it is mounted."""
 _KEY_BYTES = 32
 _PAIR = ("dataset", "fingerprint", "other", "other_fingerprint", "why")
 
@@ -56,8 +59,8 @@ class DataRegister:
             elif known != digest:
                 raise StorageError(
                     f"{self.key_path} must hold the key of this ledger's row hashes and does not:"
-                    " bring it back from where budgets were set before; without it nobody can say"
-                    " what datasets have in common"
+                    " bring it back from where budgets were set before, or name it by"
+                    f" {KEY_VARIABLE}; without it nobody can say what datasets have in common"
                 )
             return key
 
@@ -127,13 +130,33 @@ def keep_sketch(connection: Connection, account_id: int, sketch: bytes) -> None:
 
 
 def key_path(url: URL) -> Path:
-    """Return the file of a ledger's key: beside a SQLite file, else in the user's data folder."""
+    """Return the file of a ledger's key.
+
+    It is what ``PRIVRL_LEDGER_KEY`` names, else beside a SQLite file or in the user's data folder.
+
+    Raises:
+        ConfigError: the variable names no absolute path, or a file that everybody can read.
+    """
+    if named := os.environ.get(KEY_VARIABLE):
+        return _checked(Path(named))
     if url.get_backend_name() == "sqlite":
         path = Path(str(url.database))
         return path.with_name(f"{path.name}.key")
     place = f"{url.host or ''}:{url.port or ''}/{url.database or ''}"
     name = hashlib.sha256(place.encode()).hexdigest()[:16]
     return Path(platformdirs.user_data_dir("privrl")) / f"ledger-{name}.key"
+
+
+def _checked(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ConfigError(f"{KEY_VARIABLE}={path} is no absolute path: give /secrets/row_key")
+    with storage_errors(f"look at {path}"):
+        if path.exists() and path.stat().st_mode & stat.S_IROTH:
+            raise ConfigError(
+                f"everybody can read {path}, the key of the ledger's row hashes: chmod 600 (of a"
+                " Kubernetes secret defaultMode: 0400)"
+            )
+    return path
 
 
 def _make_key(path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from distributed_privrl.agents.policy import Policy
-from distributed_privrl.cli.planning import _readable, plan_facts
+from distributed_privrl.cli.plan_text import readable
+from distributed_privrl.cli.planning import plan_facts
 from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import plan_run
@@ -230,7 +231,7 @@ def test_a_plan_reads_no_rows_and_shows_the_split(monkeypatch: pytest.MonkeyPatc
     assert facts["relation"] == "policy_level"
     assert 18 < facts["epsilon_with_spare"] <= 20
     assert "--relation policy_level" in facts["budget_command"]
-    words = _readable(facts)
+    words = readable(facts)
     assert words["filter"].startswith("4 + 1 spare draws for epsilon 15, delta 0.018: threshold ")
     assert words["output"] == "policy.safetensors, policy.pt"
     alone = config(filter__share=1.0)
