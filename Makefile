@@ -10,7 +10,7 @@ BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampli
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
 
-.PHONY: help env dev postgres check test test-slow cluster chaos smoke demo bench lock clean
+.PHONY: help env dev postgres s3 check test test-slow cluster chaos smoke demo bench lock clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -36,6 +36,14 @@ ifeq ($(POSTGRES),)
 	  && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } \
 	  || echo "PostgreSQL was not installed: the tests that need it will be skipped" >&2
 endif
+
+S3 := .venv-s3
+$(S3)/.installed: requirements-s3.lock
+	$(PYTHON) -m venv $(S3)
+	$(S3)/bin/pip --disable-pip-version-check install -r requirements-s3.lock
+	@touch $@
+
+s3: $(S3)/.installed  ## a server of S3 (moto), apart from the project's environment, for the tests that need one
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -69,4 +77,4 @@ lock: $(VENV)/.dev  ## resolve pyproject.toml anew
 	sed -i 's/^torch==\([0-9.]*\)+cpu/torch==\1/' requirements.lock
 
 clean:  ## remove the environment and caches, never runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(S3) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -114,7 +114,7 @@ class SelectionWorker:
         self._open = contextlib.ExitStack()
         memory = Path(spec.memory)
         check_memory(memory)  # of this node, which may be another one than the command's
-        _check_here(spec)
+        self._store, self._folders = _here(spec)  # read once: nobody counts trials by it
         for name in spec.trainers:
             find_trainer(name, more=spec.more).prepare()
         self._memory = self._open.enter_context(guarded_folder(memory))
@@ -155,7 +155,7 @@ class SelectionWorker:
     def _tried(self, overrides: Mapping[str, Any], folder: Path) -> _Kept | None:
         spec = self._spec
         config = parse_config(spec.values, source="a trial", overrides=overrides_of(overrides))
-        store = _own_store(spec, folder / "datasets")
+        store = _own_store(self._folders, folder / "datasets")
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
         runtime = {"executor": "local", "pretrained": None}  # nothing lies outside the folder
@@ -178,11 +178,10 @@ class SelectionWorker:
         return _Kept(score=score, config=config, folder=folder, result=result, store=store)
 
 
-def _check_here(spec: PoolSpec) -> None:
-    """Check that this node sees the datasets of all trials."""
-    store = DatasetStore(Path(spec.root))
-    for dataset in spec.reads:
-        store.info(dataset)
+def _here(spec: PoolSpec) -> tuple[DatasetStore, dict[str, Path]]:
+    """Return the datasets of all trials, as this node sees them, and who keeps copies of them."""
+    store = DatasetStore(spec.root)
+    return store, {dataset: store.folder(dataset).absolute() for dataset in spec.reads}
 
 
 @contextlib.contextmanager
@@ -228,12 +227,12 @@ def _counts(events: Sequence[Event]) -> Counter[str]:
     return found
 
 
-def _own_store(spec: PoolSpec, root: Path) -> DatasetStore:
+def _own_store(folders: Mapping[str, Path], root: Path) -> DatasetStore:
     """Return a store in memory in which what a trial reads is linked, not copied."""
-    for dataset in spec.reads:
+    for dataset, folder in folders.items():
         link = root / dataset
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to((Path(spec.root) / dataset).absolute(), target_is_directory=True)
+        link.symlink_to(folder, target_is_directory=True)
     return DatasetStore(root)
 
 

@@ -17,11 +17,17 @@ import yaml
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError, WorkerLostError
 from distributed_privrl.core.executor import Executor, WorkerGroup
+from distributed_privrl.core.places import ObjectUri
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
-from distributed_privrl.experiments.directory import RunDirectory, holds_something, make_writable
+from distributed_privrl.experiments.directory import (
+    RunDirectory,
+    bounds_place,
+    holds_something,
+    make_writable,
+)
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import plan_run, planned_events
 from distributed_privrl.experiments.run import check_datasets
@@ -109,6 +115,7 @@ def select(
     assert isinstance(selection, PrivateSelection)
     check_memory(memory)
     _check_new(out)
+    _check_bounds_here(sweep.base)
     directory, config = RunDirectory(out.absolute()), sweep.base
     event = selection.count.event(_events(sweep, store, anyway=anyway))
     cost = _cost(config, event)
@@ -116,7 +123,8 @@ def select(
     check_datasets(seen, store)
     check_agents(config, store, more_trainers=more_trainers)
     publisher_of(config, store, directory).check_free()
-    make_writable(store.root)
+    if not store.is_remote:
+        make_writable(store.root)
     claim(directory.path / FILE, yaml.safe_dump(sweep.to_json(), sort_keys=False))
     charge: Charge | None = None
     with closing(Ledger(ledger_url)) as ledger:
@@ -126,7 +134,7 @@ def select(
             found = inspect_inputs(seen, store, ledger, progress=progress)
             directory.begin(SecureNoise.name)
             charge = _charge(config, event, cost, directory.run_id, found.identity)
-            spec = _pool_spec(sweep, event, store.root, memory, more_trainers or {})
+            spec = _pool_spec(sweep, event, store.place, memory, more_trainers or {})
             with _pool(spec, executor, selection.actors) as group:
 
                 def draw() -> dict[str, Any] | None:
@@ -229,17 +237,31 @@ def _charge(
     )
 
 
+def _check_bounds_here(config: RunConfig) -> None:
+    """Refuse bounds in an object store.
+
+    Raises:
+        UnsafeError: each trial would read them, and the store's log count the trials.
+    """
+    source = bounds_place(config)
+    if isinstance(source, ObjectUri):
+        raise UnsafeError(
+            f"data.bounds={source}: each hidden trial would read it, and the store's log would tell"
+            " how many there are: copy it into a file and name that"
+        )
+
+
 def _pool_spec(
     sweep: Sweep,
     event: RepeatAndSelectEvent,
-    root: Path,
+    root: str,
     memory: Path,
     more: Mapping[str, Trainer],
 ) -> PoolSpec:
     data, score = sweep.base.data, sweep.selection.score
     return PoolSpec(
         values=sweep.values,
-        root=str(root.absolute()),
+        root=root,
         reads=list(dict.fromkeys(filter(None, (data.sensitive, *data.public, score.to)))),
         score=score,
         events=[one.model_dump(mode="json") for one in event.events],
