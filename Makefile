@@ -6,11 +6,11 @@ PIP := $(BIN)/pip --disable-pip-version-check
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
-BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling offline_trainers value_iteration utility_value_iteration marginals
+BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling offline_trainers value_iteration utility_value_iteration marginals votes
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
 
-.PHONY: help env dev postgres check test test-slow cluster chaos smoke demo bench lock clean
+.PHONY: help env dev postgres s3 check test test-slow cluster chaos smoke demo bench lock clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -24,7 +24,7 @@ $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -c requirements.lock -e '.[envs,tables,test,dev,parity,postgres]'
+	$(PIP) install -c requirements.lock -e '.[envs,tables,text,test,dev,parity,postgres]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs
@@ -36,6 +36,14 @@ ifeq ($(POSTGRES),)
 	  && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } \
 	  || echo "PostgreSQL was not installed: the tests that need it will be skipped" >&2
 endif
+
+S3 := .venv-s3
+$(S3)/.installed: requirements-s3.lock
+	$(PYTHON) -m venv $(S3)
+	$(S3)/bin/pip --disable-pip-version-check install -r requirements-s3.lock
+	@touch $@
+
+s3: $(S3)/.installed  ## a server of S3 (moto), apart from the project's environment, for the tests that need one
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -69,4 +77,4 @@ lock: $(VENV)/.dev  ## resolve pyproject.toml anew
 	sed -i 's/^torch==\([0-9.]*\)+cpu/torch==\1/' requirements.lock
 
 clean:  ## remove the environment and caches, never runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(S3) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -85,8 +85,7 @@ def unit_of_expert(number: int) -> int:
 
 def experts_folder(store: DatasetStore, dataset: str) -> Path:
     """Return where a dataset's experts lie, beside its data."""
-    store.info(dataset)
-    return store.root / dataset / FOLDER
+    return store.folder(dataset) / FOLDER
 
 
 def expert_files(store: DatasetStore, dataset: str) -> list[Path]:

@@ -101,6 +101,7 @@ def attach_experts(
         write_log_probabilities(unfinished / FOLDER, values)
         remove_folder(folder, beside=store.root)  # of an earlier call, perhaps of more experts
         (unfinished / FOLDER).rename(folder)
+    store.changed(dataset)
     facts = ExpertFacts(
         count=len(policies),
         trajectories=trajectories,

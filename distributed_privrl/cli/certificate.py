@@ -34,9 +34,11 @@ def verify(
         typer.Option("--ledger", metavar="URL", help="compare with what was reserved there"),
     ] = None,
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--data", metavar="DIR", help="where the outputs lie (default: the datasets' folder)"
+            "--data",
+            metavar="DIR",
+            help="where the outputs lie, a folder or a URI (default: the datasets')",
         ),
     ] = None,
     public_key: Annotated[
@@ -56,19 +58,24 @@ def verify(
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.privacy.ledger import Ledger
-    from distributed_privrl.privacy.verification import verify_certificate
+    from distributed_privrl.privacy.verification import read_certificate, verify_certificate
 
     if not file.exists() and RunDirectory(file.parent).config_path.exists():
         raise VerificationError(
             f"no certificate at {file}: the run in {file.parent} is unfinished. `privrl run"
             f" CONFIG.yaml --out {file.parent} --resume` goes on with it, for no new budget"
         )
+    store = DatasetStore(data)
+    root = store.root
+    if store.is_remote:
+        outputs = read_certificate(file).outputs
+        root = store.folder_of_outputs(output.id for output in outputs)
     with contextlib.ExitStack() as stack:
         opened = None if ledger is None else stack.enter_context(contextlib.closing(Ledger(ledger)))
         verification = verify_certificate(
             file,
             ledger=opened,
-            outputs_root=data or DatasetStore().root,
+            outputs_root=root,
             public_key=public_key,
             allow_missing_outputs=allow_missing_outputs,
         )

@@ -33,6 +33,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl import stays.csv --schema stays.yaml --dataset clinic/stays-v0",
             "privrl import rows.parquet --schema rows.yaml --dataset plant/rows-v1",
             "privrl import maze2d-umaze.hdf5 --schema d4rl.yaml --dataset maze/d4rl-v0",
+            "privrl import notes.jsonl --schema notes.yaml --dataset clinic/notes-v0",
         ),
     )(import_table)
     app.command(
@@ -126,7 +127,8 @@ def collect(
 
 def import_table(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="a .csv, .parquet, .npz, .hdf5 or .h5 file")
+        Path,
+        typer.Argument(metavar="FILE", help="a .csv, .parquet, .npz, .hdf5, .h5 or .jsonl file"),
     ],
     schema: Annotated[
         Path, typer.Option(metavar="S.yaml", help="which column or array is what, and the spaces")
@@ -139,16 +141,24 @@ def import_table(
 
     The schema says which column or array is what: observations, actions, reward, the trajectory,
     the unit that is protected, the kinds of columns (categories, flags, dates) and the spaces. With
-    split_at_flags it reads D4RL's files.
+    split_at_flags it reads D4RL's files. A schema with a section text makes a dataset of documents:
+    a JSONL or Parquet file with a column text, or a folder of .txt files.
 
     Notes on standard error say in how many rows, and of how many units, values are missing, not
     declared or outside their space, and which rows are left out. They are for the owner of the rows
     alone: do not publish them.
     """
+    from distributed_privrl.data.corpus_datasets import corpus_schema, import_corpus
     from distributed_privrl.data.importing import import_file
     from distributed_privrl.data.schema import load_schema
     from distributed_privrl.data.store import DatasetStore
 
+    texts = corpus_schema(schema)
+    if texts is not None:
+        import_corpus(file, texts, DatasetStore(), dataset)
+        count = DatasetStore().info(dataset).total_steps.open(Purpose.OWNER)
+        typer.echo(f"{dataset}: {count} documents")
+        return
     store, meaning = DatasetStore(), load_schema(schema)
     found = import_file(file, meaning, store, dataset)
     tell_owner(found.open(Purpose.OWNER))

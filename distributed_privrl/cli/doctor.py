@@ -10,13 +10,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from distributed_privrl.cli.helptext import LedgerUrl, examples
 from distributed_privrl.cli.text import show_table
 from distributed_privrl.core.errors import PrivRLError
+
+if TYPE_CHECKING:
+    from distributed_privrl.data.store import DatasetStore
 
 PYTHON = (3, 11)
 PACKAGES = {
@@ -138,9 +141,13 @@ def examine(*, ledger: str | None) -> Iterator[Finding]:
     yield processor(Path("/proc/cpuinfo"))
     yield threads(os.environ.get("OMP_NUM_THREADS"))
     yield memory(available_memory())
-    for name, folder in (("disk here", Path()), ("disk of datasets", store.root)):
+    kept = store.root.parent if store.is_remote else store.root
+    for name, folder in (("disk here", Path()), ("disk of datasets", kept)):
         yield disk(name, folder)
-    yield datasets_folder(store.root, lambda: len(store.ids()))
+    if store.is_remote:
+        yield datasets_stored(store)
+    else:
+        yield datasets_folder(store.root, lambda: len(store.ids()))
     yield from ledger_findings(ledger)
     yield ray_token()
 
@@ -284,6 +291,17 @@ def datasets_folder(root: Path, count: Callable[[], int]) -> Finding:
             advice="set MINARI_DATASETS_PATH to a folder that can",
         )
     return Finding(level="ok", name=name, text=f"{count()} in {root}")
+
+
+def datasets_stored(store: "DatasetStore") -> Finding:
+    """Say whether an object store answers, and how many datasets it has."""
+    from distributed_privrl.core.errors import StorageError
+
+    try:
+        return Finding(level="ok", name="datasets", text=f"{len(store.ids())} in {store.shown}")
+    except StorageError as error:
+        text, _, advice = str(error).rpartition(": ")
+        return Finding(level="problem", name="datasets", text=text, advice=advice)
 
 
 def ledger_findings(url: str | None) -> Iterator[Finding]:

@@ -109,10 +109,7 @@ def evaluate(
     ] = None,
     executor: Annotated[
         Literal["ray", "local"],
-        typer.Option(
-            help="local: one agent after the other in this process, without Ray; rllib_ agents"
-            " start it all the same"
-        ),
+        typer.Option(help="local: one agent after the other in this process, without Ray"),
     ] = "ray",
     resume: Annotated[
         bool,

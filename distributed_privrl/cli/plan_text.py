@@ -22,7 +22,7 @@ def readable(facts: dict[str, Any]) -> dict[str, str]:
         f" {facts['block_rounds']} at a time",
         **_work(facts),
         "output": f"{output['dataset']} ({output['size']} {facts['counted']}{_alone(facts)})"
-        if "size" in output
+        if facts["counted"] is not None
         else ", ".join(filter(None, (*facts["files"], output.get("dataset")))),
     }
     if "columns_unknown" in facts:

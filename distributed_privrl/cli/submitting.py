@@ -56,7 +56,9 @@ def submit(
     datasets: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="the datasets, as the nodes see them (default: what is set there)"
+            metavar="DIR",
+            help="the datasets, a folder or a URI, as the nodes see them (default: what is set"
+            " there)",
         ),
     ] = None,
     shared: Annotated[
@@ -152,10 +154,12 @@ def upload_of(
     Raises:
         ConfigError: the configuration is wrong, its bounds file is missing or too large, or a
             folder of the cluster has no absolute path.
-        UnsafeError: the ledger is a file of SQLite, or a password would travel.
+        UnsafeError: the ledger is a file of SQLite, or a password would travel, in it or in a URI.
     """
+    from distributed_privrl.core.places import check_folder, place_of
     from distributed_privrl.runtime.jobs import SHARED_VARIABLE, Upload
 
+    check_folder("--out", Path(out))
     for option, folder in (("out", out), ("datasets", datasets)):
         _check_absolute(option, folder)
     verb, values, bounds = _values_of(config, overrides)
@@ -169,7 +173,7 @@ def upload_of(
     files[CONFIG_NAME] = _yaml(values)
     variables = {} if ledger is None else {"PRIVRL_LEDGER": _checked_ledger(ledger)}
     if datasets is not None:
-        variables["MINARI_DATASETS_PATH"] = datasets
+        variables["MINARI_DATASETS_PATH"] = str(place_of("--datasets", datasets))
     if shared:
         variables[SHARED_VARIABLE] = ":".join(shared)
     words = [python, "-m", "distributed_privrl.cli", verb, CONFIG_NAME, "--out", out, AUTO]

@@ -219,7 +219,11 @@ def _sweep(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anywa
 
 
 def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anyway: bool) -> None:
-    from distributed_privrl.cli.execution import deferred_executor, termination_as_interrupt
+    from distributed_privrl.cli.execution import (
+        deferred_executor,
+        rllib_trainers,
+        termination_as_interrupt,
+    )
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.errors import UnsafeError
     from distributed_privrl.experiments.sweeps.config import PrivateSelection
@@ -238,7 +242,13 @@ def _select(asked: "Sweep", out: Path, ledger: str | None, *, resume: bool, anyw
         executor = stack.enter_context(contextlib.closing(deferred_executor(runtime)))
         progress = stack.enter_context(shown_progress())
         found = select(
-            asked, executor, out=out, ledger_url=ledger, progress=progress, anyway=anyway
+            asked,
+            executor,
+            out=out,
+            ledger_url=ledger,
+            progress=progress,
+            anyway=anyway,
+            more_trainers=rllib_trainers(),
         )
     if found.config is None or found.certificate is None:
         show_values(

@@ -21,7 +21,6 @@ from distributed_privrl.data.metadata import COLLECTION_KEY, PUBLIC_KEY, Dataset
 from distributed_privrl.data.spaces import supported_space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
-from distributed_privrl.data.transaction import check_new
 from distributed_privrl.environments.mazes import MAZES
 
 
@@ -149,7 +148,7 @@ def collect(
     total = chosen.total_steps(steps, settings)
     environment_id = chosen.environment(settings)
     environment = gymnasium.make(environment_id)
-    check_new(store.root, dataset)
+    store.check_new(dataset)
     training: contextlib.AbstractContextManager[Recipe | TrainedReplay | TrainedExperts] = (
         chosen.trained(settings, seed=seed, root=store.root, progress=training_progress)
         if isinstance(chosen, ReplayRecipe | ExpertRecipe)

@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.places import ObjectUri, is_uri, place_of
 from distributed_privrl.core.problems import problems
 
 
@@ -55,13 +64,23 @@ def _rising_quantiles(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
+def _bounds_place(value: Any) -> Any:
+    """Return a URI of bounds as the place that it names."""
+    return place_of("data.bounds", value) if is_uri(value) else value
+
+
 class NoisyBounds(StrictModel):
     """The columns' bounds are not public: find quantiles by noisy choices, and charge them."""
 
     epsilon: PositiveFloat = Field(description="epsilon spent on all quantiles of all columns")
-    search: Path | Literal["environment"] = Field(
-        description="public ranges to search in: a YAML file as for bounds, or the environment's"
-    )
+    search: Annotated[
+        Path | ObjectUri | Literal["environment"],
+        BeforeValidator(_bounds_place),
+        Field(
+            description="public ranges to search in: a YAML file as for bounds, or the"
+            " environment's"
+        ),
+    ]
     quantiles: Annotated[tuple[float, float], AfterValidator(_rising_quantiles)] = Field(
         default=(0.05, 0.95), description="taken as bounds; four decimals at most"
     )
@@ -89,11 +108,14 @@ class DataConfig(StrictModel):
     max_length: PositiveInt | None = Field(
         default=None, description="public cap on the rows of a unit; further ones are left out"
     )
-    bounds: Path | Literal["environment", "public"] | NoisyBounds | None = Field(
+    bounds: Annotated[
+        Path | ObjectUri | Literal["environment", "public"] | NoisyBounds | None,
+        BeforeValidator(_bounds_place),
+    ] = Field(
         default=None,
-        description="bounds of every column: a YAML file, the environment's spaces, or the public"
-        " sets' (default: the public sets if there are any, else the environment); {epsilon: E,"
-        " search: FILE} finds them privately",
+        description="bounds of every column: a YAML file (path or URI), the environment's spaces,"
+        " or the public sets' (default: the public sets if there are any, else the environment);"
+        " {epsilon: E, search: FILE} finds them privately",
     )
     environment: str | None = Field(default=None, description="Gymnasium id of the environment")
 
@@ -442,9 +464,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"no file at {path}: give the path of a YAML file")
     with storage_errors(f"read {path}"):
         text = path.read_text()
-    value = parse_yaml(text, source=str(path))
+    return mapping_in(text, source=str(path))
+
+
+def mapping_in(text: str, *, source: str) -> dict[str, Any]:
+    """Return the mapping in a YAML text.
+
+    Args:
+        text: what is written.
+        source: its name, for messages.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
+    value = parse_yaml(text, source=source)
     if not isinstance(value, dict):
-        raise ConfigError(f"{path} must hold keys and values, got {type(value).__name__}")
+        raise ConfigError(f"{source} must hold keys and values, got {type(value).__name__}")
     return value
 
 

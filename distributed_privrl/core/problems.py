@@ -9,11 +9,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from distributed_privrl.core.places import ObjectUri
+
 _NAMES = {
     int: "a whole number",
     float: "a number",
     str: "text",
     Path: "a path",
+    ObjectUri: "a URI",
     bool: "true or false",
 }
 _MOVED = {
@@ -120,7 +123,7 @@ def _is_section(kind: Any) -> bool:
 
 def _is_other_choice(place: _Place, error: str) -> bool:
     return bool(place.choices) and (
-        error.endswith(("_type", "_parsing")) or error == "literal_error"
+        error.endswith(("_type", "_parsing")) or error in ("literal_error", "is_instance_of")
     )
 
 

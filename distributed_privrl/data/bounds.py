@@ -9,8 +9,10 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from distributed_privrl.core.config import StrictModel, read_yaml, validate
+from distributed_privrl.core.config import StrictModel, mapping_in, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.places import ObjectUri, Place
 from distributed_privrl.data.layout import RowLayout, public_rows
 from distributed_privrl.data.spaces import Space, environment_spaces, group_columns
 from distributed_privrl.data.trajectories import Transitions
@@ -171,7 +173,27 @@ class _BoundsFile(StrictModel):
     reward: tuple[float, float] | _RewardSides
 
 
-def _declared(path: Path) -> _BoundsFile:
+def bounds_text(place: Place) -> str:
+    """Return the text of a bounds file.
+
+    Args:
+        place: a path, or an object.
+
+    Raises:
+        ConfigError: there is no such file or object.
+        StorageError: it cannot be read.
+    """
+    if isinstance(place, ObjectUri):
+        from distributed_privrl.data.objects import read_text  # imports what few runs need
+
+        return read_text(place, name="data.bounds")
+    with storage_errors(f"read {place}"):
+        return place.read_text()
+
+
+def _declared(path: Place) -> _BoundsFile:
+    if isinstance(path, ObjectUri):
+        return validate(_BoundsFile, mapping_in(bounds_text(path), source=path), source=path)
     if not path.is_file():
         raise ConfigError(
             f"data.bounds={path}: there is no such file (a relative path starts at {Path.cwd()}):"
@@ -180,7 +202,7 @@ def _declared(path: Path) -> _BoundsFile:
     return validate(_BoundsFile, read_yaml(path), source=str(path))
 
 
-def check_bounds_file(path: Path) -> tuple[int | None, int | None]:
+def check_bounds_file(path: Place) -> tuple[int | None, int | None]:
     """Check all of a bounds file that it tells without the columns it is for.
 
     Args:
@@ -216,13 +238,13 @@ def check_bounds_file(path: Path) -> tuple[int | None, int | None]:
     return widths[0], widths[1]
 
 
-def bounds_from_file(path: Path, observation_space: Space, action_space: Space) -> Bounds:
+def bounds_from_file(path: Place, observation_space: Space, action_space: Space) -> Bounds:
     """Return the bounds in a YAML file.
 
     Args:
-        path: ``{observation: {low: [..], high: [..], step: [..]}, action: {..}, reward: [low,
-            high]}``; one number stands for every number of its part, categories and flags have no
-            bounds, and a part that has nothing else is left out;
+        path: of the file, or of an object: ``{observation: {low: [..], high: [..], step: [..]},
+            action: {..}, reward: [low, high]}``; one number stands for every number of its part,
+            categories and flags have no bounds, and a part that has nothing else is left out;
             ``step`` may be absent, and ``reward: {low: .., high: .., step: ..}`` has one, too.
         observation_space: as in `RowLayout`.
         action_space: as in `RowLayout`.

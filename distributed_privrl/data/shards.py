@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -29,7 +28,7 @@ class ShardRef:
     """Names one shard of a dataset; holds no rows, and may be pickled and logged.
 
     Args:
-        root: folder of the dataset store.
+        root: of the dataset store: its folder, or a URI.
         dataset: id of the dataset.
         index: which shard, from 0.
         count: number of shards.
@@ -101,7 +100,7 @@ def shard_refs(
     store.check_unit(dataset, unit)
     return [
         ShardRef(
-            root=str(store.root.absolute()),
+            root=store.place,
             dataset=dataset,
             index=index,
             count=count,
@@ -153,7 +152,7 @@ def load_shard(
 
 def _transitions(ref: ShardRef, chunk_rows: int, keep: Keep) -> Iterator[Transitions]:
     """Yield the shard's transitions, without those of each unit's first trajectories."""
-    store = DatasetStore(Path(ref.root))
+    store = DatasetStore(ref.root)
     about = {"unit": ref.unit, "chunk_rows": chunk_rows, "keep": keep}
     if not ref.skip_trajectories:
         yield from store.iter_transitions(ref.dataset, **about)  # type: ignore[arg-type]
@@ -224,7 +223,7 @@ def load_trajectories(
         raise ConfigError(
             f"max_trajectories_per_unit must be at least 1, got {max_trajectories_per_unit}"
         )
-    store = DatasetStore(Path(ref.root))
+    store = DatasetStore(ref.root)
     info = store.info(ref.dataset)
     none = no_trajectories(info.observation_space, info.action_space)
     chunks = store.iter_trajectories(

@@ -1,12 +1,12 @@
-"""Datasets in a folder, readable by plain Minari, written whole or not at all."""
+"""Datasets in a folder or an object store, as Minari has them, written whole or not at all."""
 
 import contextlib
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from distributed_privrl.core.files import (
     storage_errors,
     write_atomically,
 )
+from distributed_privrl.core.places import ObjectUri, place_of
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data import episode_reader, table, writing
 from distributed_privrl.data.declared import DeclaredTable
@@ -35,8 +36,11 @@ from distributed_privrl.data.metadata import (
 from distributed_privrl.data.packing import unpack_rows
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories, Transitions
-from distributed_privrl.data.transaction import new_dataset, open_files
+from distributed_privrl.data.transaction import check_new, new_dataset, open_files
 from distributed_privrl.data.writing import new_info
+
+if TYPE_CHECKING:
+    from distributed_privrl.data.remote import RemoteDatasets
 
 CHUNK_ROWS = 65_536
 
@@ -44,29 +48,92 @@ Complete = Callable[[Path], Mapping[str, Any]]
 """Puts files beside the data, into a new dataset's folder, and returns further metadata."""
 
 FOLDER_VARIABLE = "MINARI_DATASETS_PATH"
-"""Names the folder of the datasets, to Minari and to us."""
+"""Names the folder of the datasets, to Minari and to us; to us a URI, too."""
+
+_METADATA_PATH = f"data/{METADATA}"
 
 
 class DatasetStore:
-    """Reads and writes the datasets under one folder.
+    """Reads and writes the datasets under one folder, or under a prefix of an object store.
+
+    What is read from an object store is copied first, into a folder of this process (`remote`);
+    paths are of the copy, and good for as long as this object is there.
 
     Args:
-        root: the folder; by default ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``.
+        root: the folder, or its URI (``s3://``, ``gs://``, ``file://``); by default
+            ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``.
+
+    Raises:
+        ConfigError: no such scheme.
+        UnsafeError: the URI holds credentials or options.
+        StorageError: nothing can be asked of the object store.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
+    def __init__(self, root: Path | str | None = None) -> None:
         default = os.environ.get(FOLDER_VARIABLE) or Path.home() / ".minari" / "datasets"
-        self.root = Path(root if root is not None else default)
+        named = FOLDER_VARIABLE if root is None else "the datasets' folder"
+        place = place_of(named, root if root is not None else default)
+        self._remote = _opened(place) if isinstance(place, ObjectUri) else None
+        self._place = place
+
+    @property
+    def root(self) -> Path:
+        """The folder; of an object store the folder of the copies that this process has."""
+        return self._place if isinstance(self._place, Path) else self._copies.folder
+
+    @property
+    def place(self) -> str:
+        """What opens the same store in another process: a URI, or an absolute path."""
+        return str(self._place.absolute() if isinstance(self._place, Path) else self._place)
+
+    @property
+    def shown(self) -> str:
+        """The store's name in messages."""
+        return str(self._place)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is an object store."""
+        return self._remote is not None
+
+    @property
+    def _copies(self) -> "RemoteDatasets":
+        assert self._remote is not None
+        return self._remote
 
     def ids(self) -> list[str]:
         """Return the ids of all datasets."""
+        if self._remote is not None:
+            return self._remote.ids()
         found = self.root.glob(f"**/data/{METADATA}")
         ids = (path.parent.parent.relative_to(self.root).as_posix() for path in found)
         return sorted(name for name in ids if not name.startswith("."))
 
     def holds(self, dataset: str) -> bool:
         """Say whether there is such a dataset."""
+        if self._remote is not None:
+            return self._remote.holds(dataset)
         return (self.root / dataset / "data" / METADATA).is_file()
+
+    def folder(self, dataset: str) -> Path:
+        """Return the folder with all that belongs to a dataset.
+
+        Raises:
+            ConfigError: no such dataset.
+        """
+        return self._data_folder(dataset).parent
+
+    def folder_of_outputs(self, outputs: Iterable[str]) -> Path:
+        """Return the folder under which files of datasets lie, as certificates name them.
+
+        Args:
+            outputs: ids of files, ``DATASET/data/FILE``; others, and datasets that are not there,
+                are left out.
+        """
+        if self._remote is not None:
+            for dataset in {one.rpartition("/data/")[0] for one in outputs} - {""}:
+                self._remote.copy(dataset)
+        return self.root
 
     def info(self, dataset: str) -> DatasetInfo:
         """Return what is known of a dataset without reading its rows.
@@ -74,7 +141,7 @@ class DatasetStore:
         Raises:
             ConfigError: no such dataset (the message lists similar ids), or unsupported spaces.
         """
-        folder = self._data_folder(dataset)
+        folder = self._data_folder(dataset, only=(_METADATA_PATH,))
         return info_of(dataset, read_values(folder), folder)
 
     def files(self, dataset: str) -> list[Path]:
@@ -84,7 +151,7 @@ class DatasetStore:
 
     def metadata_file(self, dataset: str) -> Path:
         """Return the file that says what the rows are."""
-        return self._data_folder(dataset) / METADATA
+        return self._data_folder(dataset, only=(_METADATA_PATH,)) / METADATA
 
     def update_metadata(self, dataset: str, values: Mapping[str, Any]) -> None:
         """Add or replace metadata keys, e.g. ``privacy_certificate``, atomically.
@@ -95,15 +162,62 @@ class DatasetStore:
             ConfigError: no such dataset, a reserved key, or a value that is not JSON.
         """
         added = check_metadata(values)
-        folder = self._data_folder(dataset)
+        folder = self._data_folder(dataset, only=(_METADATA_PATH,))
         merged = {**read_values(folder), **added}
         write_atomically(folder / METADATA, json.dumps(merged), mode=0o600, beside=self.root)
-        if info_of(dataset, merged, folder).may_leave:
+        if self._remote is not None:
+            self._remote.publish(dataset, only=(_METADATA_PATH,))
+        elif info_of(dataset, merged, folder).may_leave:
             open_files(folder)
 
+    def changed(self, dataset: str) -> None:
+        """Publish what was changed in `folder`, where the store is another one.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        if self._remote is not None:
+            self._remote.publish(dataset)
+
     def clear(self) -> None:
-        """Remove what killed writers left unfinished in the folder of the datasets."""
-        clear_unfinished(self.root)
+        """Remove what killed writers left unfinished among the datasets."""
+        if self._remote is not None:
+            self._remote.clear()
+        else:
+            clear_unfinished(self.root)
+
+    def check_new(self, dataset: str) -> None:
+        """Check that a new dataset may be written.
+
+        Raises:
+            ConfigError: the id is malformed, taken, or lies inside another dataset.
+        """
+        if self._remote is not None:
+            self._remote.check_new(dataset)
+        else:
+            check_new(self.root, dataset)
+
+    @contextlib.contextmanager
+    def new(self, dataset: str, *, may_leave: bool) -> Iterator[Path]:
+        """Yield the data folder of a new dataset, which is there once the block has ended.
+
+        Args:
+            dataset: the new id.
+            may_leave: as in `new_dataset`; who may read an object its store says alone.
+
+        Raises:
+            ConfigError: as in `check_new`.
+            StorageError: it cannot be written; no reader sees anything of it.
+        """
+        if self._remote is None:
+            with new_dataset(self.root, dataset, may_leave=may_leave) as folder:
+                yield folder
+            return
+        self._remote.check_new(dataset)
+        self._remote.forget(dataset)
+        with new_dataset(self.root, dataset, may_leave=False) as folder:
+            yield folder
+        self._remote.publish(dataset, new=True)
 
     def remove(self, dataset: str) -> None:
         """Remove a dataset, whole and at once, if it is there.
@@ -112,7 +226,11 @@ class DatasetStore:
             ConfigError: the id is malformed.
             StorageError: it cannot be removed.
         """
-        remove_folder(self.root / check_dataset_id("dataset", dataset), beside=self.root)
+        check_dataset_id("dataset", dataset)
+        if self._remote is not None:
+            self._remote.remove(dataset)
+        else:
+            remove_folder(self.root / dataset, beside=self.root)
 
     def write_trajectories(
         self,
@@ -163,11 +281,9 @@ class DatasetStore:
             declared=declared,
             metadata=metadata,
         )
-        with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
+        with self.new(dataset, may_leave=info.may_leave) as folder:
             writing.write_trajectories(folder, info, chunks)
-            if complete is not None:
-                values = {**read_values(folder), **check_metadata(complete(folder.parent))}
-                (folder / METADATA).write_text(json.dumps(values))
+            _complete(folder, complete)
 
     def write_transitions(
         self,
@@ -182,6 +298,7 @@ class DatasetStore:
         declared: DeclaredTable | None = None,
         has_successors: bool = True,
         metadata: Mapping[str, Any] | None = None,
+        complete: Complete | None = None,
     ) -> None:
         """Write a new dataset of independent transitions: Parquet, and a Minari file beside it.
 
@@ -202,6 +319,7 @@ class DatasetStore:
             has_successors: False: nothing follows a row; each is terminated and repeats its
                 observation as the next one.
             metadata: further keys, JSON values.
+            complete: as in `write_trajectories`.
 
         Raises:
             ConfigError: the id is malformed or taken, the rows do not fit the spaces, are none, or
@@ -221,8 +339,9 @@ class DatasetStore:
             metadata=metadata,
             has_successors=has_successors,
         )
-        with new_dataset(self.root, dataset, may_leave=info.may_leave) as folder:
+        with self.new(dataset, may_leave=info.may_leave) as folder:
             writing.write_transitions(folder, info, chunks)
+            _complete(folder, complete)
 
     def check_unit(self, dataset: str, unit: str) -> None:
         """Check that a dataset knows ``unit``.
@@ -356,19 +475,32 @@ class DatasetStore:
         spaces = stored_spaces(read_values(folder), folder)
         return EpisodeReader(folder / episode_reader.FILE_NAME, info.id, *spaces)
 
-    def _data_folder(self, dataset: str) -> Path:
-        folder = self.root / check_dataset_id("dataset", dataset) / "data"
-        with storage_errors(f"read {folder}"):
-            exists = (folder / METADATA).is_file()
+    def _data_folder(self, dataset: str, *, only: Sequence[str] = ()) -> Path:
+        """Return the data folder; of a copy, ``only`` names the files that are wanted."""
+        check_dataset_id("dataset", dataset)
+        if self._remote is not None:
+            copied = self._remote.copy(dataset, only=only)
+            exists, folder = copied is not None, Path() if copied is None else copied / "data"
+        else:
+            folder = self.root / dataset / "data"
+            with storage_errors(f"read {folder}"):
+                exists = (folder / METADATA).is_file()
         if not exists:
             known = self.ids()
             near = difflib.get_close_matches(dataset, known, n=3, cutoff=0.4) or known[:3]
             advice = f"it has {', '.join(near)}, other data" if near else "the folder holds none"
             raise ConfigError(
-                f"no dataset {dataset!r} in {self.root}: {advice}; if it lies elsewhere, set"
+                f"no dataset {dataset!r} in {self.shown}: {advice}; if it lies elsewhere, set"
                 f" {FOLDER_VARIABLE} to the folder that holds it"
             )
         return folder
+
+
+def _complete(folder: Path, complete: Complete | None) -> None:
+    """Have more written beside the rows in ``folder``, and keep what is said of it."""
+    if complete is not None:
+        values = {**read_values(folder), **check_metadata(complete(folder.parent))}
+        (folder / METADATA).write_text(json.dumps(values))
 
 
 @contextlib.contextmanager
@@ -379,6 +511,13 @@ def _reading(dataset: str) -> Iterator[None]:
     except (KeyError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise StorageError(f"dataset {dataset!r} is damaged ({reason}): write it again") from error
+
+
+def _opened(uri: ObjectUri) -> "RemoteDatasets":
+    """Import Arrow's file systems, which a folder does without, and open a prefix."""
+    from distributed_privrl.data.remote import RemoteDatasets
+
+    return RemoteDatasets(uri)
 
 
 def _check_chunk_rows(chunk_rows: int) -> None:

@@ -64,7 +64,7 @@ class Trainer(Protocol):
 
     @property
     def released_rows_only(self) -> bool:
-        """Whether rows leave this process: then they must be released or public."""
+        """Whether rows must be released or public: they may leave this process."""
         ...
 
     def with_settings(self, settings: Mapping[str, Any]) -> "Trainer":
@@ -73,6 +73,10 @@ class Trainer(Protocol):
         Raises:
             ConfigError: one is unknown (the message lists the names) or out of range.
         """
+        ...
+
+    def prepare(self) -> None:
+        """Import and start what the first training would, so that only rows are missing then."""
         ...
 
     def train(
@@ -123,6 +127,10 @@ class PlainTrainer:
         from distributed_privrl.agents.algorithms import ALGORITHMS
 
         return replace(ALGORITHMS[self.agent], config=self.config)
+
+    def prepare(self) -> None:
+        """Import what training needs; see `Trainer.prepare`."""
+        from distributed_privrl.agents import algorithms, training  # noqa: F401
 
     def train(
         self,

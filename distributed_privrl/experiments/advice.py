@@ -117,6 +117,10 @@ def columns_to_tell(
         assumed: whether it is made for columns that nobody named.
         store: datasets, as in `registry.plan_run`.
     """
+    from distributed_privrl.experiments.registry import method_named
+
+    if not method_named(config.method).declare(config).has_columns:
+        return None
     if not (assumed or plan.effort is None) or foreseen_columns(config.data, store) is not None:
         return None
     lacking = "they are assumed" if assumed else "so neither minutes nor a verdict are known"

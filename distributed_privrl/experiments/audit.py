@@ -209,11 +209,12 @@ def _verified(directory: RunDirectory, store: DatasetStore, ledger_url: str | No
     certificate = read_certificate(directory.certificate)
     if certificate.status != "valid":
         return certificate
+    root = store.folder_of_outputs(output.id for output in certificate.outputs)
     with contextlib.ExitStack() as stack:
         ledger = None
         if ledger_url is not None:
             ledger = stack.enter_context(contextlib.closing(Ledger(ledger_url)))
-        checked = verify_certificate(directory.certificate, ledger=ledger, outputs_root=store.root)
+        checked = verify_certificate(directory.certificate, ledger=ledger, outputs_root=root)
     return checked.certificate
 
 

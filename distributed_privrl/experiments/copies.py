@@ -29,9 +29,9 @@ def copy_dataset(store: DatasetStore, dataset: str, own: DatasetStore) -> None:
         ConfigError: there is no such dataset.
         StorageError: it cannot be written.
     """
-    store.info(dataset)
+    folder = store.folder(dataset)
     with storage_errors(f"copy {dataset}"):
-        shutil.copytree(store.root / dataset, own.root / dataset, copy_function=_link)
+        shutil.copytree(folder, own.root / dataset, copy_function=_link)
 
 
 def _link(source: str, target: str) -> None:

@@ -21,6 +21,8 @@ from distributed_privrl.core.files import (
     storage_errors,
     write_atomically,
 )
+from distributed_privrl.core.places import ObjectUri, Place, check_folder
+from distributed_privrl.data.bounds import bounds_text
 from distributed_privrl.experiments.events import NAME, write_events
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, metrics_record
 
@@ -41,9 +43,15 @@ class RunDirectory:
 
     Args:
         path: the folder.
+
+    Raises:
+        ConfigError: it was a URI.
     """
 
     path: Path
+
+    def __post_init__(self) -> None:
+        check_folder("--out", self.path)
 
     @classmethod
     def create(
@@ -120,10 +128,9 @@ class RunDirectory:
 
     def keep_config(self, config: RunConfig) -> None:
         """Write the bounds file and the resolved configuration, with which a run has begun."""
-        file = _bounds_file(config)
-        if file is not None and file.is_file():  # else the run says that it is missing
-            with storage_errors(f"read {file}"):
-                write_atomically(self.bounds_path, file.read_text())
+        file = bounds_place(config)
+        if isinstance(file, ObjectUri) or (file is not None and file.is_file()):
+            write_atomically(self.bounds_path, bounds_text(file))  # else the run says it is missing
         write_atomically(self.config_path, _as_yaml(config))
 
     def resumed(self, config: RunConfig) -> RunConfig:
@@ -333,11 +340,11 @@ class RunDirectory:
         write_atomically(self.metrics, "".join(records))
 
 
-def _bounds_file(config: RunConfig) -> Path | None:
+def bounds_place(config: RunConfig) -> Place | None:
     """Return the file in which the run's bounds, or the ranges to search in, are; None: no file."""
     asked = config.data.bounds
     source = asked.search if isinstance(asked, NoisyBounds) else asked
-    return source if isinstance(source, Path) else None
+    return source if isinstance(source, Place) else None
 
 
 def holds_something(folder: Path) -> bool:
@@ -348,6 +355,7 @@ def holds_something(folder: Path) -> bool:
     Raises:
         ConfigError: it is a file.
     """
+    check_folder("--out", folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder} is a file: name a folder")
     clear_unfinished(folder)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -15,6 +14,7 @@ from distributed_privrl.core.config import (
     RunConfig,
 )
 from distributed_privrl.core.errors import PrivRLError
+from distributed_privrl.core.places import Place
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.layout import RowLayout, category_of
@@ -160,7 +160,7 @@ def _bounds(data: DataConfig) -> tuple[Shown, str]:
     source = bounds_source(data)
     if isinstance(source, NoisyBounds):
         return "found with noise", "see the stages above"
-    if isinstance(source, Path):
+    if isinstance(source, Place):
         return "declared", "in a file, written from public knowledge"
     return source, "taken from public data" if source == "public" else "of the simulator"
 

@@ -65,7 +65,7 @@ def evaluate_release(
     content = content_of(store, config.output.dataset)
     specs = [
         TrialSpec(
-            root=str(store.root.absolute()),
+            root=store.place,
             dataset=config.output.dataset,
             content=content,
             environment=config.data.environment,

@@ -107,7 +107,7 @@ def asked_trainers(config: RunConfig, more: Mapping[str, Trainer] | None) -> lis
     for name, trainer in trainers.items():
         if trainer.released_rows_only and config.privacy.epsilon is None:
             raise UnsafeError(
-                f"privacy.epsilon is null, so {name} may not read what this run makes: it gives"
-                f" rows to other processes; name {trainer.agent} in evaluation.trainers"
+                f"privacy.epsilon is null, so {name} may not read what this run makes: RLlib gets"
+                f" released and public rows alone; name {trainer.agent} in evaluation.trainers"
             )
     return list(trainers.values())

@@ -50,7 +50,7 @@ class Training:
         judged_content = content_of(self.store, self.judged_on) if self.judged_on else ""
         specs = [
             TrialSpec(
-                root=str(self.store.root.absolute()),
+                root=self.store.place,
                 dataset=dataset,
                 content=content,
                 environment="" if self.judged_on else self.environment,

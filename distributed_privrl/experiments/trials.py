@@ -131,7 +131,7 @@ class AgentTrial:
     def _train(self, told: Callable[[int], None] | None) -> dict[str, Any]:
         spec = self._spec
         register()
-        store = DatasetStore(Path(spec.root))
+        store = DatasetStore(spec.root)
         info = store.info(spec.dataset)
         trainer = find_trainer(spec.trainer, spec.options, more=spec.more)
         if spec.judged_on == spec.dataset:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +44,7 @@ class StoredTransitions:
         def own(ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
             return np.asarray(shard_of(ids, ref.count) == ref.index)
 
-        store = DatasetStore(Path(ref.root))
+        store = DatasetStore(ref.root)
         for chunk in store.iter_transitions(ref.dataset, unit=ref.unit, keep=own):
             yield Steps(chunk), chunk.unit_ids
 
@@ -75,7 +74,7 @@ class StoredSteps:
         times = np.arange(len(rows)) - starts
         last = times == np.repeat(lengths, lengths) - 1
         rows = replace(rows, truncated=last & ~rows.terminated)
-        copied = DatasetStore(Path(self.ref.root)).info(self.ref.dataset).last_rows_copied
+        copied = DatasetStore(self.ref.root).info(self.ref.dataset).last_rows_copied
         steps = steps_in_time(rows, times, last_rows_copied=copied)
         yield steps, np.repeat(trajectories.unit_ids, lengths)
 

@@ -169,17 +169,19 @@ class RoundServer(ABC):
         return self.progress()
 
     def _reserve_block(self) -> None:
-        size = min(self._plan.block_rounds, self._target - self._round)
+        self._reserve(min(self._plan.block_rounds, self._target - self._round))
+
+    def _reserve(self, size: int) -> None:
         self._nonce = f"{self._plan.run_id}/{self._round}/{uuid.uuid4().hex}"
         if self._ledger is not None:
             block = self._ledger.reserve_rounds(self._plan.run_id, rounds=size, nonce=self._nonce)
             self._block_first = block.first_round
         self._block_left, self._block_drawn = size, 0
 
-    def _count_round(self) -> None:
-        """Count a round of the block, before its noise is drawn."""
-        self._block_left -= 1
-        self._block_drawn += 1
+    def _count_round(self, rounds: int = 1) -> None:
+        """Count a round of the block, or several, before its noise is drawn."""
+        self._block_left -= rounds
+        self._block_drawn += rounds
 
     @property
     def _reserved_round(self) -> int | None:

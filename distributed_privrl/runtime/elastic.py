@@ -31,9 +31,15 @@ class ShardHost:
         self._worker_cls, self._shards = worker_cls, shards
         self._workers: dict[int, Any] = {}
 
-    def held(self) -> list[int]:
-        """Return the shards whose workers are built here."""
-        return sorted(self._workers)
+    def begin(self) -> None:
+        """End all workers: what a host had before somebody else was asked instead is old."""
+        self._keep(())
+
+    def _keep(self, shards: Collection[int]) -> None:
+        for shard in set(self._workers) - set(shards):
+            close = getattr(self._workers.pop(shard), "close", None)
+            if close is not None:
+                close()
 
     def call(
         self,
@@ -55,10 +61,7 @@ class ShardHost:
             their answers in the order of ``own``, or the sum of them where the class says in
             ``summed`` that they are sums.
         """
-        for shard in set(self._workers) - set(keep):
-            close = getattr(self._workers.pop(shard), "close", None)
-            if close is not None:
-                close()
+        self._keep(keep)
         answers = [
             getattr(self._worker(shard), method)(**shared, **arguments)
             for shard, arguments in own.items()
@@ -81,8 +84,8 @@ class ElasticGroup:
     shards of one that goes move to the others and are asked again there. Shards move as little as
     an even division allows.
 
-    It travels as the actors' names, like `RayWorkerGroup`. Which shards an actor holds it is asked
-    itself, so that a server that is restarted moves none of them.
+    It travels as the actors' names, like `RayWorkerGroup`. An actor that comes, or comes back,
+    begins with nothing: what it had may be older than what others did meanwhile.
 
     Privacy: shards are parts of the work that are fixed before the first call, so coins, slots and
     sums are those of a group that never changed. Calls may be repeated: workers draw no noise, and
@@ -177,7 +180,7 @@ class ElasticGroup:
     def wait_for_lost(self) -> None:
         """Wait until as many actors answer as a call needs; see `WorkerGroup.wait_for_lost`."""
         for host in list(self._here):
-            self._asked[host] = self._actors[host].held.remote()
+            self._asked[host] = self._actors[host].begin.remote()
         self._here = {}
         self._await_least()
 
@@ -200,7 +203,7 @@ class ElasticGroup:
 
         for host, actor in enumerate(self._actors):
             if host not in self._here and host not in self._asked:
-                self._asked[host] = actor.held.remote()
+                self._asked[host] = actor.begin.remote()
         if not self._asked:
             return
         started = monotonic()
@@ -212,7 +215,8 @@ class ElasticGroup:
             host = of[reference]
             del self._asked[host]
             try:
-                self._here[host] = set(ray.get(reference))
+                ray.get(reference)
+                self._here[host] = set()
             except losses() as error:
                 self._check_may_return(host, error)
         self._show_alive()

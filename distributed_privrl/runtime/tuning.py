@@ -19,7 +19,7 @@ from distributed_privrl.experiments.sweeps.points import short_names
 from distributed_privrl.experiments.sweeps.trial import run_trial
 from distributed_privrl.privacy.ledger.storage import ledger_reference
 from distributed_privrl.runtime.launch import start_executor
-from distributed_privrl.runtime.rllib.trainer import PREFIX, RLLIB_TRAINERS
+from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 from distributed_privrl.runtime.session import cluster_address, connect, keep_to_owner
 
 NAME = "trials"
@@ -30,30 +30,24 @@ _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output takes no table of ours
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Tune would end as if all trials had
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # files of a configuration are named from where we are
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # else it asks for a database, whose packages it leaves out
 }
 _NO_LOGGERS = {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
 _ROWS, _SECONDS = 30, 30
 """Of the table, and between two of them."""
-_RLLIB_CPUS = 1.0
-"""For what RLlib and Ray Data start beside a trial."""
 
 
-def bundles_of(runtime: RuntimeConfig, trainers: Sequence[str]) -> list[dict[str, float]]:
-    """Return what a trial reserves: for itself and what RLlib starts beside it, for each worker.
-
-    RLlib's reader asks for no CPU and stays on the trial's node, where it finds the rows.
+def bundles_of(runtime: RuntimeConfig) -> list[dict[str, float]]:
+    """Return what a trial reserves: for itself, and for each worker.
 
     Args:
         runtime: of its configuration.
-        trainers: of its evaluation.
     """
-    each = {"CPU": runtime.cpus_per_worker}
-    beside = _RLLIB_CPUS if any(one.startswith(PREFIX) for one in trainers) else 0.0
-    own = {"CPU": runtime.cpus_per_worker + beside}
+    own = {"CPU": runtime.cpus_per_worker}
     if runtime.executor == "local":
         return [own]
     gpus = {"GPU": runtime.gpus_per_worker} if runtime.gpus_per_worker else {}
-    return [own, *(each | gpus for _ in range(runtime.least_workers))]
+    return [own, *(own | gpus for _ in range(runtime.least_workers))]
 
 
 def run_jobs(
@@ -95,8 +89,7 @@ def run_jobs(
             f"{', '.join(trackers)} would be told of trials that read sensitive rows: trackers go"
             " with selection.pays=public alone"
         )
-    runtime, trainers = _needs(jobs[0])
-    bundles = bundles_of(runtime, trainers)
+    bundles = bundles_of(_runtime_of(jobs[0]))
     together = min(concurrent or len(jobs), len(jobs))
     each = sum(bundle["CPU"] for bundle in bundles)
     ray = connect(cpus=max(os.cpu_count() or 1, each, each * (concurrent or 0)))
@@ -175,9 +168,8 @@ def _short_name(trial: Any) -> str:
     return _name(trial).rpartition("-")[2]
 
 
-def _needs(job: Job) -> tuple[RuntimeConfig, tuple[str, ...]]:
-    config = parse_config(job.config, source=f"trial {job.name}")
-    return config.runtime, config.evaluation.trainers
+def _runtime_of(job: Job) -> RuntimeConfig:
+    return parse_config(job.config, source=f"trial {job.name}").runtime
 
 
 def _check_fits(ray: Any, each: float) -> None:
@@ -196,7 +188,7 @@ def _trial(jobs: Sequence[Job]) -> Callable[..., None]:
         from ray import tune
 
         job = by_name[config[_TRIAL]["name"]]
-        with contextlib.closing(start_executor(_needs(job)[0])) as executor:
+        with contextlib.closing(start_executor(_runtime_of(job))) as executor:
             found = run_trial(job, executor, ledger=url, more_trainers=RLLIB_TRAINERS)
         tune.report({SCORE: found.score, EPSILON: found.epsilon, "failed": found.failed})
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.core.config import DataConfig, NoisyBounds
 from distributed_privrl.core.errors import ConfigError, PrivRLError
+from distributed_privrl.core.places import Place
 from distributed_privrl.data.bounds import (
     Bounds,
     bounded_columns,
@@ -55,7 +55,7 @@ def check_bounds_named(data: DataConfig) -> None:
         raise ConfigError("data.bounds=public needs data.public: name a public dataset")
     if isinstance(source, NoisyBounds):
         source = source.search
-    if isinstance(source, Path):
+    if isinstance(source, Place):
         check_bounds_file(source)
     if source == "environment" and data.environment is None:
         raise ConfigError(
@@ -64,7 +64,7 @@ def check_bounds_named(data: DataConfig) -> None:
         )
 
 
-def bounds_source(data: DataConfig) -> Path | NoisyBounds | str:
+def bounds_source(data: DataConfig) -> Place | NoisyBounds | str:
     """Return where the columns' bounds come from: as named, else public sets, else environment."""
     return data.bounds or ("public" if data.public else "environment")
 
@@ -115,14 +115,14 @@ def foreseen_columns(data: DataConfig, store: DatasetStore | None) -> ForeseenCo
     spaces = _declared_spaces(data, store)
     declared = spaces is not None
     if spaces is None:
-        if not isinstance(source, Path):
+        if not isinstance(source, Place):
             return None
         widths = check_bounds_file(source)
         if None in widths:
             return None
         spaces = _space_of(widths[0] or 0), _space_of(widths[1] or 0)
         declared = 0 not in widths
-    if isinstance(source, Path):
+    if isinstance(source, Place):
         bounds = bounds_from_file(source, *spaces)
     else:
         names = bounded_columns(RowLayout(*spaces))
@@ -220,8 +220,8 @@ def _public_chunks(data: DataConfig, store: DatasetStore) -> dict[str, Iterable[
     return {name: store.iter_transitions(name, unit="transition") for name in data.public}
 
 
-def _bounds(source: Path | str, data: DataConfig, spaces: tuple[Space, Space]) -> Bounds:
-    if isinstance(source, Path):
+def _bounds(source: Place | str, data: DataConfig, spaces: tuple[Space, Space]) -> Bounds:
+    if isinstance(source, Place):
         return bounds_from_file(source, *spaces)
     check_bounds_named(data)
     return bounds_from_environment(str(data.environment))

@@ -58,6 +58,8 @@ class DeclaredMethod(abc.ABC, Generic[WorldT]):
     config: RunConfig
     needs_successors: ClassVar[bool] = True
     """Whether it learns what follows a row; without, a table of rows alone is enough."""
+    has_columns: ClassVar[bool] = True
+    """Whether its work and noise depend on a row's columns; documents have none."""
 
     def check_config(self) -> None:
         """Refuse what the configuration alone tells, before any dataset is opened.

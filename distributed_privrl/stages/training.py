@@ -16,6 +16,7 @@ from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.privacy.events import POLICIES
 from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.rounds.queries import QueryRelease, QueryServer, QueryServerSpec
 from distributed_privrl.rounds.releases import ProgramFactory, ReleaseServer, ReleaseServerSpec
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ParameterServer, PublicUpdateFactory, ServerSpec
@@ -206,6 +207,79 @@ def release_in_steps(
     server.close()
     workers.close()
     return status.round_index
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueriesSpec:
+    """What a method asks about its units, query by query; what is charged is in the plan alone.
+
+    Args:
+        worker_cls: of the workers that hold units.
+        workers: what each is built from.
+        method: of the workers, that answers; see `QueryServerSpec`.
+        release: draws the noise of answers; of the plan; None without privacy.
+        checkpoint: where answers are kept.
+        stage: what the progress bar is called.
+    """
+
+    worker_cls: type
+    workers: Sequence[Any]
+    method: str
+    release: QueryRelease | None
+    checkpoint: Path
+    stage: str
+
+
+def answer_queries(
+    spec: QueriesSpec,
+    config: RunConfig,
+    context: RunContext,
+    plan: Plan,
+    *,
+    use: Callable[[WorkerGroup], None],
+) -> None:
+    """Answer the queries that a method comes to ask, then spend the rounds that it did not need.
+
+    Args:
+        spec: what is asked.
+        config: of the run.
+        context: around the run; its charge is open.
+        plan: the rounds.
+        use: asks; it is given the group of one `QueryServer`.
+
+    Raises:
+        UnsafeError: the rounds are not those that were charged.
+        WorkerLostError: as `run_rounds`.
+
+    Privacy: unit, relation and sensitivity are the release's; events: those of the plan, which are
+    the ones that were charged. See `QueryServer`. How many rounds were asked for may depend on
+    answers: all planned ones are charged.
+    """
+    _check_charged(config, context, plan)
+    private = plan.budget is not None
+    workers = context.executor.start(spec.worker_cls, spec.workers, repeat_lost_calls=True)
+    server = context.executor.start(
+        QueryServer,
+        [
+            QueryServerSpec(
+                run_id=context.run_id,
+                checkpoint=spec.checkpoint,
+                rounds=plan.rounds,
+                max_rounds=plan.max_rounds,
+                block_rounds=plan.block_rounds,
+                ledger=context.ledger if private else None,
+                insecure_key=context.insecure_key,
+                workers=workers,
+                method=spec.method,
+                release=spec.release,
+            )
+        ],
+        service=True,
+    )
+    use(server)
+    run_rounds(server, plan, progress=context.progress, stage=spec.stage)
+    server.close()
+    workers.close()
 
 
 def _check_charged(config: RunConfig, context: RunContext, plan: Plan) -> None:

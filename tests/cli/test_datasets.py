@@ -255,3 +255,18 @@ def test_collect_counts_experts_and_their_trajectories(workplace):
     refused = workplace.privrl("collect", "gridworld", "--dataset", "a-v0", "--experts", 3)
     assert refused.exit_code == 2
     assert "experts" in refused.stderr
+
+
+def test_import_of_documents(workplace):
+    corpus, schema = workplace.folder / "notes.jsonl", workplace.folder / "notes.yaml"
+    corpus.write_text('{"text": "one", "author": "a"}\n{"text": "two", "author": "b"}\n')
+    schema.write_text("text: {unit: author}\n")
+    made = workplace.privrl("import", corpus, "--schema", schema, "--dataset", "clinic/notes-v0")
+    assert made.exit_code == 0
+    assert made.stdout == "clinic/notes-v0: 2 documents\n"
+    budget = ("--epsilon", 1, "--delta", 1e-6, "--unit", "author")
+    assert workplace.privrl("ledger", "budget", "clinic/notes-v0", *budget).exit_code == 0
+    schema.write_text("text: {author: a}\n")
+    wrong = workplace.privrl("import", corpus, "--schema", schema, "--dataset", "clinic/more-v0")
+    assert wrong.exit_code == 2
+    assert "author" in wrong.stderr

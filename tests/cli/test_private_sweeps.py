@@ -74,7 +74,6 @@ REFUSED = {
     "data": (4, "search={data.max_length: {choice: [1, 2]}}", "changes what a trial costs"),
     "the judge": (2, "search={evaluation.steps: {choice: [1, 2]}}", "how trials are judged"),
     "no privacy": (2, "privacy.epsilon=null", "nothing to select privately"),
-    "RLlib": (4, "evaluation.trainers=[rllib_iql]", "name iql instead"),
     "noise": (2, "search={training.expected_batch_size: {choice: [8, 9]}}", "changes the noise"),
     "a count with noise": (2, "data.units={epsilon: 0.1}", "found with noise"),
     "one trial": (2, "selection.mean=1", "mean=1: Input should be greater than 1"),

@@ -83,6 +83,12 @@ MORE = {
     "apvi": values("apvi"),
     "vapvi": values("vapvi"),
     "policy_value": VALUE,
+    "dprft": {
+        "data": {"sensitive": "clinic/notes-v0", "unit": "author", "units": 100},
+        "privacy": {"epsilon": 1, "delta": 1e-6},
+        "model": {"language": "language"},
+        "output": {"size": 5},
+    },
 }
 """All methods but those of `ROWS` and `COUNTS`."""
 

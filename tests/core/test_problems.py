@@ -12,7 +12,7 @@ from distributed_privrl.methods.privorl.config import PrivorlNConfig
 
 DATA = {"sensitive": "a-v0", "unit": "trajectory"}
 NOISY = {"epsilon": 1.0, "search": "wide.yaml"}
-KINDS = "must be a path, 'environment', 'public' or {epsilon: ..., search: ...}"
+KINDS = "must be a path, a URI, 'environment', 'public' or {epsilon: ..., search: ...}"
 
 
 def said(model: type[StrictModel], values: dict[str, Any]) -> str:
@@ -38,7 +38,7 @@ def said(model: type[StrictModel], values: dict[str, Any]) -> str:
             {**NOISY, "quantile": 1},
             "unknown key 'bounds.quantile' (known: epsilon, search, quantiles, parts)",
         ),
-        ({**NOISY, "search": 5}, "bounds.search=5: must be a path or 'environment'"),
+        ({**NOISY, "search": 5}, "bounds.search=5: must be a path, a URI or 'environment'"),
         (
             {**NOISY, "quantiles": [0.9, 0.1]},
             "bounds.quantiles=[0.9, 0.1]: must be two rising numbers in (0, 1), with four decimals"

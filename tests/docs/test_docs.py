@@ -20,6 +20,7 @@ import distributed_privrl as pr
 from distributed_privrl.core.config import EvaluationConfig, RunConfig, parse_yaml, validate
 from distributed_privrl.core.problems import fields_by_key
 from distributed_privrl.data.bounds import bounds_from_file
+from distributed_privrl.data.corpus_datasets import CorpusSchema
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.evaluation.trainer import TRAINERS, PlainTrainer
 from distributed_privrl.experiments.registry import (
@@ -98,6 +99,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
         "primorl_cartpole_swingup",
         "primorl_halfcheetah",
         "mopo_pendulum",
+        "dprft_pubmed",
         "expert_acrobot",
         "expert_cartpole",
         "expert_hiv",
@@ -158,6 +160,8 @@ def test_every_yaml_block_validates(fence: Fence, tmp_path: Path) -> None:
         assert values["method"] not in METHODS  # of the page's package alone
     elif "method" in values:
         parse_config(values, source=named(fence.page))
+    elif "text" in values:
+        validate(CorpusSchema, values, source=named(fence.page))
     elif "columns" in values:
         validate(ImportSchema, values, source=named(fence.page))
     elif "evaluation" in values:

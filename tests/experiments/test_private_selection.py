@@ -206,6 +206,12 @@ def test_nothing_of_a_trial_is_kept_for_other_runs(world: Choosing, tmp_path: Pa
     assert untouched(world)
 
 
+def test_no_log_of_an_object_store_counts_trials(world: Choosing) -> None:
+    with pytest.raises(UnsafeError, match="each hidden trial would read it"):
+        world.select(data__bounds="s3://clinic/bounds.yaml")
+    assert untouched(world)
+
+
 def test_no_budget_is_no_selection(world: Choosing) -> None:
     with pytest.warns(UserWarning, match="goes down"):
         world.budget(epsilon=5.0)  # enough for a trial, and not for the choice

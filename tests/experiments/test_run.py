@@ -647,7 +647,7 @@ def test_every_method_has_a_plan() -> None:
     generators = ["privorl_n", "privorl_ar", "privorl_j", "privorl_j_unet", "privorl_ar_j"]
     generators += ["marginals", "marginals_j"]
     assert list(METHODS) == sorted(
-        [*generators, "primorl", "mopo", "apvi", "vapvi", "expert", "policy_value"]
+        [*generators, "primorl", "mopo", "apvi", "vapvi", "expert", "policy_value", "dprft"]
     )
     for make in METHODS.values():
         assert make().summary

@@ -7,7 +7,7 @@ from typing import Any
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.store import DatasetStore
 from tests.gates.metadata import Case
-from tests.worlds import crowd, grid, intake, judged, mazes, swings, walks
+from tests.worlds import crowd, grid, intake, judged, mazes, notes, swings, walks
 from tests.worlds.world import World
 
 AGENTS = {"trainers": ["bc"], "steps": 4, "episodes": 1}
@@ -85,6 +85,10 @@ CASES: dict[str, tuple[Callable[[Path, DatasetStore], Case], Callable[[Path], Da
     "policy_value": (
         lambda folder, master: _ready(judged.Judged(folder, master).budget()),
         lambda folder: judged.Judged(folder).store,
+    ),
+    "dprft": (
+        lambda folder, master: _ready(notes.Notes(folder, master).budget()),
+        lambda folder: notes.Notes(folder).store,
     ),
     "apvi": (_value_iteration("apvi"), lambda folder: grid.Grid(folder).store),
     "vapvi": (_value_iteration("vapvi"), lambda folder: grid.Grid(folder).store),

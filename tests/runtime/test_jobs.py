@@ -107,6 +107,29 @@ def test_configuration_and_bounds_travel_and_nothing_else(
     }
 
 
+def test_datasets_and_bounds_are_named_by_uri(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, bounds = Cluster("done\n"), "s3://clinic/bounds.yaml"
+    words = (*RUN, "--shared", "/shared", "-o", f"data.bounds={bounds}", "--datasets")
+    done = submit(cluster, monkeypatch, *words, "s3://clinic/sets/")
+    assert done.exit_code == 0, done.output
+    assert set(cluster.files) == {"config.yaml"}
+    assert yaml.safe_load(cluster.files["config.yaml"])["data"]["bounds"] == bounds
+    variables = cluster.asked["runtime_env"]["env_vars"]
+    assert variables["MINARI_DATASETS_PATH"] == "s3://clinic/sets"
+    refused = submit(Cluster(), monkeypatch, *words, "s3://me:hunter2@clinic/sets")
+    assert refused.exit_code == 4
+    assert "hunter2" not in refused.output
+
+
+def test_a_run_s_folder_is_no_uri(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = submit(Cluster(), monkeypatch, "run.yaml", "--out", "s3://clinic/run")
+    here = CliRunner().invoke(app, ["run", "run.yaml", "--out", "s3://clinic/run"])
+    for one in (refused, here):
+        assert one.exit_code == 2
+        assert "--out takes a folder and no s3:// URI" in one.output
+    assert not (place / "s3:").exists()
+
+
 def test_a_sweep_travels_as_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = {
         "search": {"privacy.epsilon": {"grid": [1, 2]}},

@@ -1,6 +1,5 @@
 """Private selection on Ray: nothing that Ray keeps tells the number of trials."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from distributed_privrl.core.errors import WorkerLostError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.experiments.sweeps import selection
-from tests.runtime.contests import DyingWorker, FailingWorker
+from tests.runtime.contests import DyingWorker, FailingWorker, kept_by_ray
 from tests.worlds.choosing import Choosing, drawn, make_quick
 from tests.worlds.intake import RELEASED
 
@@ -23,22 +22,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _use(worker: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "SelectionWorker", worker)
-
-
-def _logs() -> Path:
-    import ray
-
-    return Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
-
-
-def _kept(known: set[Path]) -> list[tuple[str, str]]:
-    """Return what Ray keeps of the output of processes of the pool that are not known yet."""
-    time.sleep(2)  # what is written as a process ends
-    texts = {path: path.read_text() for path in _logs().glob("*worker-*")}
-    assert not any("a trial" in text for text in texts.values()), "Ray keeps what a trial said"
-    own = {path for path, text in texts.items() if "FailingWorker" in text and path not in known}
-    known |= own
-    return sorted((path.suffix, texts[path]) for path in own)
 
 
 def test_what_ray_keeps_is_the_same_for_one_trial_and_for_many(
@@ -55,7 +38,7 @@ def test_what_ray_keeps_is_the_same_for_one_trial_and_for_many(
         assert found.certificate is not None
         assert RELEASED in world.store.ids()
         assert not list(world.memory.iterdir())
-        kept[count] = _kept(known)
+        kept[count] = kept_by_ray(known, FailingWorker)
     assert kept[1] == kept[40]
     assert [kind for kind, _ in kept[1]] == [".err", ".err", ".out", ".out"]
 

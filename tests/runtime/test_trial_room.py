@@ -65,12 +65,10 @@ def test_an_executor_in_a_trial_has_the_trials_bundles(trial: Any) -> None:
         ray.get(trial.start.remote(3))
 
 
-def test_bundles_are_for_the_trial_its_workers_and_what_rllib_starts() -> None:
-    local = RuntimeConfig(executor="local", workers=3)
-    assert bundles_of(local, ["iql"]) == [{"CPU": 1.0}]
-    assert bundles_of(local, ["rllib_iql"]) == [{"CPU": 2.0}]
+def test_bundles_are_for_the_trial_and_its_workers() -> None:
+    assert bundles_of(RuntimeConfig(executor="local", workers=3)) == [{"CPU": 1.0}]
     gpus = RuntimeConfig(**{**RAY, "gpus_per_worker": 0.5})
-    assert bundles_of(gpus, []) == [{"CPU": 0.65}, *[{"CPU": 0.65, "GPU": 0.5}] * 2]
+    assert bundles_of(gpus) == [{"CPU": 0.65}, *[{"CPU": 0.65, "GPU": 0.5}] * 2]
 
 
 def run_one(world: World, values: dict[str, Any]) -> list[Any]:
@@ -104,7 +102,8 @@ def test_a_trial_that_fits_nowhere_is_refused(tmp_path: Path, ray_executor: Exec
 
 @pytest.mark.slow
 def test_rllib_trains_in_a_trial_that_has_all_cpus(tmp_path: Path, ray_executor: Executor) -> None:
-    world = mazes.Mazes(tmp_path, mazes.maze_store(tmp_path / "master")).budget(epsilon=1)
+    master = mazes.maze_store(tmp_path / "master", declared=True)
+    world = mazes.Mazes(tmp_path, master).budget(epsilon=1)
     agents = {"trainers": ["rllib_iql"], "steps": 10, "episodes": 1}
     values = mazes.ar_values(evaluation=agents, runtime__workers=1)
     score = {"by": "agents"}

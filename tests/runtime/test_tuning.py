@@ -184,10 +184,11 @@ def test_a_sweep_that_has_ended_runs_nothing_again(swept: Swept) -> None:
 
 
 def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: Executor) -> None:
+    """The same command begins it and goes on with it; nothing is run or paid twice."""
     world = grid.Grid(tmp_path).budget(epsilon=6)
     selection, out = {**sweeps.COMPOSE, "concurrent": 1}, tmp_path / "out"
     file = sweeps.write(tmp_path, selection)
-    words = ["sweep", str(file), "--out", str(out)]
+    words = ["sweep", str(file), "--out", str(out), "--resume=auto"]
     environment = {FOLDER_VARIABLE: str(world.store.root), "PRIVRL_LEDGER": world.url}
     script = f"import sys; from distributed_privrl.cli import main; sys.argv[1:] = {words}; main()"
     with (tmp_path / "said.txt").open("w") as said:
@@ -207,7 +208,7 @@ def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: E
     assert 1 <= len(ended) < 4
     charged = {entry.id for entry in world.ledger.entries()}
 
-    again = CliRunner().invoke(app, [*words, "--resume"], env=environment)
+    again = CliRunner().invoke(app, words, env=environment)
     assert again.exit_code == 0, again.output
     assert "4 of 4 have ended" in again.output
     assert {path: path.stat().st_mtime_ns for path in ended} == ended

@@ -58,11 +58,14 @@ def ar_config(**changes: Any) -> PrivorlArConfig:
     return parsed(ar_values(**changes), PrivorlArConfig)
 
 
-def maze_store(root: Path, sensitive: str = SENSITIVE, public: str = PUBLIC) -> DatasetStore:
-    """Collect both mazes into a new store."""
+def maze_store(
+    root: Path, sensitive: str = SENSITIVE, public: str = PUBLIC, *, declared: bool = False
+) -> DatasetStore:
+    """Collect both mazes into a new store; ``declared``: the other one is declared public."""
     store = DatasetStore(root)
     for recipe, dataset, seed in (("maze2d-umaze", sensitive, 1), ("maze2d-medium", public, 2)):
-        collect(recipe, dataset=dataset, store=store, steps=3000, seed=seed, options={})
+        about: dict[str, Any] = {"public": declared and dataset == public, "options": {}}
+        collect(recipe, dataset=dataset, store=store, steps=3000, seed=seed, **about)
     return store
 
 

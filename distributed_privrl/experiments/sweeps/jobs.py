@@ -137,14 +137,14 @@ def jobs_of(
             )
     if public:
         _bring_rows(sweep, configs[0], store, directory.datasets)
-    root = directory.datasets.root if public else store.root
+    root = (directory.datasets if public else store).place
     return tuple(
         Job(
             name=point.name,
             values=dict(point.values),
             config=trial_config(config, point.name),
             folder=str((directory.trials / point.name).absolute()),
-            root=str(root.absolute()),
+            root=root,
             public=public,
             score=_score(sweep, config),
             anyway=anyway,

@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.trainer import Trainer, find_trainer
 from distributed_privrl.experiments.agents import Trials
 from distributed_privrl.experiments.demo import set_budget
 from distributed_privrl.experiments.publishing import publisher_of
@@ -46,6 +47,8 @@ class PoolSpec:
         score: what tells the best trial.
         events: that a trial may be charged for at most, as JSON values.
         memory: a folder in memory.
+        trainers: of agents, by name.
+        more: trainers beside the plain loops, by name; rows of trials stay in the process.
     """
 
     values: Mapping[str, Any]
@@ -54,6 +57,8 @@ class PoolSpec:
     score: ScoreConfig
     events: Sequence[Mapping[str, Any]]
     memory: str
+    trainers: Sequence[str] = ()
+    more: Mapping[str, Trainer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +100,9 @@ class SelectionWorker:
         ConfigError: its node does not see the datasets: all its trials would fail, after the
             charge.
 
+    What agents' trainers leave when a process first uses them, such as names that Ray keeps, is
+    left here, before there are trials: it is the same however many there are.
+
     Privacy: a trial is a run of the product with a ledger of its own, which is destroyed with it:
         the selection was charged for all of them before. A trial that fails, or that was charged
         for more than the selection reckons with, has no score and is not drawn again.
@@ -106,7 +114,9 @@ class SelectionWorker:
         self._open = contextlib.ExitStack()
         memory = Path(spec.memory)
         check_memory(memory)  # of this node, which may be another one than the command's
-        _check_here(spec)
+        self._store, self._folders = _here(spec)  # read once: nobody counts trials by it
+        for name in spec.trainers:
+            find_trainer(name, more=spec.more).prepare()
         self._memory = self._open.enter_context(guarded_folder(memory))
 
     def run(self, trials: Sequence[Mapping[str, Any]]) -> float | None:
@@ -116,7 +126,8 @@ class SelectionWorker:
             with _silence():
                 try:
                     folder = Path(tempfile.mkdtemp(dir=self._memory))
-                    kept = self._tried(overrides, folder)
+                    with _temporary_in(folder):
+                        kept = self._tried(overrides, folder)
                 except Exception:  # a failed trial scores minus infinity, whatever it failed of
                     kept = None
             before = self._best
@@ -144,7 +155,7 @@ class SelectionWorker:
     def _tried(self, overrides: Mapping[str, Any], folder: Path) -> _Kept | None:
         spec = self._spec
         config = parse_config(spec.values, source="a trial", overrides=overrides_of(overrides))
-        store = _own_store(spec, folder / "datasets")
+        store = _own_store(self._folders, folder / "datasets")
         ledger = f"sqlite:///{(folder / 'ledger.sqlite').absolute()}"
         set_budget(config, store, ledger)
         runtime = {"executor": "local", "pretrained": None}  # nothing lies outside the folder
@@ -156,6 +167,7 @@ class SelectionWorker:
                 out=folder / "run",
                 ledger_url=ledger,
                 store=store,
+                more_trainers=spec.more,
                 reports=spec.score.by == "policy",
                 anyway=True,
             )
@@ -166,11 +178,27 @@ class SelectionWorker:
         return _Kept(score=score, config=config, folder=folder, result=result, store=store)
 
 
-def _check_here(spec: PoolSpec) -> None:
-    """Check that this node sees the datasets of all trials."""
-    store = DatasetStore(Path(spec.root))
-    for dataset in spec.reads:
-        store.info(dataset)
+def _here(spec: PoolSpec) -> tuple[DatasetStore, dict[str, Path]]:
+    """Return the datasets of all trials, as this node sees them, and who keeps copies of them."""
+    store = DatasetStore(spec.root)
+    return store, {dataset: store.folder(dataset).absolute() for dataset in spec.reads}
+
+
+@contextlib.contextmanager
+def _temporary_in(folder: Path) -> Iterator[None]:
+    """Let what libraries write into folders for temporary files lie in a trial's, in memory.
+
+    Those that write the folder's name into the environment would make it anew after the trial.
+    """
+    before, environment = tempfile.tempdir, dict(os.environ)
+    tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
 
 
 def check_covered(certificate: Certificate, events: Sequence[Event]) -> None:
@@ -199,12 +227,12 @@ def _counts(events: Sequence[Event]) -> Counter[str]:
     return found
 
 
-def _own_store(spec: PoolSpec, root: Path) -> DatasetStore:
+def _own_store(folders: Mapping[str, Path], root: Path) -> DatasetStore:
     """Return a store in memory in which what a trial reads is linked, not copied."""
-    for dataset in spec.reads:
+    for dataset, folder in folders.items():
         link = root / dataset
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to((Path(spec.root) / dataset).absolute(), target_is_directory=True)
+        link.symlink_to(folder, target_is_directory=True)
     return DatasetStore(root)
 
 

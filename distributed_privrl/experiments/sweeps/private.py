@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 
-_RLLIB = "rllib_"
-
 
 def check_private(config: RunConfig, *, axes: Iterable[str], grids: Iterable[str]) -> None:
     """Check that one charge can cover the trials of a private selection, and that none leaves more.
@@ -17,20 +15,14 @@ def check_private(config: RunConfig, *, axes: Iterable[str], grids: Iterable[str
         grids: those of them that are grids.
 
     Raises:
-        UnsafeError: an axis is a grid or an epsilon, agents would leave traces of each trial, or a
-            trial releases more than its winner could.
+        UnsafeError: an axis is a grid or an epsilon, or a trial keeps or releases more than its
+            winner could.
         ConfigError: the run is not private or learns from another release, or an axis changes the
             score.
     """
     if config.privacy.epsilon is None:
         raise ConfigError("privacy.epsilon is null: there is nothing to select privately")
     _check_axes(axes, grids)
-    remote = [name for name in config.evaluation.trainers if name.startswith(_RLLIB)]
-    if remote:
-        raise UnsafeError(
-            f"evaluation.trainers: {remote[0]} starts processes and writes folders that tell how"
-            f" many trials there were: name {remote[0].removeprefix(_RLLIB)} instead"
-        )
     if config.runtime.pretrained is not None:
         raise UnsafeError(
             f"runtime.pretrained={config.runtime.pretrained} would keep a file for each trial,"

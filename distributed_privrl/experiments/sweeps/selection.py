@@ -5,7 +5,7 @@ Reference: Papernot and Steinke, "Hyperparameter tuning with Renyi differential 
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,17 @@ import yaml
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError, WorkerLostError
 from distributed_privrl.core.executor import Executor, WorkerGroup
+from distributed_privrl.core.places import ObjectUri
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
-from distributed_privrl.experiments.directory import RunDirectory, holds_something, make_writable
+from distributed_privrl.experiments.directory import (
+    RunDirectory,
+    bounds_place,
+    holds_something,
+    make_writable,
+)
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import plan_run, planned_events
 from distributed_privrl.experiments.run import check_datasets
@@ -72,6 +79,7 @@ def select(
     progress: Progress = silent,
     anyway: bool = False,
     memory: Path = MEMORY,
+    more_trainers: Mapping[str, Trainer] | None = None,
 ) -> Selected:
     """Run a hidden number of trials, and release the best one with a certificate.
 
@@ -84,6 +92,8 @@ def select(
         progress: told that trials run; not how many.
         anyway: run what is useless at each end of each axis, too.
         memory: a folder in memory, for what losers make.
+        more_trainers: trainers for ``evaluation.trainers`` beside the plain loops, by name; none
+            of them may give its rows to other processes.
 
     Raises:
         ConfigError: configuration or datasets are wrong, or ``out`` is not empty; nothing has been
@@ -105,14 +115,16 @@ def select(
     assert isinstance(selection, PrivateSelection)
     check_memory(memory)
     _check_new(out)
+    _check_bounds_here(sweep.base)
     directory, config = RunDirectory(out.absolute()), sweep.base
     event = selection.count.event(_events(sweep, store, anyway=anyway))
     cost = _cost(config, event)
     seen = _with_judge(config, selection.score, store)
     check_datasets(seen, store)
-    check_agents(config, store)
+    check_agents(config, store, more_trainers=more_trainers)
     publisher_of(config, store, directory).check_free()
-    make_writable(store.root)
+    if not store.is_remote:
+        make_writable(store.root)
     claim(directory.path / FILE, yaml.safe_dump(sweep.to_json(), sort_keys=False))
     charge: Charge | None = None
     with closing(Ledger(ledger_url)) as ledger:
@@ -122,7 +134,8 @@ def select(
             found = inspect_inputs(seen, store, ledger, progress=progress)
             directory.begin(SecureNoise.name)
             charge = _charge(config, event, cost, directory.run_id, found.identity)
-            with _pool(sweep, event, executor, root=store.root, memory=memory) as group:
+            spec = _pool_spec(sweep, event, store.place, memory, more_trainers or {})
+            with _pool(spec, executor, selection.actors) as group:
 
                 def draw() -> dict[str, Any] | None:
                     progress("private selection", 0, 1, "how many trials there are, nobody learns")
@@ -224,29 +237,50 @@ def _charge(
     )
 
 
-@contextmanager
-def _pool(
-    sweep: Sweep, event: RepeatAndSelectEvent, executor: Executor, *, root: Path, memory: Path
-) -> Iterator[WorkerGroup]:
-    """Yield a constant number of processes that are ready; what they leave is destroyed."""
-    selection = sweep.selection
-    assert isinstance(selection, PrivateSelection)
-    data, judge = sweep.base.data, selection.score.to
-    spec = PoolSpec(
+def _check_bounds_here(config: RunConfig) -> None:
+    """Refuse bounds in an object store.
+
+    Raises:
+        UnsafeError: each trial would read them, and the store's log count the trials.
+    """
+    source = bounds_place(config)
+    if isinstance(source, ObjectUri):
+        raise UnsafeError(
+            f"data.bounds={source}: each hidden trial would read it, and the store's log would tell"
+            " how many there are: copy it into a file and name that"
+        )
+
+
+def _pool_spec(
+    sweep: Sweep,
+    event: RepeatAndSelectEvent,
+    root: str,
+    memory: Path,
+    more: Mapping[str, Trainer],
+) -> PoolSpec:
+    data, score = sweep.base.data, sweep.selection.score
+    return PoolSpec(
         values=sweep.values,
-        root=str(root.absolute()),
-        reads=list(dict.fromkeys(filter(None, (data.sensitive, *data.public, judge)))),
-        score=selection.score,
+        root=root,
+        reads=list(dict.fromkeys(filter(None, (data.sensitive, *data.public, score.to)))),
+        score=score,
         events=[one.model_dump(mode="json") for one in event.events],
         memory=str(memory),
+        trainers=sweep.base.evaluation.trainers,
+        more=more,
     )
-    group = executor.start(SelectionWorker, [spec] * selection.actors)
+
+
+@contextmanager
+def _pool(spec: PoolSpec, executor: Executor, actors: int) -> Iterator[WorkerGroup]:
+    """Yield a constant number of processes that are ready; what they leave is destroyed."""
+    group = executor.start(SelectionWorker, [spec] * actors)
     try:
         group.wait_for_lost()
         yield group
     finally:
         group.close()
-        clear_left(memory, seconds=_DYING_SECONDS)
+        clear_left(Path(spec.memory), seconds=_DYING_SECONDS)
 
 
 def _won(sweep: Sweep, group: WorkerGroup) -> list[Winner]:

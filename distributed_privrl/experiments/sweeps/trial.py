@@ -93,7 +93,7 @@ def _tried(
     progress: Progress,
     more_trainers: Mapping[str, Trainer] | None,
 ) -> TrialResult:
-    folder, store = Path(job.folder), DatasetStore(Path(job.root))
+    folder, store = Path(job.folder), DatasetStore(job.root)
     if job.public:
         with storage_errors(f"make {folder}"):
             folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ from distributed_privrl.core.files import storage_errors, write_atomically
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.metadata import FILE_NAME as METADATA
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.transaction import new_dataset
 from distributed_privrl.experiments.agents import keep_trials
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.kinship import with_declarations
@@ -119,7 +118,7 @@ def _write_files(
         for name, content in files.items():
             write_atomically(directory.path / name, content)
         return
-    with new_dataset(store.root, config.output.dataset, may_leave=False) as folder:
+    with store.new(config.output.dataset, may_leave=False) as folder:
         for name, content in files.items():
             path = folder / Path(name).name
             own = _own_metadata(content, directory) if path.name == METADATA else content

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -74,7 +73,8 @@ class StoredPolicies:
             ConfigError: there are fewer experts.
         """
         parts, first = [], 0
-        for path in expert_files(DatasetStore(Path(self.root)), self.dataset):
+        store = DatasetStore(self.root)  # its copies last as long as it
+        for path in expert_files(store, self.dataset):
             whole = ExpertPolicies.load(path)
             low, high = max(self.start - first, 0), min(self.stop - first, len(whole))
             if low < high:
@@ -107,7 +107,7 @@ class StoredPool:
 
     def __call__(self, unit_ids: NDArray[np.uint64]) -> Trajectories:
         """Read them as a stream; memory is that of the pool and one chunk."""
-        store = DatasetStore(Path(self.root))
+        store = DatasetStore(self.root)
         taken: dict[int, int] = {}
         info = store.info(self.dataset)
         parts = [no_trajectories(info.observation_space, info.action_space)]
@@ -176,7 +176,7 @@ def host_specs(
     Raises:
         ConfigError: no such dataset, its actions are not Discrete, or a number below one.
     """
-    root = str(store.root.absolute())
+    root = store.place
     actions = store.info(dataset).action_space if levels is None else levels.space
     if not isinstance(actions, Discrete):
         raise ConfigError(f"{dataset} has actions {actions}: prefixes need Discrete ones")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -59,7 +58,7 @@ class SumWorker:
         """Return the sums (4,)."""
         spec = self._spec
         read = load_trajectories(spec.ref, max_trajectories_per_unit=spec.max_trajectories_per_unit)
-        store = DatasetStore(Path(spec.ref.root))
+        store = DatasetStore(spec.ref.root)
         proper = proper_trajectories(store, spec.ref.dataset, read)
         policy = decided(spec.policy, Cells.discrete(spec.action_space))
         total = np.zeros(NUMBERS, np.int64)

@@ -200,7 +200,7 @@ class Pretrainer:
 
     def _public_rows(self) -> NDArray[np.float32]:
         """Return all public rows ``(N, D)``, none once nothing is left to do."""
-        spec, store = self._spec, DatasetStore(Path(self._spec.root))
+        spec, store = self._spec, DatasetStore(self._spec.root)
         parts = [spec.rows.public(store, name) for name in spec.public if self._left()]
         if spec.drawn is not None and self._left():
             parts.append(spec.drawn.read())
@@ -310,7 +310,7 @@ def pretrain(
         kept = config.runtime.pretrained.absolute() / f"{key}.safetensors"
     spec = PretrainerSpec(
         run_id=context.run_id,
-        root=str(context.store.root.absolute()),
+        root=context.store.place,
         public=config.data.public,
         rows=rows,
         synthesizer=synthesizer,

@@ -1,5 +1,6 @@
 """The one RLlib Algorithm and its configuration, and one of each an agent, registered with Tune."""
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -27,9 +28,9 @@ from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.runtime.rllib.bridge import Bridge
-from distributed_privrl.runtime.rllib.learner import AgentLearner
+from distributed_privrl.runtime.rllib.learner import AgentLearner, let_discard
 from distributed_privrl.runtime.rllib.module import AgentModule
-from distributed_privrl.runtime.rllib.rows import BridgeData, RowEncoder
+from distributed_privrl.runtime.rllib.rows import BridgeData, HeldData, HeldRows, RowEncoder
 
 
 class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
@@ -54,6 +55,7 @@ class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
         self.steps = 500_000
         self.public_seed = 0
         self.bridge_json: str | None = None
+        self.held: HeldRows | None = None
         self._is_online = False
         self.lr = None
         self.num_env_runners = 0
@@ -61,7 +63,6 @@ class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
         self.dataset_num_iters_per_learner = 1000
         self.materialize_data = False
         self.materialize_mapped_data = False
-        self.offline_data_class = BridgeData
         self.prelearner_class = RowEncoder
         self.input_read_method = "from_items"
         self.map_batches_kwargs = {
@@ -94,6 +95,12 @@ class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
             self.map_batches_kwargs = {**self.map_batches_kwargs, "scheduling_strategy": strategy}
         return self
 
+    def rows(self, held: HeldRows) -> Self:
+        """Set the rows to train on: they lie in this process, and stay in it."""
+        self.held = held
+        self.offline_data(input_=["(rows in memory)"])
+        return self
+
     @property
     def agent_options(self) -> dict[str, Any]:
         """The agent's hyper-parameters."""
@@ -110,18 +117,25 @@ class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
         check_positive("steps", self.steps)
         check_positive("dataset_num_iters_per_learner", self.dataset_num_iters_per_learner)
         agent = self._agent()
-        bridge = self._bridge()
-        agent.check_actions(bridge.action_space)
-        self.bridge_json = bridge.to_json()
-        self.observation_space: Space = bridge.observation_space
-        self.action_space: Space = bridge.action_space
+        found = self._found()
+        agent.check_actions(found.action_space)
+        if isinstance(found, Bridge):
+            self.bridge_json = found.to_json()
+        elif self.num_learners:
+            raise ConfigError("rows in memory are for num_learners=0: others need a bridge")
+        self.offline_data_class = BridgeData if self.num_learners else HeldData
+        self.observation_space: Space = found.observation_space
+        self.action_space: Space = found.action_space
         self.train_batch_size_per_learner = agent.config.batch_size
         super().validate()
 
     def _agent(self) -> Agent[Any, Any]:
         return configured(ALGORITHMS[self.agent], self.agent_options)
 
-    def _bridge(self) -> Bridge:
+    def _found(self) -> Bridge | HeldRows:
+        """Return what says how the rows look."""
+        if self.held is not None:
+            return self.held
         if not (isinstance(self.input_, list) and len(self.input_) == 1):
             raise ConfigError(
                 f"input_={self.input_!r} is not one bridge: give .bridge(FOLDER), which"
@@ -135,16 +149,16 @@ class OfflineAgentConfig(AlgorithmConfig):  # type: ignore[misc]
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Return the RLModule, with what it is made for."""
-        bridge = self._bridge()
+        found = self._found()
         return RLModuleSpec(
             module_class=AgentModule,
             model_config={
                 "agent": self.agent,
                 "options": self.agent_options,
-                "observation_space": bridge.observation_space,
-                "action_space": bridge.action_space,
-                "mean": bridge.normalisation.mean.tolist(),
-                "spread": bridge.normalisation.spread.tolist(),
+                "observation_space": found.observation_space,
+                "action_space": found.action_space,
+                "mean": found.normalisation.mean.tolist(),
+                "spread": found.normalisation.spread.tolist(),
                 "seed": self.public_seed,
             },
         )
@@ -166,8 +180,28 @@ class OfflineAgent(Algorithm):  # type: ignore[misc]
         Raises:
             ConfigError: they would wait for CPUs for ever.
         """
-        check_cpus(config)
+        if config.num_learners:
+            check_cpus(config)
         super().setup(config)
+        if config.held is not None:
+            let_discard(self, self.learner_group, self.learner_group._learner)
+
+    def _setup_logdir(self) -> None:
+        """Make the folder that RLlib asks for; with rows in memory one that goes with the agent."""
+        if self.config.held is None:
+            super()._setup_logdir()
+        else:
+            self._folder = tempfile.TemporaryDirectory(prefix="privrl-")
+            self._logdir = self._folder.name
+
+    def _record_usage(self, config: OfflineAgentConfig) -> None:
+        """Write nothing to Ray's key-value store: its calls are counted, and so are agents."""
+
+    def cleanup(self) -> None:
+        """End the learners, and remove the folder."""
+        super().cleanup()
+        if self.config.held is not None:
+            self._folder.cleanup()
 
     def training_step(self) -> None:
         """Take ``dataset_num_iters_per_learner`` gradient steps."""

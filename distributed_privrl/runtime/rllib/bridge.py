@@ -266,7 +266,7 @@ def write_bridge(
         StorageError: the disk is full or cannot be written.
     """
     release = proof_of(transitions, reader="RLlib")
-    _check_rows(transitions, observation_space)
+    check_rows(transitions, observation_space)
     bridge = Bridge(
         folder=out,
         observation_space=observation_space,
@@ -278,7 +278,7 @@ def write_bridge(
         seed=seed,
     )
     bridge.to_json()  # raises where no agent can use the spaces
-    order = Streams(seed).numpy("rllib bridge").permutation(len(transitions))
+    order = order_of(transitions, seed)
     parts = []
     with storage_errors(f"write {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -296,7 +296,17 @@ def write_bridge(
     return bridge
 
 
-def _check_rows(transitions: Transitions, observation_space: Space) -> None:
+def order_of(transitions: Transitions, seed: int) -> NDArray[np.int64]:
+    """Return the order that rows are shuffled into by a public seed."""
+    return Streams(seed).numpy("rllib bridge").permutation(len(transitions))
+
+
+def check_rows(transitions: Transitions, observation_space: Space) -> None:
+    """Check that agents can be trained on rows.
+
+    Raises:
+        ConfigError: there are none, some are not finite, or the observations are MultiDiscrete.
+    """
     if not len(transitions):
         raise ConfigError("transitions is empty: there is nothing to write")
     if isinstance(observation_space, MultiDiscrete):

@@ -7,6 +7,7 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from ray.util.metrics import Metric
 
 from distributed_privrl.agents.training import draw_batches, make_optimiser
 from distributed_privrl.core.errors import ConfigError
@@ -82,8 +83,9 @@ class AgentLearner(TorchLearner):  # type: ignore[misc]
     ) -> Iterator[MultiAgentBatch]:
         """Read this learner's rows at the first call; then draw from memory."""
         if self.iterator is None:
-            chunks = training_data.data_iterators[0].iter_torch_batches(batch_size=None)
-            rows = torch.cat([chunk[ROWS] for chunk in chunks] or [torch.empty(0, 0)])
+            read = training_data.data_iterators[0].iter_torch_batches(batch_size=None)
+            chunks = [chunk[ROWS] for chunk in read] or [torch.empty(0, 0)]
+            rows = torch.cat(chunks) if len(chunks) > 1 else chunks[0]
             streams = Streams(self.config.public_seed)
             if begun := int(self._agent.step):
                 streams = streams.child(f"from step {begun}")
@@ -91,3 +93,11 @@ class AgentLearner(TorchLearner):  # type: ignore[misc]
                 streams = streams.child(f"learner {self._learner_index}")
             self.iterator = Minibatches(rows, self._agent, streams)
         return self.iterator.take(num_iters)
+
+
+def let_discard(*parts: object) -> None:
+    """Let metrics of RLlib's objects, which an operator's Prometheus may ask for, count nothing."""
+    for part in parts:
+        for value in vars(part).values():
+            if isinstance(value, Metric):
+                value._discard_metric = True

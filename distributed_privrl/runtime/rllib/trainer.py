@@ -4,10 +4,11 @@ This file imports Ray and torch only to train, so that a command line can check 
 without them.
 """
 
+import contextlib
 import logging
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +20,7 @@ from distributed_privrl.evaluation.trainer import OnEvaluation, Spaces, Trainer
 
 if TYPE_CHECKING:
     from distributed_privrl.agents.policy import Policy
+    from distributed_privrl.runtime.rllib.algorithm import OfflineAgentConfig
 
 PREFIX = "rllib_"
 
@@ -27,7 +29,8 @@ PREFIX = "rllib_"
 class RLlibTrainer:
     """An agent of ours as an RLlib algorithm.
 
-    Privacy: rows pass through Ray's object store, so only released and public ones are taken, as
+    Privacy: without learners the rows stay in this process, and no Ray is needed. With learners
+    they pass through Ray's object store. Only released and public ones are taken either way, as
     `ReleasedTransitions`; no noise, no event.
 
     Args:
@@ -51,6 +54,17 @@ class RLlibTrainer:
         """Return the trainer with some hyper-parameters changed; see `Trainer.with_settings`."""
         return replace(self, config=with_options(self.agent, self.config, settings))
 
+    def prepare(self) -> None:
+        """Import what training needs, and start Ray where learners need it."""
+        from distributed_privrl.runtime.session import connect
+
+        if self.learners:
+            connect()
+        from distributed_privrl.runtime.rllib import algorithm  # noqa: F401
+
+        for logger in ("ray", "ray.rllib", "ray.data"):  # their import sets levels of its own
+            logging.getLogger(logger).setLevel(logging.ERROR)
+
     def train(
         self,
         transitions: Transitions,
@@ -68,33 +82,12 @@ class RLlibTrainer:
             UnsafeError: the rows come without the proof that they may leave.
         """
         from distributed_privrl.experiments.clearance import proof_of
-        from distributed_privrl.runtime.rllib.bridge import write_bridge
-        from distributed_privrl.runtime.session import connect
 
         proof_of(transitions, reader=self.name)
-        connect()
-        from distributed_privrl.runtime.rllib.algorithm import RLLIB_ALGORITHMS
-
-        for logger in ("ray.rllib", "ray.data"):  # their import sets levels of its own
-            logging.getLogger(logger).setLevel(logging.ERROR)
+        self.prepare()
         each = math.gcd(steps, evaluate_every)
-        options = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
-        with tempfile.TemporaryDirectory(prefix="privrl-") as folder:
-            bridge = write_bridge(
-                transitions,
-                Path(folder) / "bridge",
-                observation_space=spaces.observation,
-                action_space=spaces.action,
-                seed=seed,
-            )
-            prepared = (
-                RLLIB_ALGORITHMS[self.agent]
-                .get_default_config()
-                .training(steps=steps, public_seed=seed, **options)
-                .bridge(bridge.folder, this_node_alone=True)
-                .learners(num_learners=self.learners)
-                .debugging(log_level="ERROR")
-            )
+        with self._fed(transitions, spaces, seed=seed, steps=steps) as prepared:
+            prepared.debugging(log_level="ERROR")
             prepared.dataset_num_iters_per_learner = each
             agent = prepared.build_algo()
             try:
@@ -106,6 +99,31 @@ class RLlibTrainer:
             finally:
                 agent.stop()
         return policy
+
+    @contextlib.contextmanager
+    def _fed(
+        self, transitions: Transitions, spaces: Spaces, *, seed: int, steps: int
+    ) -> "Iterator[OfflineAgentConfig]":
+        """Yield the algorithm's configuration, with the rows: in memory, or in a bridge."""
+        from distributed_privrl.runtime.rllib.algorithm import RLLIB_ALGORITHMS
+        from distributed_privrl.runtime.rllib.bridge import write_bridge
+        from distributed_privrl.runtime.rllib.rows import HeldRows
+
+        options = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
+        prepared = RLLIB_ALGORITHMS[self.agent].get_default_config()
+        prepared.training(steps=steps, public_seed=seed, **options)
+        about: dict[str, Any] = {
+            "observation_space": spaces.observation,
+            "action_space": spaces.action,
+            "seed": seed,
+        }
+        if not self.learners:
+            yield prepared.rows(HeldRows.of(transitions, **about))
+            return
+        with tempfile.TemporaryDirectory(prefix="privrl-") as folder:
+            bridge = write_bridge(transitions, Path(folder) / "bridge", **about)
+            prepared.bridge(bridge.folder, this_node_alone=True)
+            yield prepared.learners(num_learners=self.learners)
 
 
 RLLIB_TRAINERS: Mapping[str, Trainer] = {

@@ -2,6 +2,7 @@
 
 import shutil
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,9 +203,9 @@ def test_a_public_sweep_opens_no_sensitive_dataset_and_no_account(
     asked, ledgers = list[tuple[Path, str]](), list[str]()
     folder_of, open_ledger = DatasetStore._data_folder, Ledger.__init__
 
-    def note_dataset(store: DatasetStore, dataset: str) -> Path:
+    def note_dataset(store: DatasetStore, dataset: str, *, only: Sequence[str] = ()) -> Path:
         asked.append((store.root, dataset))
-        return folder_of(store, dataset)
+        return folder_of(store, dataset, only=only)
 
     def note_ledger(ledger: Ledger, url: str | None = None) -> None:
         ledgers.append(str(url))

@@ -26,10 +26,12 @@ MINUTES = {
     "expert_cartpole": 7.8,
     "figure6_privorl_n": 18,
     "figure8_privorl_ar_j": 16,
+    "marginals_j_maze2d": 5.8,
     "marginals_maze2d": 8.3,
     "primorl_pendulum": 27,
     "privorl_ar_j_maze2d": 1800,
     "privorl_ar_maze2d": 130,
+    "privorl_j_maze2d": 32,
     "privorl_n_maze2d": 230,
     "vapvi_linear_mdp": 0.62,
 }

@@ -1,0 +1,255 @@
+"""Text that stays where it is: documents of a JSONL file, a Parquet file or a folder.
+
+A record has a ``text`` and, where a person wrote several, a column that names the person. What a
+single record holds never raises: one that cannot be read is left out, as if it were not there.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.core.files import storage_errors
+from distributed_privrl.data.hashing import mix
+
+DOCUMENT = "document"
+"""The unit where each document is one person's."""
+TEXT = "text"
+"""Name of the column that holds documents."""
+LONGEST_LINE = 1 << 26
+"""Bytes of a line of JSONL; a longer one is left out."""
+_LINES, _TABLES = (".jsonl", ".ndjson"), (".parquet",)
+_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusRef:
+    """A share of a corpus: where it lies and which units, never the text.
+
+    Args:
+        path: a ``.jsonl`` or ``.parquet`` file, or a folder whose ``.txt`` files are documents.
+        unit: ``document``, or the column that names who wrote it.
+        index: which share.
+        count: shares; a unit's share follows from a fixed hash of its id alone.
+        max_characters: public cap; the rest of a longer document is left out.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    path: str
+    unit: str = DOCUMENT
+    index: int = 0
+    count: int = 1
+    max_characters: int = 20_000
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ConfigError(f"index must lie in [0, {self.count}), got {self.index}")
+        if self.max_characters < 1:
+            raise ConfigError(f"max_characters must be at least 1, got {self.max_characters}")
+
+    def holds(self, unit_id: int) -> bool:
+        """Say whether a unit is of this share."""
+        hashed = mix(np.array([unit_id], dtype=np.uint64))[0]
+        return int(hashed) % self.count == self.index
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document.
+
+    Args:
+        unit_id: 64 bits that name whose it is.
+        text: cut to the public cap; valid Unicode.
+    """
+
+    unit_id: int
+    text: str
+
+
+def check_corpus(path: Path, *, unit: str = DOCUMENT) -> None:
+    """Refuse what is no corpus; reads a file's schema and whether it has a record at all.
+
+    Raises:
+        ConfigError: there is no such file, its format is unknown, it has no record, a column is
+            missing or of another type, or a folder cannot tell whose its documents are.
+        StorageError: it cannot be read.
+    """
+    kind = _kind(path)
+    if kind == "folder":
+        if unit != DOCUMENT:
+            raise ConfigError(
+                f"{path} is a folder, and files do not say whose they are: set data.unit to"
+                f" {DOCUMENT}, or write one JSONL or Parquet file with a column {unit}"
+            )
+        empty = not _files(path)
+    elif kind == "lines":
+        with storage_errors(f"read {path}"):
+            empty = not path.stat().st_size
+    else:
+        with _opened_table(path) as table:
+            _check_columns(path, table.schema_arrow, unit)
+            empty = not table.metadata.num_rows
+    if empty:
+        raise ConfigError(f"{path} holds no document: give a corpus that has some")
+
+
+def documents(ref: CorpusRef) -> Iterator[Document]:
+    """Yield the documents of a share, one at a time, in the corpus' order.
+
+    Bytes that are no UTF-8 become the replacement character. A record that is no JSON object,
+    whose text is no string, or that does not say whose it is, is left out. A document that is there
+    twice counts twice: two people may have written the same.
+
+    Raises:
+        ConfigError: as `check_corpus`.
+        StorageError: the file cannot be read; no text is in the message.
+
+    Privacy: raw text, for the process that holds the share. What one record holds decides about
+        itself alone.
+    """
+    path = Path(ref.path)
+    check_corpus(path, unit=ref.unit)
+    read = {"folder": _from_folder, "lines": _from_lines, "table": _from_table}[_kind(path)]
+    yield from read(path, ref)
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        return "folder"
+    if not path.is_file():
+        raise ConfigError(f"no corpus at {path}: give a .jsonl or .parquet file, or a folder")
+    if path.suffix in _LINES:
+        return "lines"
+    if path.suffix in _TABLES:
+        return "table"
+    raise ConfigError(
+        f"{path} is neither JSONL (.jsonl) nor Parquet (.parquet), nor a folder of .txt files"
+    )
+
+
+def _files(path: Path) -> list[Path]:
+    with storage_errors(f"read {path}"):
+        return sorted(one for one in path.rglob("*.txt") if one.is_file())
+
+
+def _from_folder(path: Path, ref: CorpusRef) -> Iterator[Document]:
+    for number, file in enumerate(_files(path)):
+        if ref.holds(number):
+            with storage_errors(f"read {path}"), file.open("rb") as opened:
+                read = opened.read(4 * ref.max_characters)  # of UTF-8, 4 bytes a character at most
+            yield Document(number, read.decode("utf-8", "replace")[: ref.max_characters])
+
+
+def _from_lines(path: Path, ref: CorpusRef) -> Iterator[Document]:
+    with storage_errors(f"read {path}"), path.open("rb") as opened:
+        for number, line in enumerate(_lines(opened)):
+            if ref.unit == DOCUMENT and not ref.holds(number):
+                continue
+            yield from _record(_parsed(line), number, ref)
+
+
+def _lines(opened: BinaryIO) -> Iterator[bytes]:
+    """Yield lines; one that is too long as an empty one."""
+    while line := opened.readline(LONGEST_LINE):
+        if line.endswith(b"\n") or len(line) < LONGEST_LINE:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = opened.readline(LONGEST_LINE)
+        yield b""
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _from_table(path: Path, ref: CorpusRef) -> Iterator[Document]:
+    columns = [TEXT] if ref.unit == DOCUMENT else [TEXT, ref.unit]
+    number = 0
+    with _opened_table(path) as table:
+        for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+            values = [_values(batch.column(name)) for name in columns]
+            for row in zip(*values, strict=True):
+                if ref.unit != DOCUMENT or ref.holds(number):
+                    yield from _record(dict(zip(columns, row, strict=True)), number, ref)
+                number += 1
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return a column's values; text as bytes, whatever they hold, decoded by our rule."""
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return [
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        for value in column.to_pylist()
+    ]
+
+
+class _opened_table:  # noqa: N801  a context manager, named as `open` is
+    """A Parquet file; what pyarrow says of one it cannot read may quote it, and is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> pq.ParquetFile:
+        with storage_errors(f"read {self._path}"):
+            try:
+                self._file = pq.ParquetFile(self._path)
+            except pa.ArrowException:
+                raise StorageError(f"{self._path} cannot be read as Parquet") from None
+        return self._file
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._file.close()
+        if kind is not None and issubclass(kind, pa.ArrowException):
+            raise StorageError(f"{self._path} cannot be read as Parquet") from None
+
+
+def _check_columns(path: Path, schema: pa.Schema, unit: str) -> None:
+    for name in (TEXT,) if unit == DOCUMENT else (TEXT, unit):
+        if name not in schema.names:
+            raise ConfigError(f"{path} has no column {name}, it has {', '.join(schema.names)}")
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        types = pa.types
+        allowed = [types.is_string, types.is_large_string, types.is_binary, types.is_large_binary]
+        if name != TEXT:
+            allowed.append(types.is_integer)
+        if not any(fits(kind) for fits in allowed):
+            raise ConfigError(f"column {name} of {path} must hold text, it holds {kind}")
+
+
+def _record(record: Any, number: int, ref: CorpusRef) -> Iterator[Document]:
+    """Yield the document of a record, if it has one and is of the share."""
+    if not isinstance(record, dict) or not isinstance(record.get(TEXT), str):
+        return
+    if ref.unit == DOCUMENT:
+        unit_id = number
+    else:
+        person = record.get(ref.unit)
+        if isinstance(person, bool) or not isinstance(person, str | int):
+            return
+        unit_id = _unit_id(person)
+        if not ref.holds(unit_id):
+            return
+    text = record[TEXT][: ref.max_characters]
+    yield Document(unit_id, text.encode("utf-8", "replace").decode("utf-8"))
+
+
+def _unit_id(person: str | int) -> int:
+    named = f"{type(person).__name__}:{person}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big")

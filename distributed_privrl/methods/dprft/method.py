@@ -1,0 +1,162 @@
+"""`dprft` as a declared run: one stage of votes, with the tuning inside it, then texts.
+
+Reference: paper 003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distributed_privrl.core.executor import WorkerGroup
+from distributed_privrl.data.corpus import CorpusRef
+from distributed_privrl.data.corpus_datasets import UNIT_IDS, corpus_file
+from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.plan import (
+    VotePlan,
+    check_config,
+    rule_of,
+    similarity_of,
+    vote_plan,
+)
+from distributed_privrl.privacy.certificate import Stage
+from distributed_privrl.privacy.units import UnitCount
+from distributed_privrl.stages.context import ReleasedFiles, RunContext
+from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.text.encoders import HashedEncoder
+from distributed_privrl.text.extra import text_package
+
+ANSWERS, TUNING = "answers.safetensors", "tuning"
+STAGE = "votes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a run knows.
+
+    Args:
+        corpus: file of the documents.
+        plan: that votes are drawn by; None until it is made.
+    """
+
+    corpus: Path
+    plan: VotePlan | None = None
+
+
+@dataclass(frozen=True)
+class DprftMethod(DeclaredMethod[World]):
+    """A language model tuned by private votes from a corpus that it never reads.
+
+    Args:
+        config: of the run.
+
+    Privacy: unit ``data.unit``, relation ``privacy.relation``; a unit moves what a round releases
+        by the rule's sensitivity; events: ``discrete_gaussian``, one for each sample that may be
+        scored, or each query, or one. All of them are charged, whatever the training used. Model
+        and texts are post-processing of the answers and of public prompts.
+    """
+
+    config: DprftConfig
+    needs_successors = False
+    has_columns = False
+
+    def check_config(self) -> None:
+        """Refuse what the configuration alone tells."""
+        check_config(self.config)
+
+    def check(self, context: RunContext) -> World:
+        """Return where the corpus lies; see `DeclaredMethod.check`."""
+        text_package("transformers")
+        from distributed_privrl.methods.dprft.training import ppo_config, prompt_template
+
+        ppo_config(self.config)
+        prompt_template(self.config)
+        return World(corpus=corpus_file(context.store, self.config.data.sensitive))
+
+    def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
+        """Return the votes."""
+        return (StagePlan(name=STAGE, plan=vote_plan(self.config, units, spent=self.spent)),)
+
+    def check_machine(self, world: World, context: RunContext) -> None:
+        """Load the model and make the prompts, so that what they lack is told now."""
+        from distributed_privrl.methods.dprft.training import prompts_of
+        from distributed_privrl.text.language import Language
+
+        Language.load(self.config.model.language)
+        prompts_of(self.config)
+
+    def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
+        """Return the world with the plan."""
+        plan = stages[0].plan
+        assert isinstance(plan, VotePlan)
+        return replace(world, plan=plan)
+
+    def work(self, stage: StagePlan, world: World, context: RunContext) -> World:
+        """Tune the model, whose samples voters score."""
+        from distributed_privrl.methods.dprft.voter import Voter, VoterSpec
+        from distributed_privrl.stages.training import QueriesSpec, answer_queries
+
+        assert world.plan is not None
+        workers, rule = self.config.runtime.most_workers, rule_of(self.config)
+        specs = [
+            VoterSpec(
+                ref=CorpusRef(path=str(world.corpus), unit=UNIT_IDS, index=index, count=workers),
+                encoder=self._encoder,
+                similarity=similarity_of(self.config),
+                rule=rule,
+            )
+            for index in range(workers)
+        ]
+        spec = QueriesSpec(
+            worker_cls=Voter,
+            workers=specs,
+            method="vector_sum" if rule is None else "votes",
+            release=world.plan.release,
+            checkpoint=context.folder / ANSWERS,
+            stage=STAGE,
+        )
+        answer_queries(
+            spec,
+            self.config,
+            context,
+            world.plan,
+            use=lambda server: self._tune(server, world, context),
+        )
+        return world
+
+    def _tune(self, server: WorkerGroup, world: World, context: RunContext) -> None:
+        from distributed_privrl.methods.dprft.scorer import MeanScorer, Queries, VoteScorer
+        from distributed_privrl.methods.dprft.training import MODEL, tune
+
+        assert world.plan is not None
+        folder = context.folder / TUNING
+        if (folder / MODEL).exists():
+            return  # a resumed run whose training had ended
+        folder.mkdir(mode=0o700, exist_ok=True)
+        queries, rule, units = Queries(server), rule_of(self.config), world.plan.units.value
+        scorer = (
+            MeanScorer(queries, self._encoder, similarity_of(self.config), units)
+            if rule is None
+            else VoteScorer(queries, self._encoder, rule, units)
+        )
+        steps = self.config.training.steps
+        tune(
+            self.config,
+            scorer,
+            folder,
+            told=lambda done: context.progress("tuning", done, steps),
+        )
+
+    def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
+        """Return texts of the tuned model."""
+        from distributed_privrl.methods.dprft.training import write_texts
+
+        def save(path: Path) -> None:
+            write_texts(self.config, context.folder / TUNING, path, stream=context.stream)
+
+        return Released(release=ReleasedFiles(save=save))
+
+    @property
+    def _encoder(self) -> HashedEncoder:
+        return HashedEncoder(dimension=self.config.model.dimension)

@@ -1,0 +1,160 @@
+"""What the votes cost, and what draws their noise, from public facts alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.releases import VoteRelease, embedding_release, vote_release
+from distributed_privrl.methods.dprft.similarity import Similarity
+from distributed_privrl.methods.dprft.votes import CentredVotes, ClippedVotes, SoftVotes, VoteRule
+from distributed_privrl.privacy.schedules import same_each_step
+from distributed_privrl.privacy.units import (
+    TRAJECTORY,
+    TRANSITION,
+    PrivacyBudget,
+    Relation,
+    UnitCount,
+)
+from distributed_privrl.stages.plan import left_for_rounds
+from distributed_privrl.stages.release_plan import ReleasePlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotePlan(ReleasePlan):
+    """Rounds of votes: samples that are scored, queries, or one sum of vectors.
+
+    Args:
+        release: what draws their noise; None without privacy.
+    """
+
+    release: VoteRelease | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        drawn = () if self.release is None else (self.release.event,)
+        if any(step != drawn for step in self.schedule):
+            raise UnsafeError("schedule must charge what release draws")
+
+    @property
+    def block_rounds(self) -> int:
+        """A query reserves its own; what is left in the end is reserved at once."""
+        return self.max_rounds
+
+
+def check_config(config: DprftConfig) -> None:
+    """Refuse what has no meaning here.
+
+    Raises:
+        ConfigError: a unit or key.
+    """
+    if config.data.unit in (TRANSITION, TRAJECTORY):
+        raise ConfigError(
+            f"data.unit={config.data.unit}: a corpus has documents; set data.unit to document, or"
+            " to the column that says who wrote them"
+        )
+    unused = [
+        f"data.{name}"
+        for name in ("bounds", "public", "environment", "max_length")
+        if getattr(config.data, name)
+    ]
+    if unused:
+        raise ConfigError(f"{' and '.join(unused)}: no meaning for dprft, leave out")
+    if config.privacy.accountant != "pld":
+        raise ConfigError(
+            f"privacy.accountant={config.privacy.accountant}: Gaussian releases are accounted"
+            " exactly; leave it out"
+        )
+    if config.model.reward == "dp_mean_embedding" and config.model.structure_weight:
+        raise ConfigError(
+            "model.structure_weight: the mean of vectors knows no turns; leave it out, or take"
+            " another reward"
+        )
+    rule_of(config)
+
+
+def rule_of(config: DprftConfig) -> VoteRule | None:
+    """Return the rule of votes; None: the sum of vectors is released.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    model, similarity = config.model, similarity_of(config)
+    if model.reward == "dp_votes":
+        return ClippedVotes(similarity=similarity, threshold=model.threshold)
+    if model.reward == "dp_votes_soft":
+        return SoftVotes(similarity=similarity, temperature=model.temperature)
+    if model.reward == "dp_votes_centred":
+        return CentredVotes(similarity=similarity, clip_norm=model.clip_norm)
+    return None
+
+
+def similarity_of(config: DprftConfig) -> Similarity:
+    """Return how texts are compared."""
+    model = config.model
+    return Similarity(dimension=model.dimension, structure_weight=model.structure_weight)
+
+
+def rounds_of(config: DprftConfig) -> tuple[int, int]:
+    """Return planned and spare rounds: samples, queries, or the one sum."""
+    training, rule = config.training, rule_of(config)
+    if rule is None:
+        return 1, 0
+    each = training.prompts_per_step * training.samples if rule.each_sample else 1
+    return training.steps * each, training.spare * each
+
+
+def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePlan:
+    """Return the plan for ``units``.
+
+    Args:
+        config: of the run.
+        units: how many there are.
+        spent: epsilon of what is released before.
+
+    Raises:
+        ConfigError: nothing is left of epsilon.
+    """
+    privacy, (rounds, spare) = config.privacy, rounds_of(config)
+    samples = config.training.prompts_per_step * config.training.samples
+    details: dict[str, Any] = {
+        "reward": config.model.reward,
+        "steps": config.training.steps,
+        "samples_per_step": samples,
+    }
+    if privacy.epsilon is None:
+        return VotePlan(
+            units=units,
+            budget=None,
+            accountant="pld",
+            steps=rounds,
+            spare=spare,
+            details=details,
+            release=None,
+        )
+    budget = PrivacyBudget(
+        epsilon=left_for_rounds(privacy.epsilon, spent),
+        delta=privacy.delta,
+        unit=config.data.unit,
+        relation=Relation(privacy.relation),
+    )
+    rule = rule_of(config)
+    if rule is None:
+        release, noise = embedding_release(budget=budget), "Gaussian integers, on a sum of vectors"
+    else:
+        release = vote_release(rule, budget=budget, rounds=rounds + spare)
+        share = release.standard_deviation / (rule.unit * units.value)
+        details["noise_of_reward"] = float(f"{share:.4g}")
+        noise = f"Gaussian integers, deviation {share:.4g} of a reward"
+    return VotePlan(
+        units=units,
+        budget=budget,
+        spent=spent,
+        accountant="pld",
+        steps=rounds,
+        spare=spare,
+        schedule=same_each_step([release.event], rounds + spare),
+        details=details,
+        noise=noise,
+        release=release,
+    )

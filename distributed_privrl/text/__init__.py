@@ -1,0 +1,1 @@
+"""Language models tuned on scores of their texts: prose, prompts, gate, training, measures."""

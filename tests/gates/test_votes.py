@@ -1,0 +1,20 @@
+"""The gates on votes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gates import votes
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        votes.gate_a_document_moves_its_bound,
+        votes.gate_one_draw_an_answer,
+        votes.gate_evaluations_reach_no_voter,
+    ],
+    ids=lambda gate: gate.__name__,
+)
+def test_the_gates(gate, tmp_path: Path) -> None:
+    gate(tmp_path)

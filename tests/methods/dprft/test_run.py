@@ -1,0 +1,159 @@
+"""`dprft` through the whole program: charge, tuning, crash, resume, certificate, report, leaks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="extra text is not installed: pip install '.[text]'")
+
+from distributed_privrl.core.errors import ConfigError, MissingExtraError
+from distributed_privrl.data.corpus_datasets import FILE
+from distributed_privrl.experiments.registry import plan_run
+from distributed_privrl.methods.dprft.releases import VoteRelease
+from distributed_privrl.methods.dprft.scorer import VoteScorer
+from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.text.gate import Gate
+from distributed_privrl.text.ppo import PpoTrainer
+from tests.worlds.notes import CANARY, Notes
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Notes:
+    return Notes(tmp_path).budget()
+
+
+def texts(world: Notes, name: str = "run") -> list[str]:
+    lines = (world.folder / name / "texts.jsonl").read_text().splitlines()
+    return [json.loads(line)["text"] for line in lines]
+
+
+def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(world: Notes) -> None:
+    result = world.run(key=None)
+    verify_certificate(result.directory.certificate, ledger=world.ledger)
+    (stage,) = result.certificate.stages
+    (event,) = stage.events
+    assert (event.kind, event.count) == ("discrete_gaussian", 24)  # 3 steps of 4 prompts x 2
+    assert stage.unit == "author"
+    assert 0 < result.certificate.epsilon <= 4.0
+    assert {output.id for output in result.certificate.outputs} == {"texts.jsonl"}
+    assert len(texts(world)) == 5
+    assert all(len(text.split()) >= 2 for text in texts(world))
+    report = json.loads((result.directory.path / "report.json").read_text())
+    assert "What is in the texts" in {one["title"] for one in report["sections"]}
+    _check_leaks(world)
+
+
+def _check_leaks(world: Notes) -> None:
+    """No file but the corpus holds a word of it."""
+    files = [one for one in world.folder.rglob("*") if one.is_file() and one.name != FILE]
+    assert len(files) > 10
+    for one in files:
+        assert CANARY.encode() not in one.read_bytes(), one
+
+
+@pytest.mark.parametrize(
+    ("reward", "count"),
+    [("dp_votes_soft", 3), ("dp_votes_centred", 3), ("dp_mean_embedding", 1)],
+)
+def test_other_rewards_are_charged_a_step_or_once(world: Notes, reward: str, count: int) -> None:
+    result = world.run(model__reward=reward)
+    (event,) = result.certificate.stages[0].events
+    assert event.count == count
+    assert len(texts(world)) == 5
+
+
+def test_samples_that_fail_the_gate_are_never_scored_and_the_charge_stays_whole(
+    world: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[str] = []
+    right, passes = VoteScorer.score, Gate.passes
+
+    def score(self: VoteScorer, some: Any) -> Any:
+        scored.extend(some)
+        return right(self, some)
+
+    def every_other(self: Gate, prompts: Any, some: Any) -> Any:
+        return passes(self, prompts, some) & (np.arange(len(some)) % 2 == 0)
+
+    monkeypatch.setattr(VoteScorer, "score", score)
+    monkeypatch.setattr(Gate, "passes", every_other)
+    result = world.run()
+    assert 0 < len(scored) <= 12
+    assert all(len(text.split()) >= 2 for text in scored)
+    (event,) = result.certificate.stages[0].events
+    assert event.count == 24
+
+
+def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers(
+    world: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[int] = []
+    draw, step = VoteRelease.release, PpoTrainer._step
+
+    def release(self: VoteRelease, total: Any, source: Any, *, tag: int) -> Any:
+        draws.append(tag)
+        return draw(self, total, source, tag=tag)
+
+    def dies(self: PpoTrainer, number: int) -> Any:
+        metrics = step(self, number)
+        if number == 1:
+            raise Killed
+        return metrics
+
+    monkeypatch.setattr(VoteRelease, "release", release)
+    with monkeypatch.context() as patch:
+        patch.setattr(PpoTrainer, "_step", dies)
+        with pytest.raises(Killed):
+            world.run()
+    result = world.run(resume=True)
+    assert len(draws) == 3  # steps of which the trainer lost the answers are not drawn again
+    draws.clear()
+    undisturbed = world.run("undisturbed", runtime__workers=4)
+    assert texts(world) == texts(world, "undisturbed")
+    assert undisturbed.certificate.epsilon == result.certificate.epsilon
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data__unit": "transition"}, "a corpus has documents"),
+        ({"data__environment": "x/Y-v0"}, "no meaning for dprft"),
+        ({"privacy__accountant": "rdp"}, "leave it out"),
+        ({"model__reward": "dp_mean_embedding", "model__structure_weight": 1}, "knows no turns"),
+        ({"training__prompts__template": "nothing"}, "choose one of notes"),
+        ({"training__options": {"nothing": 1}}, "nothing"),
+        ({"training__options": {"stopping": {"most": 1}}}, "most"),
+        ({"data__unit": "document"}, "has no unit"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_charged(
+    world: Notes, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        world.run(**changes)
+    assert not world.ledger.entries()
+
+
+def test_without_the_extra_it_says_which(world: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match=r"distributed_privrl\[text\]") as refused:
+        world.run()
+    assert refused.value.exit_code == 5
+    assert not world.ledger.entries()
+
+
+def test_a_plan_says_the_noise_of_a_reward(world: Notes) -> None:
+    facts = plan_run(world.config(privacy__epsilon=1.0)).facts()
+    one = plan_run(world.config(privacy__epsilon=1.0, training__steps=12)).facts()
+    assert one["noise_of_reward"] == pytest.approx(
+        facts["noise_of_reward"] * np.sqrt(13 / 4), rel=1e-3
+    )

@@ -1,0 +1,111 @@
+"""GRPO and RLOO by trl: the gate stands before the scorer, the budget ends it, nobody else asks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.core.random import Streams
+from distributed_privrl.text.gate import Gate
+from distributed_privrl.text.language import Language
+from distributed_privrl.text.ppo_config import Outcome
+from distributed_privrl.text.prompts import Prompt
+from distributed_privrl.text.trl_training import GatedReward, TrlConfig, train_with_trl
+from tests.text.small import language
+
+PROMPTS = [Prompt(text=word) for word in ("agent", "space", "reward", "step")]
+CONFIG = TrlConfig(steps=2, prompts=4, samples=2, most_tokens=6, minibatch=4, learning_rate=1e-3)
+
+
+class Letters:
+    def __init__(self, *, budget: int = 10_000) -> None:
+        self.left, self.asked = budget, list[list[str]]()
+
+    def score(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        if len(texts) > self.left:
+            raise BudgetError("the budget is spent: ledger budget")
+        self.left -= len(texts)
+        self.asked.append(list(texts))
+        return np.array([text.count("e") / max(1, len(text)) for text in texts])
+
+
+GATE = Gate(judge=lambda _, text: 10.0 if len(text) % 2 else 1.0, most_repetition=1.0)
+
+
+@pytest.fixture
+def _trl() -> None:
+    pytest.importorskip("trl", reason="extra text is not installed: pip install '.[text]'")
+
+
+@pytest.mark.slow  # importing trl takes longer than training
+@pytest.mark.usefixtures("_trl")
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
+def test_a_step_scores_once_what_passed_and_the_model_moves(tmp_path: Path, algorithm: str) -> None:
+    known, scorer = language(), Letters()
+    config = replace(CONFIG, algorithm=algorithm)
+    outcome = train_with_trl(
+        known,
+        scorer,
+        gate=GATE,
+        prompts=PROMPTS,
+        config=config,
+        streams=Streams(0),
+        folder=tmp_path,
+    )
+    assert outcome == Outcome(steps=2)
+    assert len(scorer.asked) == 2
+    assert all(len(text) % 2 for texts in scorer.asked for text in texts)
+    kept = Language.load(tmp_path / "model")
+    moved = [
+        not torch.equal(one, other)
+        for one, other in zip(kept.model.parameters(), language().model.parameters(), strict=True)
+    ]
+    assert any(moved)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_trl")
+def test_a_spent_budget_ends_it_with_the_model_kept(tmp_path: Path) -> None:
+    outcome = train_with_trl(
+        language(),
+        Letters(budget=8),
+        gate=Gate(least_words=0, most_repetition=1.0),
+        prompts=PROMPTS,
+        config=replace(CONFIG, steps=5),
+        streams=Streams(0),
+        folder=tmp_path,
+    )
+    assert outcome.steps == 1
+    assert "spent" in str(outcome.refusal)
+    assert (tmp_path / "model" / "config.json").exists()
+
+
+def test_an_evaluation_is_refused() -> None:
+    scorer = Letters()
+    reward = GatedReward(scorer, Gate(), PROMPTS)
+    with pytest.raises(UnsafeError, match="evaluation"):
+        reward(prompts=["agent"], completions=["a text"])
+    assert not scorer.asked
+    reward.training = lambda: True
+    assert reward(prompts=["agent", "step"], completions=["eat ", ""]) == [1 / 3, 0]
+
+
+def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="must divide"):
+        replace(CONFIG, minibatch=3)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="several processes"):
+        train_with_trl(
+            language(),
+            Letters(),
+            gate=Gate(),
+            prompts=PROMPTS,
+            config=CONFIG,
+            streams=Streams(0),
+            folder=tmp_path,
+        )
