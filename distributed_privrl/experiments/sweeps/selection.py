@@ -157,7 +157,7 @@ def select(
 
 
 def _check_new(out: Path) -> None:
-    if not holds_something(out):
+    if not holds_something(out) or RunDirectory(out).only_refused:
         return
     if (out / FILE).exists():
         raise ConfigError(
