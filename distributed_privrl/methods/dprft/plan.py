@@ -19,6 +19,9 @@ from distributed_privrl.privacy.units import (
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
 
+PUBLIC_LANGUAGE = "public_language_model_and_prompts"
+"""What the guarantee assumes: neither saw the corpus."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VotePlan(ReleasePlan):
@@ -155,6 +158,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         spare=spare,
         schedule=same_each_step([release.event], rounds + spare),
         details=details,
+        assumptions=(PUBLIC_LANGUAGE,),
         noise=noise,
         release=release,
     )
