@@ -79,11 +79,11 @@ class DprftMethod(DeclaredMethod[World]):
         return (StagePlan(name=STAGE, plan=vote_plan(self.config, units, spent=self.spent)),)
 
     def check_machine(self, world: World, context: RunContext) -> None:
-        """Load the model and make the prompts, so that what they lack is told now."""
-        from distributed_privrl.methods.dprft.training import prompts_of
-        from distributed_privrl.text.language import Language
+        """Load or pre-train the model and make the prompts, so that what they lack is told now."""
+        from distributed_privrl.methods.dprft.language import language_of
+        from distributed_privrl.methods.dprft.training import prompt_template, prompts_of
 
-        Language.load(self.config.model.language)
+        language_of(self.config, prompt_template(self.config), progress=context.progress)
         prompts_of(self.config)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:

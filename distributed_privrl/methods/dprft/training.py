@@ -10,7 +10,8 @@ import torch
 from distributed_privrl.core.errors import ConfigError, UselessError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.config import DprftConfig, ProseConfig
+from distributed_privrl.methods.dprft.language import language_of, public_documents
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.generation import generate
 from distributed_privrl.text.language import Language
@@ -24,7 +25,6 @@ from distributed_privrl.text.prompts import (
     document_prompts,
     templates,
 )
-from distributed_privrl.text.public_text import excerpts, installed_documents
 from distributed_privrl.text.scoring import Scorer
 from distributed_privrl.text.stopping import StoppingRule
 
@@ -80,8 +80,11 @@ def prompts_of(config: DprftConfig) -> list[Prompt]:
     """
     asked, template = config.training.prompts, prompt_template(config)
     streams = Streams(config.seed).child("prompts")
-    if asked.packages:
-        documents = excerpts(installed_documents(asked.packages), words=_EXCERPT_WORDS)
+    packages, language = asked.packages, config.model.language
+    if not packages and not template.stages and isinstance(language, ProseConfig):
+        packages = language.packages
+    if packages:
+        documents = public_documents(packages, _EXCERPT_WORDS)
         return document_prompts(template, documents, asked.count, streams=streams)
     ask = None
     if asked.instruct is not None:
@@ -100,10 +103,11 @@ def tune(config: DprftConfig, scorer: Scorer, folder: Path, *, told: Callable[[i
 
     Privacy: post-processing of the scorer's answers.
     """
+    template = prompt_template(config)
     trainer = PpoTrainer(
-        Language.load(config.model.language),
+        language_of(config, template),
         scorer,
-        gate=Gate(**prompt_template(config).gate),
+        gate=Gate(**template.gate),
         prompts=prompts_of(config),
         config=ppo_config(config),
         streams=Streams(config.seed).child("tuning"),
@@ -125,15 +129,30 @@ def write_texts(config: DprftConfig, folder: Path, path: Path, *, stream: str) -
     Raises:
         UselessError: the model's texts do not pass the gate.
     """
+    language = Language.load(folder / MODEL)
     lines = [
-        json.dumps({"text": text}, ensure_ascii=False) for text in _texts(config, folder, stream)
+        json.dumps({"text": text}, ensure_ascii=False)
+        for text in _texts(config, language, Streams(config.seed).child(stream))
     ]
     write_atomically(path, "\n".join(lines) + "\n")
 
 
-def _texts(config: DprftConfig, folder: Path, stream: str) -> Iterator[str]:
-    language, gate = Language.load(folder / MODEL), Gate(**prompt_template(config).gate)
-    prompts, streams = prompts_of(config), Streams(config.seed).child(stream)
+def untuned_texts(config: DprftConfig, *, stream: str) -> list[str]:
+    """Return as many texts of the model before its tuning as a run releases, by the same gate.
+
+    Args:
+        config: of the run.
+        stream: public one that they are drawn from.
+
+    Raises:
+        UselessError: the model's texts do not pass the gate.
+    """
+    language = language_of(config, prompt_template(config))
+    return list(_texts(config, language, Streams(config.seed).child(stream)))
+
+
+def _texts(config: DprftConfig, language: Language, streams: Streams) -> Iterator[str]:
+    gate, prompts = Gate(**prompt_template(config).gate), prompts_of(config)
     left, fruitless, batch = config.output.size, 0, 0
     while left:
         drawn = streams.numpy(f"prompts {batch}").integers(len(prompts), size=_BATCH)
