@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from distributed_privrl.core.config import RunConfig, validate
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, MissingExtraError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.progress import Progress
 from distributed_privrl.data.corpus_datasets import CorpusSchema, import_corpus
@@ -19,12 +19,14 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.text.encoders import HashedEncoder
 from distributed_privrl.text.extra import text_package
+from distributed_privrl.text.minilm import MiniLmEncoder, check_minilm
 from distributed_privrl.text.public_text import PublicDocument, two_sides, write_documents
+from distributed_privrl.text.scoring import Encoder
 from distributed_privrl.text.similarity import Similarity, similarity
 
 HELD_OUT = "held-out.jsonl"
 COMPARISON = "comparison.json"
-_SHOWN, _EVERY, _JUDGE = 2, 6, 4096
+_SHOWN, _EVERY, _CELLS = 2, 6, 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ def compare(config: RunConfig, out: Path, directory: RunDirectory) -> dict[str, 
     released = directory.path / config.output.texts
     tuned, untuned = _texts(released), untuned_texts(config, stream="untuned")
     real = _texts(out / HELD_OUT)
-    encoder = HashedEncoder(dimension=_JUDGE)
+    encoder = _judge()
     judged = encoder.encode(real)
     found = {
         "before its tuning": similarity(encoder.encode(untuned), judged),
@@ -114,6 +116,15 @@ def compare(config: RunConfig, out: Path, directory: RunDirectory) -> dict[str, 
         for row, text in enumerate(texts[:_SHOWN])
     }
     return {**shown, "similarity to held-out texts": _line(found)}
+
+
+def _judge() -> Encoder:
+    """Return the sentence encoder, or where it is not installed one of many more hashed cells."""
+    try:
+        check_minilm()
+    except MissingExtraError:
+        return HashedEncoder(dimension=_CELLS)
+    return MiniLmEncoder()
 
 
 def _line(found: dict[str, Similarity]) -> str:

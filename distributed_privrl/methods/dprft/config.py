@@ -15,7 +15,9 @@ from distributed_privrl.core.config import (
 )
 from distributed_privrl.text.public_text import PUBLIC_PACKAGES
 
-Reward = Literal["dp_votes", "dp_votes_soft", "dp_votes_centred", "dp_mean_embedding"]
+Reward = Literal[
+    "dp_votes", "dp_votes_soft", "dp_votes_centred", "dp_mean_embedding", "nearest_votes"
+]
 
 
 class ProseConfig(StrictModel):
@@ -58,7 +60,8 @@ class VotesConfig(StrictModel):
     reward: Reward = Field(
         default="dp_votes",
         description="dp_votes: the paper's, charged a sample; dp_votes_soft and dp_votes_centred:"
-        " charged a step; dp_mean_embedding: released once",
+        " charged a step; dp_mean_embedding: released once; nearest_votes: of training.by=aug_pe,"
+        " charged a step",
     )
     threshold: Probability = Field(
         default=0.5, description="tau: similarities are clipped to [0, tau] (dp_votes)"
@@ -69,8 +72,13 @@ class VotesConfig(StrictModel):
     clip_norm: PositiveFloat = Field(
         default=1.0, description="L2 norm of a unit's centred votes (dp_votes_centred)"
     )
+    encoder: Literal["hashed", "minilm"] = Field(
+        default="hashed",
+        description="what makes vectors of texts: words, hashed; or a sentence encoder of the extra"
+        " text, which knows synonyms",
+    )
     dimension: PositiveInt = Field(
-        default=384, description="numbers of the hashed vector of a text"
+        default=384, description="numbers of the vector of a text; 384 for minilm"
     )
     structure_weight: float = Field(
         default=0.0,
@@ -99,8 +107,13 @@ class PromptsConfig(StrictModel):
 
 
 class TuningConfig(StrictModel):
-    """Proximal policy optimisation on the rewards."""
+    """What the votes are used for: proximal policy optimisation, or texts that evolve."""
 
+    by: Literal["ppo", "aug_pe"] = Field(
+        default="ppo",
+        description="ppo: the model is tuned; aug_pe: the model stays, and texts are chosen by"
+        " votes and varied, a step after the other",
+    )
     steps: PositiveInt = Field(default=100, description="T: batches that are scored")
     prompts_per_step: PositiveInt = Field(default=64, description="prompts of a batch")
     samples: PositiveInt = Field(default=2, description="texts of a prompt")
@@ -110,7 +123,9 @@ class TuningConfig(StrictModel):
     most_tokens: PositiveInt = Field(default=64, description="of a text")
     prompts: PromptsConfig = PromptsConfig()
     options: dict[str, Any] = Field(
-        default_factory=dict, description="other settings of `text.ppo_config.PpoConfig`"
+        default_factory=dict,
+        description="other settings of `text.ppo_config.PpoConfig`; of aug_pe: blank_probability,"
+        " threshold, batch",
     )
 
 

@@ -7,7 +7,13 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.methods.dprft.releases import VoteRelease, embedding_release, vote_release
 from distributed_privrl.methods.dprft.similarity import Similarity
-from distributed_privrl.methods.dprft.votes import CentredVotes, ClippedVotes, SoftVotes, VoteRule
+from distributed_privrl.methods.dprft.votes import (
+    CentredVotes,
+    ClippedVotes,
+    NearestVotes,
+    SoftVotes,
+    VoteRule,
+)
 from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import (
     TRAJECTORY,
@@ -18,6 +24,7 @@ from distributed_privrl.privacy.units import (
 )
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
+from distributed_privrl.text.minilm import MiniLmEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +77,22 @@ def check_config(config: DprftConfig) -> None:
             "model.structure_weight: the mean of vectors knows no turns; leave it out, or take"
             " another reward"
         )
+    _check_choices(config)
     rule_of(config)
+
+
+def _check_choices(config: DprftConfig) -> None:
+    model, numbers, evolves = config.model, MiniLmEncoder.dimension, config.training.by == "aug_pe"
+    if evolves != (model.reward == "nearest_votes"):
+        raise ConfigError(
+            f"training.by={config.training.by} with model.reward={model.reward}: aug_pe and"
+            " nearest_votes belong together; set both or neither"
+        )
+    if model.encoder == "minilm" and model.dimension != numbers:
+        raise ConfigError(
+            f"model.dimension={model.dimension}: vectors of minilm have {numbers} numbers; leave"
+            " it out"
+        )
 
 
 def rule_of(config: DprftConfig) -> VoteRule | None:
@@ -86,6 +108,8 @@ def rule_of(config: DprftConfig) -> VoteRule | None:
         return SoftVotes(similarity=similarity, temperature=model.temperature)
     if model.reward == "dp_votes_centred":
         return CentredVotes(similarity=similarity, clip_norm=model.clip_norm)
+    if model.reward == "nearest_votes":
+        return NearestVotes(similarity=similarity)
     return None
 
 

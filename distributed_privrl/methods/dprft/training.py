@@ -1,5 +1,6 @@
 """Between the votes and the language model: the tuning, and the texts of the tuned model."""
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -11,6 +12,12 @@ from distributed_privrl.core.errors import ConfigError, UselessError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.dprft.config import DprftConfig, ProseConfig
+from distributed_privrl.methods.dprft.evolution import (
+    POPULATION,
+    descendants,
+    evolution_of,
+    evolved,
+)
 from distributed_privrl.methods.dprft.language import language_of, public_documents
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.generation import generate
@@ -25,7 +32,7 @@ from distributed_privrl.text.prompts import (
     document_prompts,
     templates,
 )
-from distributed_privrl.text.scoring import Scorer
+from distributed_privrl.text.scoring import NearestVotes, Scorer
 from distributed_privrl.text.stopping import StoppingRule
 
 logger = logging.getLogger(__name__)
@@ -55,6 +62,48 @@ def ppo_config(config: DprftConfig) -> PpoConfig:
         )
     except TypeError as error:
         raise ConfigError(f"training.options: {error}") from error
+
+
+def check_options(config: DprftConfig) -> None:
+    """Refuse options that the training does not have.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    if config.training.by == "aug_pe":
+        evolution_of(config)
+    else:
+        ppo_config(config)
+
+
+def is_done(folder: Path) -> bool:
+    """Say whether a training in this folder has ended."""
+    return (folder / MODEL).exists() or (folder / POPULATION).exists()
+
+
+def choose(
+    config: DprftConfig, votes: NearestVotes, folder: Path, *, told: Callable[[int], None]
+) -> None:
+    """Let texts evolve by votes, and keep them in ``folder / POPULATION``.
+
+    Args:
+        config: of the run.
+        votes: of the corpus.
+        folder: of the training.
+        told: called with the rounds done.
+
+    Privacy: post-processing of the answers.
+    """
+    outcome = evolved(
+        config,
+        language_of(config, prompt_template(config)),
+        votes,
+        folder / POPULATION,
+        prompts=prompts_of(config),
+        told=told,
+    )
+    if outcome.refusal is not None:
+        logger.warning("texts evolved for %d rounds: %s", outcome.iterations, outcome.refusal)
 
 
 def prompt_template(config: DprftConfig) -> PromptTemplate:
@@ -129,11 +178,13 @@ def write_texts(config: DprftConfig, folder: Path, path: Path, *, stream: str) -
     Raises:
         UselessError: the model's texts do not pass the gate.
     """
-    language = Language.load(folder / MODEL)
-    lines = [
-        json.dumps({"text": text}, ensure_ascii=False)
-        for text in _texts(config, language, Streams(config.seed).child(stream))
-    ]
+    streams = Streams(config.seed).child(stream)
+    if config.training.by == "aug_pe":
+        language = language_of(config, prompt_template(config))
+        drawn = descendants(config, language, folder / POPULATION, streams=streams)
+    else:
+        drawn = _drawn(config, Language.load(folder / MODEL), streams)
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in _passing(config, drawn)]
     write_atomically(path, "\n".join(lines) + "\n")
 
 
@@ -148,13 +199,16 @@ def untuned_texts(config: DprftConfig, *, stream: str) -> list[str]:
         UselessError: the model's texts do not pass the gate.
     """
     language = language_of(config, prompt_template(config))
-    return list(_texts(config, language, Streams(config.seed).child(stream)))
+    return list(_passing(config, _drawn(config, language, Streams(config.seed).child(stream))))
 
 
-def _texts(config: DprftConfig, language: Language, streams: Streams) -> Iterator[str]:
-    gate, prompts = Gate(**prompt_template(config).gate), prompts_of(config)
-    left, fruitless, batch = config.output.size, 0, 0
-    while left:
+_Batches = Iterator[tuple[list[Prompt], list[str]]]
+
+
+def _drawn(config: DprftConfig, language: Language, streams: Streams) -> _Batches:
+    """Yield prompts, and the model's texts for them, without end."""
+    prompts = prompts_of(config)
+    for batch in itertools.count():
         drawn = streams.numpy(f"prompts {batch}").integers(len(prompts), size=_BATCH)
         chosen = [prompts[row] for row in drawn]
         texts = generate(
@@ -163,13 +217,23 @@ def _texts(config: DprftConfig, language: Language, streams: Streams) -> Iterato
             most_tokens=config.training.most_tokens,
             generator=torch.Generator().manual_seed(streams.integer(f"tokens {batch}")),
         ).texts
-        passed = gate.passes(chosen, texts)
+        yield chosen, list(texts)
+
+
+def _passing(config: DprftConfig, batches: _Batches) -> Iterator[str]:
+    """Yield as many texts that pass the gate as the run releases."""
+    gate = Gate(**prompt_template(config).gate)
+    left, fruitless = config.output.size, 0
+    for prompts, texts in batches:
+        passed = gate.passes(prompts, texts)
         kept = [text for text, good in zip(texts, passed, strict=True) if good][:left]
         yield from kept
-        left, batch = left - len(kept), batch + 1
-        fruitless = 0 if kept else fruitless + 1
+        left, fruitless = left - len(kept), 0 if kept else fruitless + 1
+        if not left:
+            return
         if fruitless == _FRUITLESS:
             raise UselessError(
-                f"none of {_FRUITLESS * _BATCH} texts in a row passed the gate: the model writes"
-                " nothing that its prompts ask for; raise most_tokens, or take another language"
+                f"none of the texts of {_FRUITLESS} batches in a row passed the gate: the model"
+                " writes nothing that its prompts ask for; raise most_tokens, or take another"
+                " language"
             )
