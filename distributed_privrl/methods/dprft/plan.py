@@ -5,6 +5,7 @@ from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.effort import plan_effort
 from distributed_privrl.methods.dprft.releases import VoteRelease, embedding_release, vote_release
 from distributed_privrl.methods.dprft.similarity import Similarity
 from distributed_privrl.methods.dprft.votes import (
@@ -146,6 +147,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         "steps": config.training.steps,
         "samples_per_step": samples,
     }
+    effort = plan_effort(config, units.value)
     if privacy.epsilon is None:
         return VotePlan(
             units=units,
@@ -154,6 +156,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
             steps=rounds,
             spare=spare,
             details=details,
+            effort=effort,
             release=None,
         )
     budget = PrivacyBudget(
@@ -180,5 +183,6 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         schedule=same_each_step([release.event], rounds + spare),
         details=details,
         noise=noise,
+        effort=effort,
         release=release,
     )
