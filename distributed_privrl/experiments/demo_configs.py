@@ -189,14 +189,14 @@ TEXTS: dict[str, Any] = {
     "model": {
         "language": {
             "packages": list(MANUALS.public),
-            "steps": 400,
+            "steps": 700,
             "vocabulary": 2048,
             "context": 128,
         },
         # Released once: so few documents leave nothing of votes for thousands of texts.
         "reward": "dp_mean_embedding",
     },
-    "training": {"steps": 30, "prompts_per_step": 16, "samples": 4, "most_tokens": 48},
+    "training": {"steps": 40, "prompts_per_step": 16, "samples": 4, "most_tokens": 48},
     "output": {"size": 200},
     "runtime": {"workers": 2},
 }

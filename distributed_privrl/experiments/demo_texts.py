@@ -99,7 +99,7 @@ def compare(config: RunConfig, out: Path, directory: RunDirectory) -> dict[str, 
     released = directory.path / config.output.texts
     tuned, untuned = _texts(released), untuned_texts(config, stream="untuned")
     real = _texts(out / HELD_OUT)
-    encoder = _judge()
+    encoder, name = _judge()
     judged = encoder.encode(real)
     found = {
         "before its tuning": similarity(encoder.encode(untuned), judged),
@@ -115,23 +115,26 @@ def compare(config: RunConfig, out: Path, directory: RunDirectory) -> dict[str, 
         for name, texts in (("text before", untuned), ("text after", tuned))
         for row, text in enumerate(texts[:_SHOWN])
     }
-    return {**shown, "similarity to held-out texts": _line(found)}
+    return {**shown, "similarity to held-out texts": _line(found, name)}
 
 
-def _judge() -> Encoder:
-    """Return the sentence encoder, or where it is not installed one of many more hashed cells."""
+def _judge() -> tuple[Encoder, str]:
+    """Return the sentence encoder and its name, or one of hashed words where it is missing.
+
+    That one has other cells than the reward's, but counts the same words.
+    """
     try:
         check_minilm()
     except MissingExtraError:
-        return HashedEncoder(dimension=_CELLS)
-    return MiniLmEncoder()
+        return HashedEncoder(dimension=_CELLS), "hashed words"
+    return MiniLmEncoder(), "a sentence encoder"
 
 
-def _line(found: dict[str, Similarity]) -> str:
+def _line(found: dict[str, Similarity], name: str) -> str:
     said = ", ".join(f"{one.mean:.3f} {name}" for name, one in found.items())
     return (
-        f"{said} (mean cosine, by an encoder that no reward used; exact, so it stays in the run's"
-        " private folder)"
+        f"{said} (mean cosine by {name}, which the reward did not use; exact, so it stays in the"
+        " run's private folder)"
     )
 
 
