@@ -11,7 +11,7 @@ from pathlib import Path
 
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.data.corpus import CorpusRef
-from distributed_privrl.data.corpus_datasets import UNIT_IDS, corpus_file
+from distributed_privrl.data.corpus_datasets import corpus_of
 from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.methods.dprft.plan import (
     VotePlan,
@@ -38,11 +38,11 @@ class World:
     """What a run knows.
 
     Args:
-        corpus: file of the documents.
+        corpus: where the documents are.
         plan: that votes are drawn by; None until it is made.
     """
 
-    corpus: Path
+    corpus: CorpusRef
     plan: VotePlan | None = None
 
 
@@ -76,7 +76,7 @@ class DprftMethod(DeclaredMethod[World]):
         prompt_template(self.config)
         if self.config.model.encoder == "minilm":
             check_minilm()
-        return World(corpus=corpus_file(context.store, self.config.data.sensitive))
+        return World(corpus=corpus_of(context.store, self.config.data.sensitive))
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the votes."""
@@ -105,7 +105,7 @@ class DprftMethod(DeclaredMethod[World]):
         workers, rule = self.config.runtime.most_workers, rule_of(self.config)
         specs = [
             VoterSpec(
-                ref=CorpusRef(path=str(world.corpus), unit=UNIT_IDS, index=index, count=workers),
+                ref=replace(world.corpus, index=index, count=workers),
                 encoder=self._encoder,
                 similarity=similarity_of(self.config),
                 rule=rule,

@@ -27,6 +27,9 @@ from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
 from distributed_privrl.text.minilm import MiniLmEncoder
 
+PUBLIC_LANGUAGE = "public_language_model_and_prompts"
+"""What the guarantee assumes: neither saw the corpus."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VotePlan(ReleasePlan):
@@ -182,6 +185,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         spare=spare,
         schedule=same_each_step([release.event], rounds + spare),
         details=details,
+        assumptions=(PUBLIC_LANGUAGE,),
         noise=noise,
         effort=effort,
         release=release,
