@@ -30,6 +30,7 @@ class Quoting:
     name: str
     agent: str = "bc"
     released_rows_only: bool = False
+    keeps_rows: bool = True
 
     def with_settings(self, settings: Any) -> "Quoting":
         return self
