@@ -5,32 +5,8 @@ from dataclasses import dataclass
 from distributed_privrl.core.config import OutputConfig, RunConfig, TrajectoryOutputConfig
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.stages.encoders import foreseen_columns
+from distributed_privrl.stages.measured import Measured
 from distributed_privrl.stages.plan import Plan
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A stored figure of the benchmarks: where it stands, and what it is.
-
-    Args:
-        result: name of the file in ``benchmarks/results``.
-        row: what picks its cell: values by name.
-        figure: name of the figure.
-        value: as stored, rounded.
-    """
-
-    result: str
-    row: tuple[tuple[str, object], ...]
-    figure: str
-    value: float
-
-    def __str__(self) -> str:
-        """Return the figure and where it stands."""
-        named = ", ".join(
-            f"epsilon {value:g}" if isinstance(value, float) else str(value)
-            for _, value in self.row
-        )
-        return f"{self.figure} {self.value:g} ({named}: benchmarks/results/{self.result}.json)"
 
 
 def _fleet(cell: str, value: float, *, result: str = "utility_tables_fleet") -> Measured:

@@ -15,9 +15,10 @@ OF_STRONG_PAIRS = (
 
 
 class Grade(StrEnum):
-    """How much of the data the noise leaves."""
+    """How much of the data the noise leaves, the better first."""
 
     FINE = "fine"
+    NOT_JUDGED = "not judged"
     LIMITED = "limited"
     HOPELESS = "hopeless"
 

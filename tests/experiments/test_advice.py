@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from benchmarks.harness import RESULTS
-from distributed_privrl.experiments.advice import EVIDENCE, Measured, advised_method
+from distributed_privrl.experiments.advice import EVIDENCE, advised_method
 from distributed_privrl.experiments.registry import METHODS, parse_config
+from distributed_privrl.methods.expert.verdict import EVIDENCE as OF_EXPERTS
+from distributed_privrl.methods.value_iteration.verdict import EVIDENCE as OF_COUNTS
+from distributed_privrl.stages.measured import Measured
 
 DATA = {"sensitive": "clinic/stays-v0", "unit": "patient_id", "units": 1000, "max_length": 40}
 
@@ -21,7 +24,7 @@ def cells_of(result: str, measured: Measured) -> list[dict[str, Any]]:
     return [one for one in stored if all(one.get(name) == value for name, value in measured.row)]
 
 
-@pytest.mark.parametrize("measured", EVIDENCE, ids=str)
+@pytest.mark.parametrize("measured", [*EVIDENCE, *OF_EXPERTS, *OF_COUNTS], ids=str)
 def test_a_figure_is_the_stored_one_and_the_newest(measured: Measured) -> None:
     (cell,) = cells_of(measured.result, measured)
     if measured.result in NEWER:

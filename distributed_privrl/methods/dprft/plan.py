@@ -1,6 +1,6 @@
 """What the votes cost, and what draws their noise, from public facts alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
@@ -25,10 +25,17 @@ from distributed_privrl.privacy.units import (
 )
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
+from distributed_privrl.stages.verdict import Grade, Verdict
 from distributed_privrl.text.minilm import MiniLmEncoder
 
 PUBLIC_LANGUAGE = "public_language_model_and_prompts"
 """What the guarantee assumes: neither saw the corpus."""
+NOT_JUDGED = Verdict(
+    grade=Grade.NOT_JUDGED,
+    reason="nothing was measured for texts that noisy votes tuned: how good they are at which noise"
+    " of a reward is not known",
+)
+"""Nobody stops a run of whose worth nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +175,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         unit=config.data.unit,
         relation=Relation(privacy.relation),
     )
-    rule = rule_of(config)
+    rule, verdict = rule_of(config), NOT_JUDGED
     if rule is None:
         release, noise = embedding_release(budget=budget), "Gaussian integers, on a sum of vectors"
     else:
@@ -176,6 +183,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         share = release.standard_deviation / (rule.unit * units.value)
         details["noise_of_reward"] = float(f"{share:.4g}")
         noise = f"Gaussian integers, deviation {share:.4g} of a reward"
+        verdict = replace(NOT_JUDGED, figures={"noise_of_reward": share})
     return VotePlan(
         units=units,
         budget=budget,
@@ -187,6 +195,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         details=details,
         assumptions=(PUBLIC_LANGUAGE,),
         noise=noise,
+        verdict=verdict,
         effort=effort,
         release=release,
     )

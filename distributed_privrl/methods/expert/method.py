@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from distributed_privrl.agents.experts import policies_digest
+from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
@@ -19,10 +20,12 @@ from distributed_privrl.methods.expert.plan import (
     check_config,
     check_dataset,
     check_networks,
+    learned_weights,
     plan_effort,
     plan_parts,
 )
 from distributed_privrl.methods.expert.prefix_plan import FILTER, FilterPlan
+from distributed_privrl.methods.expert.verdict import verdict_of_experts
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.charging import declared_units
@@ -85,22 +88,33 @@ class ExpertMethod(DeclaredMethod[World]):
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the filter and the rounds, each with its part of the budget, or one with all."""
+        if world is None:
+            return self._judged(None)
+        return self._judged(
+            (world.facts.encoder.observation_space, world.facts.encoder.action_space)
+        )
+
+    def _judged(self, spaces: tuple[Space, Space] | None) -> tuple[StagePlan, ...]:
+        """Return the stages; the last one has the verdict on both."""
         parts = []
         if self.plan.filter is not None:
             parts.append(StagePlan(name=FILTER, plan=self.plan.filter, entry=FILTER))
         if self.plan.rounds is not None:
             parts.append(StagePlan(name=ROUNDS_STAGE, plan=self.plan.rounds))
-        return tuple(parts)
+        weights = None if spaces is None else learned_weights(self.config, *spaces)
+        verdict = verdict_of_experts(self.config, self.plan.filter, self.plan.rounds, weights)
+        *before, last = parts
+        return (*before, replace(last, plan=replace(last.plan, verdict=verdict)))
 
     def foreseen_stages(
         self, store: DatasetStore | None, units: UnitCount
     ) -> tuple[StagePlan, ...]:
         """Return the same, with its work for the spaces that public facts tell."""
-        *before, last = self.stages(None, units)
         known = foreseen_columns(self.config.data, store)
         if known is None:
-            return (*before, last)
+            return self._judged(None)
         spaces = known.observation_space, known.action_space
+        *before, last = self._judged(spaces)
         effort = plan_effort(self.config, self.plan, *spaces)
         return (*before, replace(last, plan=replace(last.plan, effort=effort)))
 

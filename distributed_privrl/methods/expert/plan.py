@@ -160,6 +160,14 @@ def plan_effort(config: ExpertConfig, plan: RunPlan, observations: Space, action
     return effort
 
 
+def learned_weights(config: ExpertConfig, observations: Space, actions: Space) -> int:
+    """Return how many numbers the agent learns; arguments as of `plan_effort`."""
+    levels, hidden = config.data.action_levels, agent_settings(config.model).hidden
+    number = part_width(actions) if levels is None else math.prod(map(len, levels))
+    networks = 2 if config.model.agent == "discrete_bcq" else 1  # values, and who acted
+    return networks * dense_weights((part_width(observations), *hidden, number))
+
+
 def _stop(plan: FilterPlan) -> int:
     """Return the number after the last trajectory that a filter uses."""
     assert plan.trajectories is not None

@@ -46,11 +46,16 @@ from distributed_privrl.methods.value_iteration.settings import (
 )
 from distributed_privrl.methods.value_iteration.statistics import StatisticsSpec, StatisticsWorker
 from distributed_privrl.methods.value_iteration.tabular_settings import TabularSettings
+from distributed_privrl.methods.value_iteration.verdict import (
+    verdict_of_counts,
+    verdict_of_features,
+)
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.context import ReleasedFiles, RunContext
 from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
+from distributed_privrl.stages.verdict import Verdict
 
 CHECKPOINT = "steps.safetensors"
 STAGE = "value iteration"
@@ -91,8 +96,12 @@ class StatisticsMethod(DeclaredMethod[World]):
         """Return the work of a plan."""
 
     @abc.abstractmethod
-    def resolution(self, noise_multiplier: float) -> Resolution:
-        """Return what can be seen through noise of this multiplier."""
+    def resolution(self, noise_multiplier: float, units: int) -> Resolution:
+        """Return what can be seen of ``units`` through noise of this multiplier."""
+
+    @abc.abstractmethod
+    def verdict(self, seen: Resolution, units: int) -> Verdict:
+        """Return what that leaves of the data."""
 
     @abc.abstractmethod
     def settings(self, plan: StatisticsPlan, size: Sizes) -> Settings:
@@ -114,8 +123,9 @@ class StatisticsMethod(DeclaredMethod[World]):
         size = declared_sizes(self.config) if world is None else world.size
         plan = self.plan(units, size)
         if plan.step_noise is not None:
-            seen = self.resolution(plan.step_noise.noise_multiplier).facts()
-            plan = replace(plan, details={**plan.details, **seen})
+            seen = self.resolution(plan.step_noise.noise_multiplier, units.value)
+            details = {**plan.details, **seen.facts()}
+            plan = replace(plan, details=details, verdict=self.verdict(seen, units.value))
         plan = replace(plan, effort=self.effort(plan, size))
         return (StagePlan(name="statistics", plan=plan),)
 
@@ -190,10 +200,14 @@ class TabularMethod(StatisticsMethod):
         """Return the work of a plan."""
         return tabular_effort(self.config, plan, size)
 
-    def resolution(self, noise_multiplier: float) -> Resolution:
+    def resolution(self, noise_multiplier: float, units: int) -> Resolution:
         """Return how a count's noise compares with the visits that it may count."""
         noise = tabular_count_noise(self.config, noise_multiplier)
-        return tabular_resolution(self.config, noise)
+        return tabular_resolution(self.config, noise, units=units)
+
+    def verdict(self, seen: Resolution, units: int) -> Verdict:
+        """Return what the noise leaves of the counts."""
+        return verdict_of_counts(self.config, seen, units)
 
     def settings(self, plan: StatisticsPlan, size: Sizes) -> TabularSettings:
         """Return what the program is built from."""
@@ -231,10 +245,14 @@ class LinearMethod(StatisticsMethod):
         """Return the work of a plan."""
         return linear_effort(self.config, plan, size)
 
-    def resolution(self, noise_multiplier: float) -> Resolution:
+    def resolution(self, noise_multiplier: float, units: int) -> Resolution:
         """Return how a count's noise compares with the visits that it may count."""
         noise = linear_count_noise(self.config, noise_multiplier)
-        return linear_resolution(self.config, noise)
+        return linear_resolution(self.config, noise, units=units)
+
+    def verdict(self, seen: Resolution, units: int) -> Verdict:
+        """Return what the noise leaves of the regressions."""
+        return verdict_of_features(self.config, seen, units)
 
     def settings(self, plan: StatisticsPlan, size: Sizes) -> LinearSettings:
         """Return what the program is built from."""

@@ -47,23 +47,32 @@ class Resolution:
         return noise if self.visits is None else f"{noise}; there are {self.visits:.6g} at most"
 
 
-def tabular_resolution(config: ApviConfig, count_noise: float) -> Resolution:
+def tabular_resolution(
+    config: ApviConfig, count_noise: float, *, units: int | None = None
+) -> Resolution:
     """Return that of DP-APVI's counts.
 
     Args:
         config: of the run.
         count_noise: see `tabular_count_noise`.
+        units: how many there are, where they were counted; None: as declared.
     """
     model, data = config.model, config.data
     mass = model.max_trajectories_per_unit * (model.horizon if model.pooled else 1)
     if data.max_length is not None:
         mass = min(mass, data.max_length)
+    known = _units(config, units)
     return Resolution(
         count_noise=count_noise,
-        visits=data.units * mass if isinstance(data.units, int) else None,
+        visits=None if known is None else known * mass,
         cells=_tabular_cells(config),
         cell="state and action",
     )
+
+
+def _units(config: ApviConfig | VapviConfig, counted: int | None) -> int | None:
+    declared = config.data.units
+    return counted if counted is not None or not isinstance(declared, int) else declared
 
 
 def tabular_count_noise(config: ApviConfig, noise_multiplier: float) -> float:
@@ -102,18 +111,21 @@ def _tabular_cells(config: ApviConfig) -> int | None:
     return actions * (states if facts.clusters is None else int(facts.clusters.max()) + 1)
 
 
-def linear_resolution(config: VapviConfig, count_noise: float) -> Resolution:
+def linear_resolution(
+    config: VapviConfig, count_noise: float, *, units: int | None = None
+) -> Resolution:
     """Return that of the diagonal of DP-VAPVI's Gram matrix, where a visit adds at most 1 in all.
 
     Args:
         config: of the run.
         count_noise: see `linear_count_noise`.
+        units: as in `tabular_resolution`.
     """
-    units, cap = config.data.units, config.model.max_trajectories_per_unit
+    known, cap = _units(config, units), config.model.max_trajectories_per_unit
     half = 0.5 if config.halves else 1.0
     return Resolution(
         count_noise=count_noise,
-        visits=half * units * cap if isinstance(units, int) else None,
+        visits=None if known is None else half * known * cap,
         cells=_linear_cells(config),
         cell="feature",
     )

@@ -11,7 +11,13 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.collection.sampling import sample_trajectories
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
+from distributed_privrl.core.errors import (
+    BudgetError,
+    ConfigError,
+    UnsafeError,
+    UselessError,
+    VerificationError,
+)
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
@@ -41,8 +47,9 @@ from distributed_privrl.privacy.exact_releases import (
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.round_server import RoundServer
+from distributed_privrl.stages.verdict import Grade
 from tests.methods.value_iteration.linear_data import value_sums
-from tests.worlds.grid import DATASET, GRID, HORIZON, UNITS, Grid, problem, values
+from tests.worlds.grid import DATASET, GRID, HORIZON, UNITS, Grid, config, problem, values
 
 
 @pytest.fixture
@@ -345,6 +352,16 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(world: Grid, ca
         world.run(config)
     assert world.ledger.entries() == []
     assert not (world.folder / "run").exists()
+
+
+def test_counts_that_drown_are_refused_before_anything_is_charged(world: Grid) -> None:
+    world.budget()
+    with pytest.raises(UselessError, match=r"times the noise of a count.* units; --anyway"):
+        world.run(values(privacy={"epsilon": 0.5}), anyway=False)
+    assert world.ledger.entries() == []
+    verdict = plan_run(config(data={"units": 10**6}, privacy={"delta": 1e-8})).verdict
+    assert verdict is not None
+    assert verdict.grade is Grade.FINE
 
 
 def test_no_budget_and_another_relation_are_refused(world: Grid) -> None:
