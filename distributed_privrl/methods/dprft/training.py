@@ -1,5 +1,6 @@
 """Between the votes and the language model: the tuning, and the texts of the tuned model."""
 
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from distributed_privrl.text.prompts import (
     document_prompts,
     templates,
 )
-from distributed_privrl.text.public_text import excerpts, installed_documents
+from distributed_privrl.text.public_text import PublicDocument, excerpts, installed_documents
 from distributed_privrl.text.scoring import Scorer
 from distributed_privrl.text.stopping import StoppingRule
 
@@ -81,12 +82,18 @@ def prompts_of(config: DprftConfig) -> list[Prompt]:
     asked, template = config.training.prompts, prompt_template(config)
     streams = Streams(config.seed).child("prompts")
     if asked.packages:
-        documents = excerpts(installed_documents(asked.packages), words=_EXCERPT_WORDS)
+        documents = _manuals(asked.packages)
         return document_prompts(template, documents, asked.count, streams=streams)
     ask = None
     if asked.instruct is not None:
         ask = InstructModel(language=Language.load(asked.instruct), streams=streams)
     return asked_prompts(template, asked.count, ask=ask, streams=streams)
+
+
+@functools.cache
+def _manuals(packages: tuple[str, ...]) -> tuple[PublicDocument, ...]:
+    """Return what packages say in prose: read once, since their files take seconds."""
+    return excerpts(installed_documents(packages), words=_EXCERPT_WORDS)
 
 
 def tune(config: DprftConfig, scorer: Scorer, folder: Path, *, told: Callable[[int], None]) -> None:
