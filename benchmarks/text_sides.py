@@ -70,7 +70,11 @@ class Sizes:
     prompts: int = 24
     most_tokens: int = 36
     texts: int = 192
-    options: tuple[tuple[str, object], ...] = (("learning_rate", 1e-3), ("minibatch", 16))
+    options: tuple[tuple[str, object], ...] = (
+        ("learning_rate", 1e-3),
+        ("minibatch", 16),
+        ("kl_weight", 0.2),
+    )
     clip_norm: float = 0.5
     iterations: int = 10
     delta: float = 1e-5
@@ -172,7 +176,8 @@ class Sides:
         words = self.sizes.words
         prose = templates()["prose"].model_dump(exclude_defaults=True)
         lengths = {"low": words // 3, "high": words, "multiple": words // 3}
-        return prose | {"lengths": lengths, "gate": {**prose["gate"], "least_words": 3}}
+        gate = {**prose["gate"], "length_within": words // 3, "least_words": 3}
+        return prose | {"lengths": lengths, "gate": gate}
 
     def _excerpts(self, documents: Sequence[PublicDocument]) -> tuple[PublicDocument, ...]:
         cut = excerpts(documents, words=self.sizes.words)

@@ -61,7 +61,7 @@ def cells_of(seeds: int) -> list[Cell]:
     found = []
     for seed in range(seeds):
         found += [Cell(method=method, epsilon=None, seed=seed) for method in UNPAID]
-        found += _of_methods((None, 1.0), seed)
+        found += _of_methods((1.0, None), seed)
     return found + [cell for seed in range(seeds) for cell in _of_methods((4.0,), seed)]
 
 
