@@ -13,8 +13,7 @@ from benchmarks import cells
 from benchmarks.text_sides import DATASET, TEMPLATE, Sides
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.random import Streams
-from distributed_privrl.data.corpus import CorpusRef
-from distributed_privrl.data.corpus_datasets import UNIT_IDS, corpus_file
+from distributed_privrl.data.corpus_datasets import corpus_of
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.methods.dprft.method import TUNING
@@ -186,7 +185,7 @@ def _evolved(cell: Cell, sides: Sides) -> Made:
     encoder = HashedEncoder(dimension=config.model.dimension)
     release, ledger = _opened(cell, config, rule, sides)
     executor = LocalExecutor()
-    ref = CorpusRef(path=str(corpus_file(cells.store_of(sides.work), DATASET)), unit=UNIT_IDS)
+    ref = corpus_of(cells.store_of(sides.work), DATASET)
     voter = VoterSpec(ref=ref, encoder=encoder, similarity=rule.similarity, rule=rule)
     workers = executor.start(Voter, [voter], repeat_lost_calls=True)
     spec = QueryServerSpec(

@@ -50,7 +50,7 @@ NOTES = (
     " of tokens of held-out private texts that the untuned model guesses once it has learned from"
     " the row's texts. duplicates: share of texts that another one equals; copies: share of texts"
     " with eight words in a row of the corpus that the public side has not; gate rate: share of"
-    " texts, as written, that pass.",
+    " texts, as written, that pass. Aug-PE's texts are its last population, before the gate.",
     "Judges hash words by scikit-learn, of other lengths than the rewards' words and pairs.",
     "dp_fine_tuning is not built, so its row stays empty.",
 )

@@ -75,7 +75,7 @@ class EnsembleCritic(nn.Module):
             counts = torch.bincount(member, minlength=len(values))
             row = member.argsort(stable=True)
             group = member[row]
-            slot = torch.arange(len(row)) - (counts.cumsum(0) - counts)[group]
+            slot = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[group]
             grouped = []
             for layer in hidden:
                 padded = layer.new_zeros(len(values), int(counts.max()), layer.shape[2])

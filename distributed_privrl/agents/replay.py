@@ -13,15 +13,16 @@ class ReplayBuffer:
     Args:
         capacity: rows kept.
         width: numbers of a row (R).
+        device: where rows are kept.
 
     Raises:
         ConfigError: a size is not positive.
     """
 
-    def __init__(self, capacity: int, width: int) -> None:
+    def __init__(self, capacity: int, width: int, *, device: str = "cpu") -> None:
         check_positive("capacity", capacity)
         check_positive("width", width)
-        self._rows = torch.zeros(capacity, width)
+        self._rows = torch.zeros(capacity, width, device=device)
         self._position = 0
         self.size = 0
         """Rows held."""
@@ -68,5 +69,6 @@ class ReplayBuffer:
 
 
 def sampled_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return ``(count, R)`` of ``rows`` ``(N, R)``, drawn with replacement."""
-    return rows.index_select(0, torch.randint(len(rows), (count,), generator=generator))
+    """Return ``(count, R)`` of ``rows`` ``(N, R)``, drawn with replacement, on their device."""
+    drawn = torch.randint(len(rows), (count,), generator=generator)
+    return rows.index_select(0, drawn.to(rows.device))

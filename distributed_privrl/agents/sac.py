@@ -4,6 +4,7 @@ Reference: Haarnoja et al., "Soft actor-critic algorithms and applications" (201
 PriMORL, algorithm 4 (inside a pessimistic model).
 """
 
+import copy
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -86,6 +87,8 @@ class SacTrainer:
 
     Observations and actions of the environment are raw; networks see normalised observations and
     actions in [-1, 1]. Rows start at different ages, so that episodes do not end all at once.
+    All chance is drawn on the CPU, so that it is the same on every device, and ``state`` can be
+    taken up on another one.
 
     Args:
         config: hyper-parameters.
@@ -97,6 +100,7 @@ class SacTrainer:
         normalisation: of the observations, from public facts; None: as they are.
         real_rows: ``(N, R)`` packed as by `training.packed_rows` under the same normalisation;
             ``real_share`` of each batch comes from them. The policy then depends on them.
+        device: where the networks, the buffer and the environment's rows are.
 
     Raises:
         ConfigError: bounds, rows or normalisation do not fit together.
@@ -113,31 +117,39 @@ class SacTrainer:
         streams: Streams,
         normalisation: Normalisation | None = None,
         real_rows: Tensor | None = None,
+        device: str = "cpu",
     ) -> None:
-        self._config, self._environment = config, environment
+        self._config, self._environment, self._device = config, environment, device
         check_positive("observation_width", observation_width)
         self._sizes = Sizes(observation_width, len(action_low))
         self._normalisation = normalisation or Normalisation.identity(observation_width)
         self._action_space = Box(np.float32(action_low), np.float32(action_high))
         scale = ActionScale.of(self._action_space)
-        self._low, self._high = torch.from_numpy(scale.low), torch.from_numpy(scale.high)
-        self._mean = torch.from_numpy(self._normalisation.mean)
-        self._spread = torch.from_numpy(self._normalisation.spread)
+        self._low, self._high, self._mean, self._spread = (
+            torch.from_numpy(values).to(device)
+            for values in (
+                scale.low,
+                scale.high,
+                self._normalisation.mean,
+                self._normalisation.spread,
+            )
+        )
         width = 2 * observation_width + len(action_low) + 2
-        self._real_rows = _checked_rows(real_rows, width)
+        self._real_rows = _checked_rows(real_rows, width, device)
         self._generators = {
             name: torch.Generator().manual_seed(streams.integer(name))
             for name in ("initial weights", "environment", "exploration", "batches", "noise")
         }
         self._algorithm = SAC(config)
-        self.networks = self._algorithm.networks(self._sizes, self._generators["initial weights"])
+        initial = self._generators["initial weights"]
+        self.networks = self._algorithm.networks(self._sizes, initial).to(device)
         self._optimiser = make_optimiser(self._algorithm, self.networks)
-        self._buffer = ReplayBuffer(config.capacity, width)
+        self._buffer = ReplayBuffer(config.capacity, width, device=device)
         self.steps = 0
         """Gradient steps so far."""
         rows = config.environments
         self._observations = environment.reset(rows, self._generators["environment"])
-        self._ages = torch.arange(rows) * config.horizon // rows
+        self._ages = torch.arange(rows, device=device) * config.horizon // rows
         self._returns = torch.where(self._ages > 0, torch.nan, 0.0)
         self._ended: list[Tensor] = []
 
@@ -158,15 +170,20 @@ class SacTrainer:
                 step=self.steps,
                 steps=self.steps,
             )
-        ended = torch.cat([torch.empty(0), *self._ended])
+        ended = torch.cat([torch.empty(0, device=self._device), *self._ended])
         self._ended.clear()
         temperature = float(self.networks.log_temperature.detach().exp())
         return SacProgress(self.steps, float(ended[ended.isfinite()].mean()), temperature)
 
     def policy(self) -> Policy:
-        """Return the deterministic policy; it shares its weights and goes on learning."""
+        """Return the deterministic policy, on the CPU.
+
+        There it shares the trainer's weights and goes on learning; from another device it is a
+        copy.
+        """
+        actor = self.networks.actor
         return Policy(
-            self.networks.actor,
+            actor if self._device == "cpu" else copy.deepcopy(actor).cpu(),
             normalisation=self._normalisation,
             observation_space=Box(-np.inf, np.inf, (self._sizes.observation,)),
             action_space=self._action_space,
@@ -209,7 +226,7 @@ class SacTrainer:
         for name, generator in self._generators.items():
             generator.set_state(state[f"generator.{name}"])
         self._observations, self._ages, self._returns = (
-            state[name].clone() for name in ("observations", "ages", "returns")
+            state[name].to(self._device, copy=True) for name in ("observations", "ages", "returns")
         )
         self.steps = int(state["steps"])
         self._ended.clear()
@@ -254,8 +271,8 @@ class SacTrainer:
         """Return actions ``(M, A)`` in [-1, 1]: uniform in the warm-up, then the actor's."""
         source, shape = self._generators["exploration"], (len(shown), self._sizes.action)
         if self._buffer.size < self._config.warmup:
-            return 2 * torch.rand(shape, generator=source) - 1
-        noise = torch.randn(shape, generator=source)
+            return 2 * torch.rand(shape, generator=source).to(self._device) - 1
+        noise = torch.randn(shape, generator=source).to(self._device)
         return self.networks.distribution(shown).sample(noise)[0]
 
     def _batch(self) -> Batch:
@@ -268,7 +285,7 @@ class SacTrainer:
             rows = torch.cat((rows, recorded))
         width = self._algorithm.noise_width(self._sizes)
         noise = torch.randn(count, width, generator=self._generators["noise"])
-        return as_batch(rows, self._sizes, noise)
+        return as_batch(rows, self._sizes, noise.to(self._device))
 
     def _normalised(self, observations: Tensor) -> Tensor:
         return (observations - self._mean) / self._spread
@@ -278,7 +295,7 @@ def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
-def _checked_rows(rows: Tensor | None, width: int) -> Tensor | None:
+def _checked_rows(rows: Tensor | None, width: int, device: str) -> Tensor | None:
     if rows is not None and (rows.dim() != 2 or rows.shape[1] != width or not len(rows)):
         raise ConfigError(f"real_rows must be (N, {width}) with N > 0, got {tuple(rows.shape)}")
-    return rows
+    return None if rows is None else rows.to(device)

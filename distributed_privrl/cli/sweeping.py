@@ -61,7 +61,7 @@ def sweep(
     hidden number of trials is run, the best one alone is released, and one charge is made before
     the start. The best configuration is written to chosen.yaml, ready for `privrl run`.
     """
-    from distributed_privrl.cli.execution import check_job
+    from distributed_privrl.cli.execution import check_job, rows_kept_from_log
     from distributed_privrl.core.errors import ConfigError
     from distributed_privrl.experiments.sweeps.config import PrivateSelection, load_sweep
     from distributed_privrl.experiments.sweeps.jobs import SweepDirectory
@@ -76,11 +76,10 @@ def sweep(
         raise ConfigError("--json goes with --dry-run: a sweep writes results.json into --out")
     check_job(out, ledger)
     resume = resume or (resume_or_begin and SweepDirectory(out).file.exists())
+    begin = _select if isinstance(asked.selection, PrivateSelection) else _sweep
     try:
-        if isinstance(asked.selection, PrivateSelection):
-            _select(asked, out, ledger, resume=resume, anyway=anyway)
-        else:
-            _sweep(asked, out, ledger, resume=resume, anyway=anyway)
+        with rows_kept_from_log(out):
+            begin(asked, out, ledger, resume=resume, anyway=anyway)
     except KeyboardInterrupt:
         if isinstance(asked.selection, PrivateSelection):
             raise InterruptedRunError(

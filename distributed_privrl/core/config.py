@@ -314,7 +314,7 @@ class RuntimeConfig(StrictModel):
     )
     cpus_per_worker: PositiveFloat = Field(default=1.0, description="logical CPUs a worker")
     gpus_per_worker: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="GPUs a worker computes gradients on"
+        default=0.0, description="GPUs a worker computes on"
     )
     micro_batch_rows: PositiveInt | None = Field(
         default=None,

@@ -6,6 +6,7 @@ single record holds never raises: one that cannot be read is left out, as if it 
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ DOCUMENT = "document"
 TEXT = "text"
 """Name of the column that holds documents."""
 LONGEST_LINE = 1 << 26
-"""Bytes of a line of JSONL; a longer one is left out."""
+"""Bytes of a line of JSONL, or of a file of text; a longer one is left out."""
 _LINES, _TABLES = (".jsonl", ".ndjson"), (".parquet",)
 _BATCH_ROWS = 256
 
@@ -39,6 +40,7 @@ class CorpusRef:
         index: which share.
         count: shares; a unit's share follows from a fixed hash of its id alone.
         max_characters: public cap; the rest of a longer document is left out.
+        sha256: hash that the file must have; None: it is not looked at.
 
     Raises:
         ConfigError: a value is out of range.
@@ -49,6 +51,7 @@ class CorpusRef:
     index: int = 0
     count: int = 1
     max_characters: int = 20_000
+    sha256: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
@@ -69,10 +72,18 @@ class Document:
     Args:
         unit_id: 64 bits that name whose it is.
         text: cut to the public cap; valid Unicode.
+        whole: the text before the cut.
     """
 
     unit_id: int
     text: str
+    whole: str
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the words of the whole text: neither spaces, case nor the cap change it."""
+        words = unicodedata.normalize("NFKC", self.whole).casefold().split()
+        return hashlib.sha256(" ".join(words).encode()).digest()
 
 
 def check_corpus(path: Path, *, unit: str = DOCUMENT) -> None:
@@ -111,15 +122,24 @@ def documents(ref: CorpusRef) -> Iterator[Document]:
 
     Raises:
         ConfigError: as `check_corpus`.
-        StorageError: the file cannot be read; no text is in the message.
+        StorageError: the file cannot be read, or is not the one that ``sha256`` names; no text is
+            in the message.
 
     Privacy: raw text, for the process that holds the share. What one record holds decides about
         itself alone.
     """
     path = Path(ref.path)
     check_corpus(path, unit=ref.unit)
+    if ref.sha256 is not None and hash_of(path) != ref.sha256:
+        raise StorageError(f"{path} is not the file that was imported: import the corpus again")
     read = {"folder": _from_folder, "lines": _from_lines, "table": _from_table}[_kind(path)]
     yield from read(path, ref)
+
+
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with storage_errors(f"read {path}"), path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _kind(path: Path) -> str:
@@ -145,8 +165,9 @@ def _from_folder(path: Path, ref: CorpusRef) -> Iterator[Document]:
     for number, file in enumerate(_files(path)):
         if ref.holds(number):
             with storage_errors(f"read {path}"), file.open("rb") as opened:
-                read = opened.read(4 * ref.max_characters)  # of UTF-8, 4 bytes a character at most
-            yield Document(number, read.decode("utf-8", "replace")[: ref.max_characters])
+                read = opened.read(LONGEST_LINE)
+            if len(read) < LONGEST_LINE:
+                yield _document(number, read.decode("utf-8", "replace"), ref)
 
 
 def _from_lines(path: Path, ref: CorpusRef) -> Iterator[Document]:
@@ -241,15 +262,22 @@ def _record(record: Any, number: int, ref: CorpusRef) -> Iterator[Document]:
         unit_id = number
     else:
         person = record.get(ref.unit)
+        if isinstance(person, float) and person.is_integer():
+            person = int(person)  # as pandas writes whole numbers of a column with gaps
         if isinstance(person, bool) or not isinstance(person, str | int):
             return
         unit_id = _unit_id(person)
         if not ref.holds(unit_id):
             return
-    text = record[TEXT][: ref.max_characters]
-    yield Document(unit_id, text.encode("utf-8", "replace").decode("utf-8"))
+    yield _document(unit_id, record[TEXT], ref)
+
+
+def _document(unit_id: int, text: str, ref: CorpusRef) -> Document:
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return Document(unit_id, whole[: ref.max_characters], whole)
 
 
 def _unit_id(person: str | int) -> int:
-    named = f"{type(person).__name__}:{person}".encode("utf-8", "surrogatepass")
+    """Return the 64 bits of a person: of 7 and "7" the same."""
+    named = str(person).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big")

@@ -1,14 +1,14 @@
 """A corpus as a dataset: its documents beside a table that has a digest of each as a row.
 
-A budget belongs to rows and to the units they are of. A document's row is its digest, so that the
-same text is the same row wherever it is imported: what finds shared rows, public ones among the
-sensitive, or people under another id finds documents, too.
+A budget belongs to rows and to the units they are of. A document's row is the digest of its words,
+so that the same text is the same row wherever it is imported, however it is spaced and cut: what
+finds shared rows, public ones among the sensitive, or people under another id finds documents, too.
 """
 
 import hashlib
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
 from pydantic import Field
 
 from distributed_privrl.core.config import PositiveInt, StrictModel, read_yaml, validate
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
-from distributed_privrl.data.corpus import DOCUMENT, TEXT, CorpusRef, check_corpus, documents
+from distributed_privrl.data.corpus import (
+    DOCUMENT,
+    TEXT,
+    CorpusRef,
+    Document,
+    check_corpus,
+    documents,
+    hash_of,
+)
 from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
@@ -30,6 +39,8 @@ UNIT_IDS = "unit_id"
 """Column of that file: 64 bits that name whose a document is."""
 FOLDER, FILE, HASH = "text", "corpus.parquet", "corpus.sha256"
 """Beside a dataset's rows: its documents, and the hash of that file."""
+CAP = b"max_characters"
+"""In that file's metadata."""
 _DIGEST_NUMBERS = 8
 _CHUNK = 1024
 
@@ -83,15 +94,19 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
     check_corpus(path, unit=unit)
     ref = CorpusRef(path=str(path), unit=unit, max_characters=schema.text.max_characters)
 
+    read, kept = hashlib.sha256(), hashlib.sha256()
+
     def complete(folder: Path) -> Mapping[str, Any]:
         (folder / FOLDER).mkdir(mode=0o700)
-        _write(ref, folder / FOLDER / FILE)
-        (folder / FOLDER / HASH).write_text(_hash(folder / FOLDER / FILE))
+        _write(ref, folder / FOLDER / FILE, kept)
+        if read.digest() != kept.digest():
+            raise StorageError(f"{path} changed while it was read: import it again")
+        (folder / FOLDER / HASH).write_text(hash_of(folder / FOLDER / FILE))
         return {}
 
     store.write_transitions(
         dataset,
-        _rows(ref),
+        _rows(ref, read),
         layout="transitions",
         observation_space=Box(0.0, 1.0, (_DIGEST_NUMBERS,), np.float32),
         action_space=Discrete(1),
@@ -102,58 +117,86 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
     )
 
 
-def corpus_file(store: DatasetStore, dataset: str) -> Path:
-    """Return the file of a dataset's documents; its columns are ``text`` and `UNIT_IDS`.
+def corpus_of(store: DatasetStore, dataset: str) -> CorpusRef:
+    """Return where a dataset's documents lie, and how they are cut, after a look at all of them.
 
     Raises:
         ConfigError: the dataset is no corpus.
-        StorageError: the file is gone, or is not the one that was imported: its documents would be
-            paid for by others' budget.
+        StorageError: the file is gone, or its documents and their units are not the rows that the
+            dataset's budget is for.
     """
-    store.info(dataset)  # it is there
-    folder = store.root / dataset / FOLDER
-    if not folder.is_dir():
+    unit = store.info(dataset).unit_column
+    folder = store.folder(dataset) / FOLDER
+    if unit is None or not folder.is_dir():
         raise ConfigError(
             f"{dataset} holds no documents: import a JSONL or Parquet file of texts with a schema"
             " that has the section text"
         )
     path = folder / FILE
+    damaged = StorageError(f"{path} is not the file that was imported: import the corpus again")
     with storage_errors(f"read {path}"):
-        found, stated = _hash(path), (folder / HASH).read_text()
-    if found != stated:
-        raise StorageError(f"{path} is not the file that was imported: import the corpus again")
-    return path
+        stated = (folder / HASH).read_text()
+    if hash_of(path) != stated:
+        raise damaged
+    charged = (
+        row
+        for part in store.iter_transitions(dataset, unit=unit)
+        for row in zip(part.observations, part.unit_ids, strict=True)
+    )
+    for found, row in itertools.zip_longest(_stored(path), charged):
+        if found is None or row is None or found[1] != row[1] or not (found[0] == row[0]).all():
+            raise damaged
+    metadata = pq.read_schema(path).metadata or {}
+    return CorpusRef(
+        path=str(path), unit=UNIT_IDS, max_characters=int(metadata[CAP]), sha256=stated
+    )
+
+
+def _stored(path: Path) -> Iterator[tuple[NDArray[np.float32], int]]:
+    """Yield the row and the unit that each document of a dataset's file stands for."""
+    with storage_errors(f"read {path}"), pq.ParquetFile(path) as opened:
+        for batch in opened.iter_batches(batch_size=_CHUNK):
+            texts, units = batch.column(TEXT).to_pylist(), batch.column(UNIT_IDS).to_pylist()
+            digests = [Document(0, "", text).digest for text in texts]
+            yield from zip(_as_rows(digests), units, strict=True)
 
 
 def _units(ref: CorpusRef) -> Iterator[tuple[str, bytes, int]]:
-    """Yield each document, its digest, and the 64 bits of its unit.
+    """Yield each whole document, its digest, and the 64 bits of its unit.
 
     Documents that are units are named by their text, those of the same text by their number among
     them: another corpus with the same document has the same unit.
     """
     seen: Counter[bytes] = Counter()
     for one in documents(ref):
-        digest = hashlib.sha256(one.text.encode()).digest()
-        unit = one.unit_id
+        digest, unit = one.digest, one.unit_id
         if ref.unit == DOCUMENT:
             named = hashlib.blake2b(digest + seen[digest].to_bytes(8, "big"), digest_size=8)
             unit = int.from_bytes(named.digest(), "big")
             seen[digest] += 1
-        yield one.text, digest, unit
+        yield one.whole, digest, unit
 
 
-def _chunks(ref: CorpusRef) -> Iterator[list[tuple[str, bytes, int]]]:
+def _chunks(ref: CorpusRef, seen: Any) -> Iterator[list[tuple[str, bytes, int]]]:
+    """Yield documents in chunks, and let ``seen`` hash what and whose they are."""
     read = _units(ref)
-    while chunk := list(islice(read, _CHUNK)):
+    while chunk := list(itertools.islice(read, _CHUNK)):
+        for text, _, unit in chunk:
+            seen.update(hashlib.sha256(text.encode()).digest() + unit.to_bytes(8, "big"))
         yield chunk
 
 
-def _rows(ref: CorpusRef) -> Iterator[Transitions]:
+def _as_rows(digests: Sequence[bytes]) -> NDArray[np.float32]:
+    """Return the first 128 bits of digests as rows (N, 8) in [0, 1), exactly."""
+    numbers = np.frombuffer(b"".join(digest[:16] for digest in digests), ">u2")
+    return (numbers.reshape(len(digests), _DIGEST_NUMBERS) / 2**16).astype(np.float32)
+
+
+def _rows(ref: CorpusRef, seen: Any) -> Iterator[Transitions]:
     empty = True
-    for chunk in _chunks(ref):
+    for chunk in _chunks(ref, seen):
         empty, size = False, len(chunk)
-        digests = np.frombuffer(b"".join(digest[:16] for _, digest, _ in chunk), ">u2")
-        rows = (digests.reshape(size, _DIGEST_NUMBERS) / 2**16).astype(np.float32)  # exact
+        rows = _as_rows([digest for _, digest, _ in chunk])
         yield Transitions(
             observations=rows,
             actions=np.zeros(size, np.int64),
@@ -167,16 +210,15 @@ def _rows(ref: CorpusRef) -> Iterator[Transitions]:
         raise ConfigError(f"{ref.path} holds no document that can be read")
 
 
-def _write(ref: CorpusRef, path: Path) -> None:
-    """Write the documents, for their owner alone."""
-    schema = pa.schema([(TEXT, pa.string()), (UNIT_IDS, pa.uint64())])
+def _write(ref: CorpusRef, path: Path, seen: Any) -> None:
+    """Write the whole documents, for their owner alone, and how readers cut them."""
+    schema = pa.schema(
+        [(TEXT, pa.string()), (UNIT_IDS, pa.uint64())],
+        metadata={CAP: str(ref.max_characters)},
+    )
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for chunk in _chunks(ref):
+        for chunk in _chunks(ref, seen):
             texts, units = [text for text, _, _ in chunk], [unit for _, _, unit in chunk]
-            writer.write_table(pa.table({TEXT: texts, UNIT_IDS: pa.array(units, pa.uint64())}))
+            columns = [pa.array(texts, pa.string()), pa.array(units, pa.uint64())]
+            writer.write_table(pa.table(columns, schema=schema))
     path.chmod(0o600)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

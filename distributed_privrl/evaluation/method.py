@@ -63,6 +63,7 @@ class Method:
         inspection: what there is to look at in a finished run.
         on_gpus: whether it computes where ``runtime.gpus_per_worker`` says; others compute on CPUs
             whatever is reserved, and refuse it.
+        cpus_because: why GPUs would have nothing to do for it, as the refusal says.
     """
 
     config: type[RunConfig]
@@ -70,6 +71,7 @@ class Method:
     summary: str
     inspection: Inspection = Inspection()
     on_gpus: bool = False
+    cpus_because: str = ""
 
     def run(self, config: RunConfig, context: RunContext) -> MethodResult:
         """Run it; see `run_method`."""

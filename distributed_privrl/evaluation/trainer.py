@@ -67,6 +67,11 @@ class Trainer(Protocol):
         """Whether rows must be released or public: they may leave this process."""
         ...
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rows stay in the memory of the process that trains: no file, no other process."""
+        ...
+
     def with_settings(self, settings: Mapping[str, Any]) -> "Trainer":
         """Return the trainer with some of its agent's hyper-parameters changed.
 
@@ -115,6 +120,7 @@ class PlainTrainer:
     config: AgentConfig
 
     released_rows_only: ClassVar[bool] = False
+    keeps_rows: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.config import OutputConfig, RunConfig
@@ -19,12 +20,20 @@ from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation.returns import normalised
 from distributed_privrl.experiments.accounts import give_budget
 from distributed_privrl.experiments.agents import mean_return, trainers_of
-from distributed_privrl.experiments.demo_configs import DEFAULT, DEMOS, ENVIRONMENT, EVALUATION
+from distributed_privrl.experiments.demo_configs import (
+    DEFAULT,
+    DEMOS,
+    ENVIRONMENT,
+    EVALUATION,
+    Demo,
+)
+from distributed_privrl.experiments.demo_texts import compare, make_corpus
 from distributed_privrl.experiments.directory import holds_something
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.experiments.run import RunResult, run
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import PrivacyBudget, Relation
+from distributed_privrl.privacy.verification import verify_certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +77,9 @@ def run_demo(
     if holds_something(out):
         raise ConfigError(f"{out} is not empty: choose another --out, or remove it")
     store = DatasetStore(out / "datasets")
-    config = parse_config(demo.config, source="the demo's configuration")
+    config = parse_config(_kept_in(out, demo), source="the demo's configuration")
+    if demo.corpus is not None:
+        make_corpus(demo.corpus, out, store, progress=progress)
     for recipe, dataset, arguments in demo.recipes:
         shown = partial(progress, f"collecting {recipe}")
         collect(recipe, dataset=dataset, store=store, progress=shown, **arguments)
@@ -81,11 +92,27 @@ def run_demo(
         )
     finally:
         executor.close()
+    summary = _summary(config, result, ledger_url)
+    if demo.corpus is not None:
+        verify_certificate(result.directory.certificate)
+        summary |= {"certificate": f"{result.directory.certificate} (verified)"}
+        summary |= compare(config, out, result.directory)
+    elif not isinstance(config.output, OutputConfig):
+        summary |= _values(result)
     return DemoResult(
         run=result,
-        summary=_summary(config, result, ledger_url) | {"datasets": str(store.root)},
+        summary=summary | {"datasets": str(store.root)},
         next_lines=_next_lines(config, result, store),
     )
+
+
+def _kept_in(out: Path, demo: Demo) -> dict[str, Any]:
+    """Return the demo's configuration, with a model of public prose kept in ``out``, too."""
+    model = demo.config.get("model", {})
+    if "language" not in model:
+        return demo.config
+    language = {**model["language"], "folder": str((out / "languages").absolute())}
+    return {**demo.config, "model": {**model, "language": language}}
 
 
 def _next_lines(config: RunConfig, result: RunResult, store: DatasetStore) -> tuple[str, ...]:
@@ -153,7 +180,7 @@ def _summary(config: RunConfig, result: RunResult, ledger_url: str) -> dict[str,
         "ledger": ledger_url,
     }
     if not isinstance(config.output, OutputConfig):
-        return summary | _values(result)
+        return summary
     for trainer in trainers_of(result.trials):
         score = mean_return(result.trials, trainer)
         if score is None:

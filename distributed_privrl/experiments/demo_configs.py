@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from distributed_privrl.experiments.demo_texts import DemoCorpus
+
 SENSITIVE = "demo/maze2d-umaze-sensitive-v0"
 PUBLIC = "demo/maze2d-medium-public-v0"
 DEFAULT = "privorl_ar"
@@ -173,6 +175,32 @@ EXPERT: dict[str, Any] = {
     "runtime": {"workers": 2},
 }
 
+MANUALS = DemoCorpus(
+    dataset="demo/manuals-v0",
+    private=("torch", "gymnasium", "opacus"),
+    public=("numpy", "scipy", "scikit-learn"),
+    documents=1000,
+)
+TEXTS: dict[str, Any] = {
+    "method": "dprft",
+    "seed": 0,
+    "data": {"sensitive": MANUALS.dataset, "unit": "document", "units": MANUALS.documents},
+    "privacy": {"epsilon": 4.0, "delta": 1e-5},
+    "model": {
+        "language": {
+            "packages": list(MANUALS.public),
+            "steps": 700,
+            "vocabulary": 2048,
+            "context": 128,
+        },
+        # Released once: so few documents leave nothing of votes for thousands of texts.
+        "reward": "dp_mean_embedding",
+    },
+    "training": {"steps": 40, "prompts_per_step": 16, "samples": 4, "most_tokens": 48},
+    "output": {"size": 200},
+    "runtime": {"workers": 2},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
@@ -181,10 +209,12 @@ class Demo:
     Args:
         config: of the run.
         recipes: what is collected first: recipe, dataset, arguments of `collect`.
+        corpus: of texts that is imported first; None: the method learns from no texts.
     """
 
     config: dict[str, Any]
     recipes: tuple[tuple[str, str, dict[str, Any]], ...]
+    corpus: DemoCorpus | None = None
 
 
 _RUNS = {"episode_steps": EPISODE_STEPS}
@@ -232,6 +262,7 @@ DEMOS = {
         config=APVI,
         recipes=(("gridworld", WARD, {"seed": 1, "options": {"trajectories": PATIENTS}}),),
     ),
+    "dprft": Demo(config=TEXTS, recipes=(), corpus=MANUALS),
     "vapvi": Demo(
         config=VAPVI,
         recipes=(("linear-mdp", PANEL, {"seed": 1, "options": {"trajectories": PATIENTS}}),),

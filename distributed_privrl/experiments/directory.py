@@ -180,8 +180,20 @@ class RunDirectory:
     @property
     def only_begun(self) -> bool:
         """Whether all that lies here is what a run writes before its configuration."""
-        written = {self.facts_path, self.bounds_path, self.refusal_path, self._mark_path}
-        return {path for path in self.path.rglob("*") if not path.is_dir()} <= written
+        return self._files <= {self.facts_path, self.bounds_path} | self._refused
+
+    @property
+    def only_refused(self) -> bool:
+        """Whether all that lies here is why a job was refused."""
+        return self._files <= self._refused
+
+    @property
+    def _files(self) -> set[Path]:
+        return {path for path in self.path.rglob("*") if not path.is_dir()}
+
+    @property
+    def _refused(self) -> set[Path]:
+        return {self.refusal_path, self._mark_path}
 
     @property
     def refusal_path(self) -> Path:

@@ -189,9 +189,10 @@ def check_gpus(config: RunConfig) -> None:
     Raises:
         ConfigError: ``runtime.gpus_per_worker`` is above 0 and the method has no use for it.
     """
-    gpus = config.runtime.gpus_per_worker
-    if gpus > 0 and not method_named(config.method).on_gpus:
+    gpus, method = config.runtime.gpus_per_worker, method_named(config.method)
+    if gpus > 0 and not method.on_gpus:
+        why = f", because {method.cpus_because}" if method.cpus_because else ""
         raise ConfigError(
-            f"runtime.gpus_per_worker={gpus:g}, but {config.method} computes on CPUs alone: set it"
-            " to 0"
+            f"runtime.gpus_per_worker={gpus:g}, but {config.method} computes on CPUs alone{why}:"
+            " set it to 0"
         )

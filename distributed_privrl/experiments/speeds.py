@@ -171,7 +171,7 @@ def time_of(config: RunConfig, effort: Effort, speeds: Speeds | None) -> Time:
     processes = 1 if config.runtime.executor == "local" else 1 + config.runtime.least_workers
     return Time(
         minutes=known.seconds(effort, workers) / 60,
-        gigabytes=processes * known.memory / _GIGABYTE,
+        gigabytes=(processes * known.memory + effort.memory) / _GIGABYTE,
         machine=known.machine,
         measured=speeds is not None,
     )

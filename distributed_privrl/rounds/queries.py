@@ -23,6 +23,10 @@ QUERIES, ANSWERS = "queries", "answers"
 class QueryRelease(Protocol):
     """Draws the noise of an answer; what its rounds cost is in the plan of its stage."""
 
+    def rounds_of(self, size: int) -> int:
+        """Return how many rounds an answer of so many numbers is charged as."""
+        ...
+
     def release(
         self, total: NDArray[np.int64], source: NoiseSource, *, tag: int
     ) -> NDArray[np.int64]:
@@ -84,9 +88,11 @@ class QueryServer(RoundServer):
         Raises:
             BudgetError: fewer are left; nothing was drawn.
             StorageError: the answer, or what it cost, could not be written: ask again.
+            UnsafeError: the answer is charged as another number of rounds; nothing was drawn.
         """
         known = self.stored(query)
         if known is not None:
+            self._check_rounds(query, len(known), rounds)
             return known
         left = self._target - self._round
         if not 0 < rounds <= left:
@@ -96,6 +102,7 @@ class QueryServer(RoundServer):
             )
         answers = self._spec.workers.call(self._spec.method, arguments)
         total: NDArray[np.int64] = np.sum(answers, axis=0, dtype=np.int64)
+        self._check_rounds(query, len(total), rounds)
         self._reserve(rounds)
         self._count_round(rounds)
         if self._spec.release is not None and self._noise is not None:
@@ -104,6 +111,14 @@ class QueryServer(RoundServer):
         self._round += rounds
         self._close_block()
         return total
+
+    def _check_rounds(self, query: str, size: int, rounds: int) -> None:
+        release = self._spec.release
+        if release is not None and release.rounds_of(size) != rounds:
+            raise UnsafeError(
+                f"query {query[:12]} would pay for {rounds} rounds, and its answer of {size}"
+                f" numbers costs {release.rounds_of(size)}"
+            )
 
     def _close_unwritten(self) -> None:
         """Write an answer that was drawn and could not be written."""

@@ -14,19 +14,12 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from distributed_privrl.core.errors import (
-    ConfigError,
-    RowsError,
-    RowsWarning,
-    StorageError,
-    UnsafeError,
-)
+from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.runtime.session import prepare_environment
 
@@ -94,39 +87,17 @@ def rows_kept_from_log(out: Path) -> Iterator[None]:
 
     Raises:
         UnsafeError: in place of a `RowsError`, without its words.
+        StorageError: likewise, where they cannot be kept.
 
     Privacy: whoever has the cluster's token reads a job's log.
     """
     if not in_job():
         yield
         return
-    from distributed_privrl.experiments.directory import RunDirectory
+    from distributed_privrl.experiments.withholding import rows_withheld
 
-    directory = RunDirectory(out.absolute())
-    words: list[str] = []
-
-    def keep(text: str) -> None:
-        words.append(text)
-        directory.write_private(directory.refusal_path.name, "\n".join(words) + "\n")
-
-    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if not issubclass(category, RowsWarning):
-            shown(message, category, *place, **more)
-            return
-        keep(str(message))
-        text = f"a warning that tells of rows lies in {directory.refusal_path}, for their owner"
-        shown(text, UserWarning, *place, **more)
-
-    with warnings.catch_warnings():
-        shown, warnings.showwarning = warnings.showwarning, show
-        try:
-            yield
-        except RowsError as error:
-            keep(" ".join((str(error), *getattr(error, "__notes__", ()))))
-            raise UnsafeError(
-                "the rows are refused, for a reason that tells of them: it lies in"
-                f" {directory.refusal_path}, for their owner alone"
-            ) from None
+    with rows_withheld(out):
+        yield
 
 
 def outlives(folder: Path) -> bool:

@@ -20,12 +20,16 @@ from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.threads import THREAD_ENVIRONMENT, cap_threads
 
 TOKEN_FILE = Path("~/.ray/auth_token")
+# Else whoever calls another process keeps an event of it, whatever the called actor's options are:
+# the timeline would count private rounds, and time them.
+NO_TIMELINE = {"RAY_enable_timeline": "0"}
 # Read by Ray when it is imported or when its processes start.
 RAY_ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    **NO_TIMELINE,
 }
 # Partial sums travel inside the reply: cheaper than the object store, and they never lie in it.
 INLINED = {
@@ -214,7 +218,7 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     if cluster is not None:
         # A local Ray inherits this process' environment; a cluster's nodes do not.
         inlined = {f"RAY_{name}": str(value) for name, value in INLINED.items()}
-        variables = dict(THREAD_ENVIRONMENT) | inlined
+        variables = dict(THREAD_ENVIRONMENT) | NO_TIMELINE | inlined
         options |= {"address": cluster, "runtime_env": {"env_vars": variables}}
     else:
         _check_shared_memory()

@@ -20,6 +20,7 @@ class Effort:
         learned_steps: steps of plain training times networks: what they take beside their rows.
         learned_rows: rows of plain training times weights.
         drawn_rows: rows that are drawn times weights.
+        memory: bytes beside those of a small run.
     """
 
     joint_counts: float = 0.0
@@ -28,6 +29,7 @@ class Effort:
     learned_steps: float = 0.0
     learned_rows: float = 0.0
     drawn_rows: float = 0.0
+    memory: float = 0.0
 
     @classmethod
     def of_steps(cls, steps: float, rows: int, work: StepWork) -> Self:
@@ -49,4 +51,5 @@ class Effort:
             learned_steps=self.learned_steps + other.learned_steps,
             learned_rows=self.learned_rows + other.learned_rows,
             drawn_rows=self.drawn_rows + other.drawn_rows,
+            memory=self.memory + other.memory,
         )

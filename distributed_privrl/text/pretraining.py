@@ -169,8 +169,9 @@ def _train(
         torch.nn.utils.clip_grad_norm_(language.model.parameters(), config.gradient_norm)
         optimiser.step()
         done = step + 1
-        if done % config.checkpoint_every == 0 and done < config.steps:
-            save_state(path, language.model, optimiser, TrainingState(step=done))
+        if done % config.checkpoint_every == 0 or done == config.steps:
+            if done < config.steps:
+                save_state(path, language.model, optimiser, TrainingState(step=done))
             progress("language", done, config.steps, f"public loss {float(loss.detach()):.2f}")
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from distributed_privrl.updates.ensemble_clipping import EnsembleClip, scale
+from distributed_privrl.updates.ensemble_clipping import EnsembleClip
 from distributed_privrl.updates.federated import row_order
 from distributed_privrl.updates.federated_config import FederatedConfig
 from distributed_privrl.updates.local_update import RowLoss, UnitBatch
@@ -34,7 +34,13 @@ class _Losses(nn.Module):
 class FunctionalTrainer:
     """Steps many units at once, by `torch.func`; see `LocalTrainer`.
 
-    The path of modules without a kernel, and the oracle of kernels in tests.
+    The path of modules without a kernel, of GPUs, and the oracle of kernels in tests. It computes
+    where the module is.
+
+    Privacy: units never meet. Each has parameters of its own, and every operation works on each
+    unit's numbers alone, in shapes that follow from public slots. What comes back is clipped and
+    rounded to the lattice unit by unit on the CPU (`EnsembleClip`), so that sums are exact whatever
+    the device rounded on the way.
 
     Args:
         module: the network; its parameters are re-pointed to one flat vector.
@@ -101,9 +107,15 @@ class FunctionalTrainer:
 
     def _clipped(self, moved: Tensor) -> Tensor:
         """Return what a batch has moved, ``(U, P)``, back within the bound."""
-        values = moved.cpu().numpy()
-        scale(values, self.clip.segments, self.clip.factors(self.clip.norms(values)))
-        return torch.from_numpy(values).to(moved.device)
+        groups, segments = self.clip.layout.group_count(self.clip.strategy), self.clip.segments
+        squares = moved.new_zeros(len(moved), groups, dtype=torch.float64)
+        for start, stop, group in segments.tolist():
+            squares[:, group] += moved[:, start:stop].double().square().sum(dim=1)
+        factors = torch.from_numpy(self.clip.factors(squares.sqrt().cpu().numpy()))
+        sizes = torch.from_numpy(segments[:, 1] - segments[:, 0])
+        spread = factors[:, segments[:, 2]].to(moved.dtype).repeat_interleave(sizes, dim=1)
+        spread = spread.to(moved.device)
+        return torch.where(spread == 0, 0.0, moved * spread)
 
     def _mean_loss(self, vector: Tensor, rows: Tensor, draws: Tensor, mask: Tensor) -> Tensor:
         """Return the mean loss of one unit's valid rows, zero without any."""

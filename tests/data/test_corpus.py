@@ -34,9 +34,9 @@ def test_three_formats_hold_the_same_documents(tmp_path: Path) -> None:
 
 
 def test_shares_hold_each_unit_once_and_whole(tmp_path: Path) -> None:
-    records = [{"text": f"t{i}", "who": f"p{i % 7}"} for i in range(60)]
+    records = [{"text": f"t{i}", "who": f"p{i % 20}"} for i in range(60)]
     path = _lines(tmp_path / "a.jsonl", *records)
-    for unit, units in (("document", 60), ("who", 7)):
+    for unit, units in (("document", 60), ("who", 20)):
         shares = [
             list(documents(CorpusRef(path=str(path), unit=unit, index=index, count=3)))
             for index in range(3)
@@ -59,7 +59,9 @@ def test_what_cannot_be_read_is_left_out_and_changes_no_other(tmp_path: Path) ->
     path.write_bytes(b"\n".join([*good, *nobody, b'{"text": "x"}']))
     found = list(documents(CorpusRef(path=str(path), unit="who")))
     assert [one.text for one in found] == ["first", "second"]
-    assert found[0].unit_id != found[1].unit_id  # a number is nobody's name
+    assert found[0].unit_id == found[1].unit_id  # 1 and "1" are one person, and so is 1.0
+    path.write_bytes(b'{"text": "x", "who": 1}\n{"text": "y", "who": 1.0}\n')
+    assert len({one.unit_id for one in documents(CorpusRef(path=str(path), unit="who"))}) == 1
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:

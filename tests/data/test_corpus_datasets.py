@@ -1,17 +1,23 @@
 """A corpus is a dataset: its account is that of its documents and of whose they are."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.data.corpus import CorpusRef, documents
+from distributed_privrl.data import corpus_datasets
+from distributed_privrl.data.corpus import documents, hash_of
 from distributed_privrl.data.corpus_datasets import (
-    UNIT_IDS,
+    HASH,
     CorpusSchema,
-    corpus_file,
+    corpus_of,
     import_corpus,
 )
 from distributed_privrl.data.fingerprint import inspect, share_rows
@@ -49,11 +55,9 @@ def test_documents_come_back_with_their_units(store: DatasetStore, unit: str, un
     name = _imported(store, "a", TEXTS, USERS, unit)
     info = store.info(name)
     assert info.unit_column == unit
-    path = corpus_file(store, name)
-    shares = [
-        list(documents(CorpusRef(path=str(path), unit=UNIT_IDS, index=index, count=2)))
-        for index in range(2)
-    ]
+    ref = corpus_of(store, name)
+    path = Path(ref.path)
+    shares = [list(documents(replace(ref, index=index, count=2))) for index in range(2)]
     assert sorted(one.text for share in shares for one in share) == sorted(TEXTS)
     assert len({one.unit_id for share in shares for one in share}) == units
     rows = store.read_transitions(name, unit=unit)
@@ -89,16 +93,93 @@ def test_shared_documents_are_found_and_others_are_not(store: DatasetStore) -> N
     assert not share_rows(store, names["a"], names["b"])
 
 
+def _as_lines(path: Path, texts: list[str]) -> Path:
+    path.with_suffix(".jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    return path.with_suffix(".jsonl")
+
+
+def _as_files(path: Path, texts: list[str]) -> Path:
+    path.mkdir()
+    for number, text in enumerate(texts):
+        (path / f"{number:03}.txt").write_text(text + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("write", "change", "cap"),
+    [
+        (_as_lines, str, 21),
+        (_as_files, str, 20),
+        (_as_lines, lambda text: f"{text} ", 20),
+        (_as_lines, lambda text: text.upper().replace(" ", "\t "), 20),
+    ],
+    ids=["cap", "files", "space", "case"],
+)
+def test_a_corpus_that_is_cut_or_written_otherwise_is_the_same(
+    store: DatasetStore,
+    tmp_path: Path,
+    write: Callable[[Path, list[str]], Path],
+    change: Callable[[str], str],
+    cap: int,
+) -> None:
+    texts = [f"Document {i} of a long corpus" for i in range(60)]
+    first, again = _as_lines(tmp_path / "a", texts), write(tmp_path / "b", list(map(change, texts)))
+    for path, most in ((first, 20), (again, cap)):
+        schema = validate(CorpusSchema, {"text": {"max_characters": most}}, source="schema")
+        import_corpus(path, schema, store, f"texts/{path.stem}-v0")
+    one, other = (inspect(store, f"texts/{n}-v0", unit="document", key=KEY) for n in "ab")
+    assert one.identity == other.identity
+    assert one.fingerprint == other.fingerprint
+    assert share_rows(store, "texts/a-v0", "texts/b-v0")
+    ref = corpus_of(store, "texts/b-v0")
+    assert {len(found.text) for found in documents(ref)} == {cap}
+
+
+def test_documents_are_those_that_the_budget_is_for(store: DatasetStore) -> None:
+    """Whoever writes other documents, and their hash, beside the rows is refused."""
+    mine, others = (
+        Path(corpus_of(store, _imported(store, name, texts, USERS)).path)
+        for name, texts in (("a", TEXTS), ("b", [text + " more" for text in TEXTS]))
+    )
+    own, other = pq.read_table(mine), pq.read_table(others)
+    one_more = pa.concat_tables([own, own.slice(0, 1)])
+    moved = own.set_column(1, "unit_id", other["unit_id"].take(list(reversed(range(len(own))))))
+    for changed in (other, one_more, own.slice(1), moved):
+        pq.write_table(changed, mine)
+        (mine.parent / HASH).write_text(hash_of(mine))
+        with pytest.raises(StorageError, match="not the file that was imported"):
+            corpus_of(store, "texts/a-v0")
+    pq.write_table(own, mine)
+    (mine.parent / HASH).write_text(hash_of(mine))
+    assert corpus_of(store, "texts/a-v0").max_characters == 20_000
+
+
+def test_a_corpus_that_grows_while_it_is_read_is_refused(
+    store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = _as_lines(tmp_path / "a", TEXTS), corpus_datasets._write
+
+    def later(*arguments: Any) -> None:
+        with path.open("a") as opened:
+            opened.write('{"text": "a log goes on"}\n')
+        write(*arguments)
+
+    monkeypatch.setattr(corpus_datasets, "_write", later)
+    with pytest.raises(StorageError, match="changed while it was read"):
+        import_corpus(path, _schema(), store, "texts/a-v0")
+    assert store.ids() == []
+
+
 def test_documents_that_were_changed_or_lost_are_refused(store: DatasetStore) -> None:
     name = _imported(store, "a", TEXTS, USERS)
-    path = corpus_file(store, name)
+    path = Path(corpus_of(store, name).path)
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"x")
     with pytest.raises(StorageError, match="not the file that was imported"):
-        corpus_file(store, name)
+        corpus_of(store, name)
     path.unlink()
     with pytest.raises(StorageError, match="cannot read"):
-        corpus_file(store, name)
+        corpus_of(store, name)
 
 
 def test_what_cannot_be_is_refused_and_leaves_nothing(store: DatasetStore) -> None:

@@ -49,6 +49,7 @@ class FakeTrainer:
     name = "fake"
     agent = "bc"
     released_rows_only = False
+    keeps_rows = True
 
     def with_settings(self, settings: Mapping[str, Any]) -> "FakeTrainer":
         raise AssertionError("there are none to change")

@@ -1,30 +1,34 @@
 """Each method's demo: its configuration is a plan, and a small one runs to the end."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from distributed_privrl.collection.recipes import RECIPES
 from distributed_privrl.core.config import with_overrides
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.errors import ConfigError, MissingExtraError
 from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.data.corpus_datasets import FILE
 from distributed_privrl.experiments import demo, demo_configs
+from distributed_privrl.experiments.demo_texts import DemoCorpus
 from distributed_privrl.experiments.registry import METHODS, parse_config, plan_run
 from distributed_privrl.privacy.verification import verify_certificate
 
 
 def test_every_method_has_a_demo_that_can_be_planned() -> None:
     twins = {"privorl_j_unet", "privorl_ar_j", "marginals_j"}  # as their rows' or kernel's demo
-    # Without privacy; of a release that is there; of a corpus and a language model that are.
-    left_out = {*twins, "mopo", "policy_value", "dprft"}
+    left_out = {*twins, "mopo", "policy_value"}  # without privacy; of a release that is there
     assert set(demo_configs.DEMOS) == set(METHODS) - left_out
     for name, found in demo_configs.DEMOS.items():
         config = parse_config(found.config, source="test")
         assert config.method == name
         assert plan_run(config).epsilon(1) > 0
         collected = {dataset for _, dataset, _ in found.recipes}
+        collected |= set() if found.corpus is None else {found.corpus.dataset}
         assert {config.data.sensitive, *config.data.public} == collected
         assert all(recipe in RECIPES for recipe, _, _ in found.recipes)
 
@@ -52,6 +56,53 @@ def test_a_small_demo_runs_to_its_summary(tmp_path: Path, monkeypatch: pytest.Mo
         demo.run_demo(out, method="apvi", executor_factory=lambda _: LocalExecutor())
     with pytest.raises(ConfigError, match="has no demo"):
         demo.run_demo(tmp_path / "x", method="none", executor_factory=lambda _: LocalExecutor())
+
+
+def test_the_demo_of_texts_shows_them_beside_those_of_the_untuned_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "extra text is not installed: pip install '.[text]'"
+    pytest.importorskip("transformers", reason=reason)
+    whole = demo_configs.DEMOS["dprft"]
+    sizes = {"steps": 2, "batch": 2, "vocabulary": 300, "context": 96, "width": 16}
+    corpus = DemoCorpus(
+        dataset="demo/manuals-v0", private=("gymnasium",), public=("opacus",), documents=40
+    )
+    changes = {
+        "data": {**whole.config["data"], "units": 40},
+        "model": {
+            "reward": "dp_mean_embedding",
+            "language": {**sizes, "layers": 1, "heads": 2, "packages": ["opacus"]},
+        },
+        "training": {
+            **{"steps": 1, "prompts_per_step": 2, "samples": 2, "most_tokens": 24},
+            "prompts": {"template": "any", "file": str(tmp_path / "any.yaml")},
+        },
+        "output": {"size": 4},
+    }
+    (tmp_path / "any.yaml").write_text(
+        'any: {topic: topic, gate: {least_words: 1, most_repetition: 1.0}, prompt: "On {topic}:"}'
+    )
+    small = replace(whole, config={**whole.config, **changes}, corpus=corpus)
+    monkeypatch.setitem(demo_configs.DEMOS, "dprft", small)
+    out = tmp_path / "demo"
+    result = demo.run_demo(out, method="dprft", executor_factory=lambda _: LocalExecutor())
+    assert result.summary["certificate"].endswith("(verified)")
+    assert {"text before 1", "text after 1"} <= set(result.summary)
+    kept = (out / "run" / "private" / "comparison.json").read_text()
+    figures = json.loads(kept)
+    assert set(figures) == {"before its tuning", "after it", "of real texts"}
+    said = result.summary["similarity to held-out texts"]
+    assert all(f"{one['mean']:.3f} {name}" in said for name, one in figures.items())
+    held = (out / "held-out.jsonl").read_text().splitlines()
+    stored = pd.read_parquet(next((out / "datasets").rglob(FILE)))["text"]
+    assert len(held) > 4
+    assert len(stored) == 40
+    assert not {json.loads(line)["text"] for line in held} & set(stored)
+    assert not (out / "corpus.jsonl").exists()
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match=r"distributed_privrl\[text\]"):
+        demo.run_demo(tmp_path / "x", method="dprft", executor_factory=lambda _: LocalExecutor())
 
 
 @pytest.mark.parametrize("method", ["privorl_ar", "privorl_n", "marginals", "privorl_j"])

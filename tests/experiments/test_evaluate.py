@@ -57,6 +57,7 @@ class Trainer:
     asked: list[int]
     fails: set[int] = field(default_factory=set)
     released_rows_only: bool = False
+    keeps_rows: bool = True
     name: str = "fake"
     agent: str = "bc"
 

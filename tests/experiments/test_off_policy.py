@@ -185,6 +185,7 @@ def test_without_agents_who_acted_is_shown(store: DatasetStore, tmp_path: Path) 
 def test_an_agent_that_fails_is_a_private_line(store: DatasetStore, tmp_path: Path) -> None:
     class Failing:
         name, released_rows_only, agent = "small", False, "bc"
+        keeps_rows = True
 
         def with_settings(self, settings: Any) -> "Failing":
             return self

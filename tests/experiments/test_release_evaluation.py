@@ -26,6 +26,7 @@ class Idle:
     asked: list[int] = field(default_factory=list)
     fails: tuple[int, ...] = ()
     released_rows_only: bool = False
+    keeps_rows: bool = True
     name: str = "idle"
     agent: str = "iql"
 

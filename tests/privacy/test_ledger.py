@@ -25,6 +25,7 @@ from distributed_privrl.core.errors import (
     BudgetError,
     ConfigError,
     MissingExtraError,
+    RowsError,
     StorageError,
     UnsafeError,
 )
@@ -101,17 +102,17 @@ def test_a_budget_may_rise_and_fall_but_not_below_what_is_spent(ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "error", "message"),
     [
-        ({"unit": "transition"}, "a dataset has one"),
-        ({"relation": Relation.REPLACE_ONE}, "a dataset has one"),
-        ({"fingerprint": "f2"}, "have changed"),
-        ({"dataset": "clinic/copy-v0"}, f"already have a budget as {DATASET}"),
+        ({"unit": "transition"}, UnsafeError, "a dataset has one"),
+        ({"relation": Relation.REPLACE_ONE}, UnsafeError, "a dataset has one"),
+        ({"fingerprint": "f2"}, RowsError, "have changed"),
+        ({"dataset": "clinic/copy-v0"}, RowsError, f"already have a budget as {DATASET}"),
     ],
 )
-def test_a_dataset_has_one_account(ledger, changed, message) -> None:
+def test_a_dataset_has_one_account(ledger, changed, error, message) -> None:
     open_run(ledger)
-    with pytest.raises(UnsafeError, match=message):
+    with pytest.raises(error, match=message):
         set_budget(ledger, **changed)
     assert len(ledger.accounts()) == 1
 

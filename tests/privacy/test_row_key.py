@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.ledger.register import KEY_VARIABLE
+from distributed_privrl.privacy.ledger.register import KEY_VARIABLE, DataRegister
+from distributed_privrl.privacy.ledger.storage import Storage
 from tests.privacy import postgres
 
 FILES = "platformdirs.user_data_dir"
+SERVER = make_url("postgresql://db.internal/ledger")
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +33,30 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.database(f"keys_{len(request.node.name)}")
 
 
+def _register(url: str) -> DataRegister:
+    """Return the register of a server's ledger; one in a file stands for it in its tables alone."""
+    place = make_url(url)
+    return DataRegister(Storage(place), SERVER if place.get_backend_name() == "sqlite" else place)
+
+
 def _key(url: str) -> bytes:
-    ledger = Ledger(url)
-    try:
-        return ledger.register.key()
-    finally:
-        ledger.close()
+    Ledger(url).close()
+    return _register(url).key()
+
+
+def test_a_ledger_in_a_file_leaves_the_mounted_key_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of trials would make one first that the charged ledger, on a server, does not know."""
+    mounted = tmp_path / "row_key"
+    monkeypatch.setenv(KEY_VARIABLE, str(mounted))
+    own = Ledger(f"sqlite:///{tmp_path / 'trial.sqlite'}")
+    made = own.register.key()
+    own.close()
+    assert not mounted.exists()
+    assert (tmp_path / "trial.sqlite.key").read_bytes() == made
+    of_the_server = _key(f"sqlite:///{tmp_path / 'server.sqlite'}")
+    assert mounted.read_bytes() == of_the_server != made
 
 
 def test_a_fresh_machine_finds_the_key_where_it_is_mounted(
@@ -65,9 +86,9 @@ def _ask(url: str, path: str, barrier: "multiprocessing.synchronize.Barrier", ke
     import os
 
     os.environ[KEY_VARIABLE] = path
-    ledger = Ledger(url)
+    register = _register(url)
     barrier.wait(30)
-    keys.put(ledger.register.key())  # type: ignore[attr-defined]
+    keys.put(register.key())  # type: ignore[attr-defined]
 
 
 def test_two_that_begin_at_once_have_one_key(url: str, tmp_path: Path) -> None:

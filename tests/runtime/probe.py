@@ -9,6 +9,8 @@ import numpy as np
 
 from distributed_privrl.core.errors import BudgetError, ConfigError
 
+TIMELINE = "RAY_enable_timeline"
+
 
 class Probe:
     """Says where it runs, and fails on demand."""
@@ -45,6 +47,9 @@ class Probe:
 
     def threads(self) -> str | None:
         return os.environ.get("OMP_NUM_THREADS")
+
+    def timeline(self) -> str | None:
+        return os.environ.get(TIMELINE)
 
 
 class Unbuildable:

@@ -52,18 +52,27 @@ def test_workers_are_processes_of_one_thread(probes: WorkerGroup) -> None:
 
 
 def test_ray_keeps_no_events_of_calls(probes: WorkerGroup) -> None:
-    """Its dashboard and state API would count and time private rounds."""
+    """Its dashboard, state API and timeline would count and time private rounds.
+
+    Without the setting the timeline has an event `submit_task` for each call of ours, with those
+    that tell of the plain actor's.
+    """
     import ray
+    from ray._private.state import state
 
     plain = ray.remote(num_cpus=0)(Probe).remote(0)
     deadline = time.monotonic() + 30
-    while "fail" not in (names := {one["name"] for one in ray.timeline()}):
+    while "Probe.fail" not in (
+        names := {one.task_info.name for one in state._get_all_task_events()}
+    ):
         assert time.monotonic() < deadline, names  # events of others are kept
         assert probes.call("threads")
         with pytest.raises(BudgetError):
             ray.get(plain.fail.remote())
         time.sleep(0.5)
-    assert "threads" not in names
+    assert "Probe.threads" not in names
+    assert "submit_task" not in {one["name"] for one in ray.timeline()}
+    assert probes.call("timeline") == ["0"] * len(SHARDS)  # a server calls workers, too
     ray.kill(plain)
 
 

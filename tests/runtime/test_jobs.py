@@ -24,7 +24,7 @@ from distributed_privrl.data.store import FOLDER_VARIABLE
 from distributed_privrl.experiments.registry import load_config
 from distributed_privrl.privacy.ledger.storage import ledger_reference, ledger_url
 from distributed_privrl.runtime import jobs, launch
-from tests.worlds import grid, mazes, ward
+from tests.worlds import choosing, grid, intake, mazes, ward
 
 ADDRESS = "http://127.0.0.1:8265"
 
@@ -347,6 +347,41 @@ def test_what_tells_of_rows_is_in_no_log_of_a_job(
     with pytest.raises(UnsafeError) as refused, jobs.rows_kept_from_log(tmp_path / "run"):
         raise RowsError("3 % of the rows")
     assert "%" not in str(refused.value)
+
+
+def _swept(words: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a sweep on rows that are refused, at a terminal and then, twice, in a job."""
+    plain = CliRunner().invoke(app, words)
+    assert plain.exit_code == 4, plain.output
+    assert "a privacy budget as" in plain.output
+    assert not path.parents[1].exists()
+    monkeypatch.setenv(jobs.OF_A_JOB, "{}")
+    monkeypatch.setattr(jobs, "check_job", lambda *_: None)
+    for _ in range(2):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 4, done.output
+        assert "a privacy budget as" not in done.output
+        assert str(path) in done.output
+        assert "a privacy budget as" in path.read_text()
+
+
+@pytest.mark.parametrize("pays", ["private", "compose"])
+def test_what_tells_of_rows_is_in_no_log_of_a_sweep_as_a_job(
+    pays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies in `private/` is in no retry's way, neither of a selection nor of a sweep."""
+    world = choosing.Choosing(tmp_path)
+    intake.write(world.store, "intake/copy-v0", intake.admissions(), metadata={PUBLIC_KEY: True})
+    changes: dict[str, Any] = {"data__public": ["intake/copy-v0"]}
+    if pays == "compose":
+        score = {"by": "fidelity", "to": "intake/copy-v0"}
+        changes |= {"selection": {"pays": pays, "score": score}}
+        changes |= {"search": {"model.bins": {"grid": [4, 6]}}}
+    world.sweep(**changes)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(world.store.root))
+    words = ["sweep", str(world.file), "--out", str(tmp_path / "out"), "--resume=auto"]
+    path = tmp_path / "out" / "private" / "refusal.txt"
+    _swept([*words, "--ledger", world.url], path, monkeypatch)
 
 
 def test_a_warning_that_tells_of_rows_is_in_no_log_of_a_job(

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,16 @@ import numpy as np
 import pytest
 import yaml
 
+from distributed_privrl.agents.options import DEFAULTS
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.sweeps import selection
 from distributed_privrl.experiments.sweeps.config import load_sweep
 from distributed_privrl.experiments.sweeps.selection import Selected, select
 from distributed_privrl.privacy.verification import verify_certificate
-from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
+from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS, RLlibTrainer
 from tests.runtime.contests import WatchedWorker, kept_by_ray
 from tests.runtime.rllib.watching import forbid_ray, left
 from tests.worlds.choosing import drawn, make_quick
@@ -35,7 +40,9 @@ class AgentsWorld(Mazes):
         self.memory.mkdir()
         self.budget(epsilon=50.0, delta=1e-4)
 
-    def select(self, executor: Executor) -> Selected:
+    def select(
+        self, executor: Executor, trainers: Mapping[str, Trainer] = RLLIB_TRAINERS
+    ) -> Selected:
         values = ar_values(
             evaluation={"trainers": [TRAINER], "steps": 2, "episodes": 1},
             search={"seed": {"integers": [0, 10**9]}},
@@ -53,16 +60,33 @@ class AgentsWorld(Mazes):
             ledger_url=self.url,
             store=self.store,
             memory=self.memory,
-            more_trainers=RLLIB_TRAINERS,
+            more_trainers=trainers,
             anyway=True,
         )
 
 
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return maze_store(tmp_path_factory.mktemp("master"))
+
+
+def test_a_trainer_that_hands_rows_on_is_refused_before_the_charge(
+    tmp_path: Path, master: DatasetStore
+) -> None:
+    world = AgentsWorld(tmp_path, master)
+    learning = RLlibTrainer("bc", DEFAULTS["bc"], learners=1)
+    with drawn(2) as numbers, pytest.raises(UnsafeError, match="rllib_bc hands its rows"):
+        world.select(LocalExecutor(), {TRAINER: learning})
+    assert numbers == []
+    assert world.ledger.entries() == []
+    assert not (tmp_path / "run").exists()
+
+
 def test_rows_of_a_trial_reach_no_ray_and_no_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, master: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_quick(monkeypatch)
-    world = AgentsWorld(tmp_path, maze_store(tmp_path / "master"))
+    world = AgentsWorld(tmp_path, master)
     counted = forbid_ray(monkeypatch, tmp_path)
     with drawn(2):
         found = world.select(LocalExecutor())
@@ -89,11 +113,13 @@ def _seen(known: set[Path]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_what_ray_knows_is_the_same_for_one_trial_and_for_four(
-    ray_executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_executor: Executor,
+    tmp_path: Path,
+    master: DatasetStore,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_quick(monkeypatch)
     monkeypatch.setattr(selection, "SelectionWorker", WatchedWorker)
-    master = maze_store(tmp_path / "master")
     seen: list[dict[str, Any]] = []
     known: set[Path] = set()
     for count in (1, 1, 4):

@@ -17,6 +17,7 @@ from distributed_privrl.core.executor import Executor
 from distributed_privrl.runtime import session
 from distributed_privrl.runtime.executor import RayExecutor
 from tests.runtime.heads import SECONDS, free_port, wait_for, whole_ray
+from tests.runtime.probe import TIMELINE
 
 
 @contextmanager
@@ -183,6 +184,20 @@ def test_another_cluster_s_token_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(session, "check_token_needed", lambda _: None)
     with pytest.raises(ConfigError, match=r"10\.0\.0\.1:6379 does not know this token"):
         session.connect(address="10.0.0.1:6379")
+
+
+def test_processes_on_a_cluster_keep_no_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its nodes do not have our environment."""
+    import ray
+
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(ray, "init", lambda **options: asked.update(options))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session, "check_token_needed", lambda _: None)
+    monkeypatch.setattr(session, "_STARTED", [])
+    session.connect(address="10.0.0.1:6379")
+    for environment in (asked["runtime_env"]["env_vars"], os.environ):  # theirs, and the driver's
+        assert environment[TIMELINE] == "0"
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ class Quoting:
     name: str
     agent: str = "bc"
     released_rows_only: bool = False
+    keeps_rows: bool = True
 
     def with_settings(self, settings: Any) -> "Quoting":
         return self
@@ -52,26 +53,33 @@ def store(tmp_path: Path) -> DatasetStore:
     return found
 
 
-def test_an_error_on_rows_that_may_not_leave_is_not_recorded(
-    store: DatasetStore, ray_executor: Executor
-) -> None:
-    for name, stage in (("quiet", TRAINING_ON_PRIVATE), ("loud", TRAINING)):
+def test_an_error_on_rows_is_not_recorded(store: DatasetStore, ray_executor: Executor) -> None:
+    import ray
+
+    for stage in (TRAINING_ON_PRIVATE, TRAINING):
         spec = TrialSpec(
             root=str(store.root),
             dataset=DATASET,
             content=content_of(store, DATASET),
             environment="CartPole-v1",
-            trainer=name,
+            trainer="quiet",
             seed=0,
             steps=1,
             episodes=1,
-            more={name: Quoting(name)},
+            more={"quiet": Quoting("quiet")},
         )
         (result,) = run_trials([spec], ray_executor, parallel=1, progress=silent, stage=stage)
         assert result["failed"] == "RuntimeError"
-        assert f"{name} found the reward 1.0" in result["reason"]  # its owner is told
+        assert "quiet found the reward 1.0" in result["reason"]  # its owner is told
+    plain = ray.remote(num_cpus=0, max_retries=0)(_loud)
+    with pytest.raises(RuntimeError):
+        ray.get(plain.remote())
     deadline = time.monotonic() + SECONDS
     while "loud found the reward" not in (recorded := _recorded()):
-        assert time.monotonic() < deadline, "an error that is raised should be recorded"
+        assert time.monotonic() < deadline, "an error of others should be recorded"
         time.sleep(0.2)
     assert "quiet found the reward" not in recorded
+
+
+def _loud() -> None:
+    raise RuntimeError("loud found the reward")

@@ -94,7 +94,7 @@ class SweepDirectory:
             return False
         if resume:
             raise ConfigError(f"{self.path} holds no sweep to go on with: leave --resume out")
-        if holds_something(self.path):
+        if holds_something(self.path) and not RunDirectory(self.path).only_refused:
             raise ConfigError(f"{self.path} is not empty and holds no sweep: choose another --out")
         with storage_errors(f"make {self.path}"):
             self.trials.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.evaluation.trainer import Trainer
 
 
 def check_private(config: RunConfig, *, axes: Iterable[str], grids: Iterable[str]) -> None:
@@ -38,6 +39,23 @@ def check_private(config: RunConfig, *, axes: Iterable[str], grids: Iterable[str
             f"{config.method} learns from {config.releases[0]}, which was released before: a"
             " private selection has the sensitive rows and public ones alone"
         )
+
+
+def check_rows_kept(trainers: Iterable[Trainer]) -> None:
+    """Refuse trainers that hand a trial's rows on: those of losers would outlive their trial.
+
+    Args:
+        trainers: of the agents that judge trials.
+
+    Raises:
+        UnsafeError: one does.
+    """
+    for trainer in trainers:
+        if not trainer.keeps_rows:
+            raise UnsafeError(
+                f"{trainer.name} hands its rows to files or other processes, and what losers of a"
+                " private selection make must not outlive them: give it no learners"
+            )
 
 
 def _check_axes(axes: Iterable[str], grids: Iterable[str]) -> None:

@@ -35,8 +35,9 @@ from distributed_privrl.experiments.sweeps.config import PrivateSelection, Score
 from distributed_privrl.experiments.sweeps.jobs import FILE, claim
 from distributed_privrl.experiments.sweeps.memory import MEMORY, check_memory, clear_left
 from distributed_privrl.experiments.sweeps.pool import PoolSpec, SelectionWorker, Winner
+from distributed_privrl.experiments.sweeps.private import check_rows_kept
 from distributed_privrl.experiments.sweeps.winner import STAGE, release_winner
-from distributed_privrl.experiments.trainers import check_agents
+from distributed_privrl.experiments.trainers import asked_trainers, check_agents
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.events import Event, RepeatAndSelectEvent
@@ -99,8 +100,8 @@ def select(
         ConfigError: configuration or datasets are wrong, or ``out`` is not empty; nothing has been
             drawn.
         BudgetError: no budget, or not enough of it; nothing has been drawn.
-        UnsafeError: as `experiments.run.run`, or there is no folder in memory; nothing has been
-            drawn.
+        UnsafeError: as `experiments.run.run`, there is no folder in memory, or a trainer hands its
+            rows on; nothing has been drawn.
         UselessError: as `experiments.run.run`; nothing has been drawn.
         WorkerLostError: a process of the pool died. If that was after the charge, it is spent.
         StorageError: the disk is full, likewise.
@@ -116,6 +117,7 @@ def select(
     check_memory(memory)
     _check_new(out)
     _check_bounds_here(sweep.base)
+    check_rows_kept(asked_trainers(sweep.base, more_trainers))
     directory, config = RunDirectory(out.absolute()), sweep.base
     event = selection.count.event(_events(sweep, store, anyway=anyway))
     cost = _cost(config, event)
@@ -155,7 +157,7 @@ def select(
 
 
 def _check_new(out: Path) -> None:
-    if not holds_something(out):
+    if not holds_something(out) or RunDirectory(out).only_refused:
         return
     if (out / FILE).exists():
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from distributed_privrl.experiments.sweeps.holding import free_unused, held_as
 from distributed_privrl.experiments.sweeps.job import Job, TrialResult
 from distributed_privrl.experiments.sweeps.points import short_names
 from distributed_privrl.experiments.sweeps.scores import score_of
+from distributed_privrl.experiments.withholding import rows_withheld
 from distributed_privrl.privacy.certificate import Certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, stated_answer
@@ -55,14 +56,17 @@ def run_trial(
         StorageError: the disk is full.
 
     Privacy: a run like any other, charged to ``ledger``. Of a public job the rows stand in for
-    sensitive ones: its ledger is the trial's own, and its certificate never states anything.
+    sensitive ones: its ledger is the trial's own, and its certificate never states anything. Of
+    another, what tells of rows goes to ``private/`` of its run, and not to the process's log.
     """
     if (known := TrialResult.read(job.result_path)) is not None:
         return known
     config = parse_config(job.config, source=f"trial {job.name}")
     held = held_as(job)
     try:
-        found = _tried(job, config, executor, ledger, progress, more_trainers)
+        # The log of the process that runs a trial is for whoever has the cluster's token.
+        with nullcontext() if job.public else rows_withheld(job.run):
+            found = _tried(job, config, executor, ledger, progress, more_trainers)
     except BudgetError:
         free_unused(job, held, ledger)  # its folder may be gone, and the hold's name with it
         raise
@@ -76,7 +80,7 @@ def run_trial(
             score=None,
             epsilon=None,
             released="",
-            # Why a trial on sensitive rows is refused may tell of them: the terminal says it.
+            # Why a trial on sensitive rows is refused may tell of them.
             failed=f"{type(error).__name__}: {error}" if job.public else REFUSED,
         )
     with storage_errors(f"make {job.folder}"):

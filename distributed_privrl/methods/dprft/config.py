@@ -1,9 +1,9 @@
 """Configuration of `dprft`."""
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from distributed_privrl.core.config import (
     FilesOutputConfig,
@@ -13,20 +13,55 @@ from distributed_privrl.core.config import (
     RunConfig,
     StrictModel,
 )
+from distributed_privrl.text.public_text import PUBLIC_PACKAGES
 
-Reward = Literal["dp_votes", "dp_votes_soft", "dp_votes_centred", "dp_mean_embedding"]
+Reward = Literal[
+    "dp_votes", "dp_votes_soft", "dp_votes_centred", "dp_mean_embedding", "nearest_votes"
+]
+
+
+class ProseConfig(StrictModel):
+    """A small GPT-2, trained on prose of installed packages before anything is charged."""
+
+    packages: tuple[str, ...] = Field(
+        default=PUBLIC_PACKAGES,
+        min_length=1,
+        description="installed packages whose docstrings and manuals it learns",
+    )
+    steps: PositiveInt = Field(default=2000, description="gradient steps")
+    batch: PositiveInt = Field(default=8, description="sequences of a step")
+    learning_rate: PositiveFloat = Field(default=2e-3, description="at its highest")
+    vocabulary: int = Field(default=4096, ge=300, description="most tokens of the tokenizer")
+    context: int = Field(default=256, ge=16, description="most tokens of a prompt and its text")
+    width: PositiveInt = Field(default=128, description="of the hidden states")
+    layers: PositiveInt = Field(default=4, description="blocks")
+    heads: PositiveInt = Field(default=4, description="attention heads; they divide width")
+    excerpt_words: PositiveInt = Field(
+        default=60, description="of a text that it learns, a few paragraphs of a module"
+    )
+    folder: Path | None = Field(
+        default=None, description="where models are kept (default: the user's cache)"
+    )
+
+    @model_validator(mode="after")
+    def _whole_heads(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError("heads must divide width")
+        return self
 
 
 class VotesConfig(StrictModel):
     """The language model, and how documents vote on what it writes."""
 
-    language: str = Field(
-        description="folder of a causal language model of transformers, trained on public text"
+    language: str | ProseConfig = Field(
+        description="folder of a causal language model of transformers, trained on public text; or"
+        " a section that has a small one trained, e.g. {packages: [numpy, scipy]}"
     )
     reward: Reward = Field(
         default="dp_votes",
         description="dp_votes: the paper's, charged a sample; dp_votes_soft and dp_votes_centred:"
-        " charged a step; dp_mean_embedding: released once",
+        " charged a step; dp_mean_embedding: released once; nearest_votes: of training.by=aug_pe,"
+        " charged a step",
     )
     threshold: Probability = Field(
         default=0.5, description="tau: similarities are clipped to [0, tau] (dp_votes)"
@@ -37,8 +72,13 @@ class VotesConfig(StrictModel):
     clip_norm: PositiveFloat = Field(
         default=1.0, description="L2 norm of a unit's centred votes (dp_votes_centred)"
     )
+    encoder: Literal["hashed", "minilm"] = Field(
+        default="hashed",
+        description="what makes vectors of texts: words, hashed; or a sentence encoder of the extra"
+        " text, which knows synonyms",
+    )
     dimension: PositiveInt = Field(
-        default=384, description="numbers of the hashed vector of a text"
+        default=384, description="numbers of the vector of a text; 384 for minilm"
     )
     structure_weight: float = Field(
         default=0.0,
@@ -59,7 +99,7 @@ class PromptsConfig(StrictModel):
     packages: tuple[str, ...] = Field(
         default=(),
         description="installed packages whose manuals give topics and keywords, for a template"
-        " without stages",
+        " without stages (default: those of model.language, where it names packages)",
     )
     instruct: str | None = Field(
         default=None, description="folder of an instruct model that answers a template's stages"
@@ -67,8 +107,13 @@ class PromptsConfig(StrictModel):
 
 
 class TuningConfig(StrictModel):
-    """Proximal policy optimisation on the rewards."""
+    """What the votes are used for: proximal policy optimisation, or texts that evolve."""
 
+    by: Literal["ppo", "aug_pe"] = Field(
+        default="ppo",
+        description="ppo: the model is tuned; aug_pe: the model stays, and texts are chosen by"
+        " votes and varied, a step after the other",
+    )
     steps: PositiveInt = Field(default=100, description="T: batches that are scored")
     prompts_per_step: PositiveInt = Field(default=64, description="prompts of a batch")
     samples: PositiveInt = Field(default=2, description="texts of a prompt")
@@ -78,7 +123,9 @@ class TuningConfig(StrictModel):
     most_tokens: PositiveInt = Field(default=64, description="of a text")
     prompts: PromptsConfig = PromptsConfig()
     options: dict[str, Any] = Field(
-        default_factory=dict, description="other settings of `text.ppo_config.PpoConfig`"
+        default_factory=dict,
+        description="other settings of `text.ppo_config.PpoConfig`; of aug_pe: blank_probability,"
+        " threshold, batch",
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.data.corpus import CorpusRef
-from distributed_privrl.data.corpus_datasets import UNIT_IDS, corpus_file
+from distributed_privrl.data.corpus_datasets import corpus_of
 from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.methods.dprft.plan import (
     VotePlan,
@@ -26,6 +26,8 @@ from distributed_privrl.stages.context import ReleasedFiles, RunContext
 from distributed_privrl.stages.method import DeclaredMethod, Released, StagePlan
 from distributed_privrl.text.encoders import HashedEncoder
 from distributed_privrl.text.extra import text_package
+from distributed_privrl.text.minilm import MiniLmEncoder, check_minilm
+from distributed_privrl.text.scoring import Encoder
 
 ANSWERS, TUNING = "answers.safetensors", "tuning"
 STAGE = "votes"
@@ -36,11 +38,11 @@ class World:
     """What a run knows.
 
     Args:
-        corpus: file of the documents.
+        corpus: where the documents are.
         plan: that votes are drawn by; None until it is made.
     """
 
-    corpus: Path
+    corpus: CorpusRef
     plan: VotePlan | None = None
 
 
@@ -68,22 +70,24 @@ class DprftMethod(DeclaredMethod[World]):
     def check(self, context: RunContext) -> World:
         """Return where the corpus lies; see `DeclaredMethod.check`."""
         text_package("transformers")
-        from distributed_privrl.methods.dprft.training import ppo_config, prompt_template
+        from distributed_privrl.methods.dprft.training import check_options, prompt_template
 
-        ppo_config(self.config)
+        check_options(self.config)
         prompt_template(self.config)
-        return World(corpus=corpus_file(context.store, self.config.data.sensitive))
+        if self.config.model.encoder == "minilm":
+            check_minilm()
+        return World(corpus=corpus_of(context.store, self.config.data.sensitive))
 
     def stages(self, world: World | None, units: UnitCount) -> tuple[StagePlan, ...]:
         """Return the votes."""
         return (StagePlan(name=STAGE, plan=vote_plan(self.config, units, spent=self.spent)),)
 
     def check_machine(self, world: World, context: RunContext) -> None:
-        """Load the model and make the prompts, so that what they lack is told now."""
-        from distributed_privrl.methods.dprft.training import prompts_of
-        from distributed_privrl.text.language import Language
+        """Load or pre-train the model and make the prompts, so that what they lack is told now."""
+        from distributed_privrl.methods.dprft.language import language_of
+        from distributed_privrl.methods.dprft.training import prompt_template, prompts_of
 
-        Language.load(self.config.model.language)
+        language_of(self.config, prompt_template(self.config), progress=context.progress)
         prompts_of(self.config)
 
     def ready(self, world: World, stages: Sequence[StagePlan]) -> World:
@@ -101,7 +105,7 @@ class DprftMethod(DeclaredMethod[World]):
         workers, rule = self.config.runtime.most_workers, rule_of(self.config)
         specs = [
             VoterSpec(
-                ref=CorpusRef(path=str(world.corpus), unit=UNIT_IDS, index=index, count=workers),
+                ref=replace(world.corpus, index=index, count=workers),
                 encoder=self._encoder,
                 similarity=similarity_of(self.config),
                 rule=rule,
@@ -127,26 +131,28 @@ class DprftMethod(DeclaredMethod[World]):
 
     def _tune(self, server: WorkerGroup, world: World, context: RunContext) -> None:
         from distributed_privrl.methods.dprft.scorer import MeanScorer, Queries, VoteScorer
-        from distributed_privrl.methods.dprft.training import MODEL, tune
+        from distributed_privrl.methods.dprft.training import choose, is_done, tune
 
         assert world.plan is not None
         folder = context.folder / TUNING
-        if (folder / MODEL).exists():
+        if is_done(folder):
             return  # a resumed run whose training had ended
         folder.mkdir(mode=0o700, exist_ok=True)
         queries, rule, units = Queries(server), rule_of(self.config), world.plan.units.value
-        scorer = (
-            MeanScorer(queries, self._encoder, similarity_of(self.config), units)
-            if rule is None
-            else VoteScorer(queries, self._encoder, rule, units)
-        )
         steps = self.config.training.steps
-        tune(
-            self.config,
-            scorer,
-            folder,
-            told=lambda done: context.progress("tuning", done, steps),
-        )
+
+        def told(done: int) -> None:
+            context.progress("tuning", done, steps)
+
+        if rule is None:
+            mean = MeanScorer(queries, self._encoder, similarity_of(self.config), units)
+            tune(self.config, mean, folder, told=told)
+            return
+        votes = VoteScorer(queries, self._encoder, rule, units)
+        if self.config.training.by == "aug_pe":
+            choose(self.config, votes, folder, told=told)
+        else:
+            tune(self.config, votes, folder, told=told)
 
     def finish(self, world: World, context: RunContext, certified: Sequence[Stage]) -> Released:
         """Return texts of the tuned model."""
@@ -158,5 +164,7 @@ class DprftMethod(DeclaredMethod[World]):
         return Released(release=ReleasedFiles(save=save))
 
     @property
-    def _encoder(self) -> HashedEncoder:
+    def _encoder(self) -> Encoder:
+        if self.config.model.encoder == "minilm":
+            return MiniLmEncoder()
         return HashedEncoder(dimension=self.config.model.dimension)

@@ -5,9 +5,16 @@ from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.effort import plan_effort
 from distributed_privrl.methods.dprft.releases import VoteRelease, embedding_release, vote_release
 from distributed_privrl.methods.dprft.similarity import Similarity
-from distributed_privrl.methods.dprft.votes import CentredVotes, ClippedVotes, SoftVotes, VoteRule
+from distributed_privrl.methods.dprft.votes import (
+    CentredVotes,
+    ClippedVotes,
+    NearestVotes,
+    SoftVotes,
+    VoteRule,
+)
 from distributed_privrl.privacy.schedules import same_each_step
 from distributed_privrl.privacy.units import (
     TRAJECTORY,
@@ -18,6 +25,10 @@ from distributed_privrl.privacy.units import (
 )
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
+from distributed_privrl.text.minilm import MiniLmEncoder
+
+PUBLIC_LANGUAGE = "public_language_model_and_prompts"
+"""What the guarantee assumes: neither saw the corpus."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +81,22 @@ def check_config(config: DprftConfig) -> None:
             "model.structure_weight: the mean of vectors knows no turns; leave it out, or take"
             " another reward"
         )
+    _check_choices(config)
     rule_of(config)
+
+
+def _check_choices(config: DprftConfig) -> None:
+    model, numbers, evolves = config.model, MiniLmEncoder.dimension, config.training.by == "aug_pe"
+    if evolves != (model.reward == "nearest_votes"):
+        raise ConfigError(
+            f"training.by={config.training.by} with model.reward={model.reward}: aug_pe and"
+            " nearest_votes belong together; set both or neither"
+        )
+    if model.encoder == "minilm" and model.dimension != numbers:
+        raise ConfigError(
+            f"model.dimension={model.dimension}: vectors of minilm have {numbers} numbers; leave"
+            " it out"
+        )
 
 
 def rule_of(config: DprftConfig) -> VoteRule | None:
@@ -86,6 +112,8 @@ def rule_of(config: DprftConfig) -> VoteRule | None:
         return SoftVotes(similarity=similarity, temperature=model.temperature)
     if model.reward == "dp_votes_centred":
         return CentredVotes(similarity=similarity, clip_norm=model.clip_norm)
+    if model.reward == "nearest_votes":
+        return NearestVotes(similarity=similarity)
     return None
 
 
@@ -122,6 +150,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         "steps": config.training.steps,
         "samples_per_step": samples,
     }
+    effort = plan_effort(config, units.value)
     if privacy.epsilon is None:
         return VotePlan(
             units=units,
@@ -130,6 +159,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
             steps=rounds,
             spare=spare,
             details=details,
+            effort=effort,
             release=None,
         )
     budget = PrivacyBudget(
@@ -155,6 +185,8 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
         spare=spare,
         schedule=same_each_step([release.event], rounds + spare),
         details=details,
+        assumptions=(PUBLIC_LANGUAGE,),
         noise=noise,
+        effort=effort,
         release=release,
     )

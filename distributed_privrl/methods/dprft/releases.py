@@ -23,6 +23,7 @@ class VoteRelease:
         noise_multiplier: standard deviation / sensitivity, of each round.
         sensitivity: how far one unit moves what a round releases, in L2: one sample's sum of votes,
             or all sums of a query.
+        each_sample: whether each sum is a round of its own.
 
     Privacy: unit and relation: the caller's, through ``sensitivity``. Event: one
         ``discrete_gaussian`` a round. A vector of B samples that are charged one by one is B
@@ -34,6 +35,11 @@ class VoteRelease:
 
     noise_multiplier: float
     sensitivity: float
+    each_sample: bool = False
+
+    def rounds_of(self, size: int) -> int:
+        """Return how many rounds ``size`` sums are charged as."""
+        return size if self.each_sample else 1
 
     @property
     def _mechanism(self) -> IntegerGaussianRelease:
@@ -66,7 +72,7 @@ def vote_release(rule: VoteRule, *, budget: PrivacyBudget, rounds: int) -> VoteR
         budget: what all rounds may cost; delta > 0.
         rounds: samples to score where each is charged, queries otherwise; spare ones included.
     """
-    return _within(rule.sensitivity, budget, rounds)
+    return _within(rule.sensitivity, budget, rounds, each_sample=rule.each_sample)
 
 
 def embedding_release(*, budget: PrivacyBudget) -> VoteRelease:
@@ -75,7 +81,11 @@ def embedding_release(*, budget: PrivacyBudget) -> VoteRelease:
 
 
 def _within(
-    sensitivity: Callable[[Relation], float], budget: PrivacyBudget, rounds: int
+    sensitivity: Callable[[Relation], float],
+    budget: PrivacyBudget,
+    rounds: int,
+    *,
+    each_sample: bool = False,
 ) -> VoteRelease:
     moved = sensitivity(budget.relation)
 
@@ -84,4 +94,4 @@ def _within(
         return [repeated(one, rounds)]
 
     least = rounded_up(gaussian_multiplier(budget, rounds), events_of, budget)
-    return VoteRelease(noise_multiplier=least, sensitivity=moved)
+    return VoteRelease(noise_multiplier=least, sensitivity=moved, each_sample=each_sample)

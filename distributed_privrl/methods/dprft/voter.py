@@ -1,7 +1,7 @@
 """Voters: each holds a share of the corpus as vectors, and answers with sums of votes."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from distributed_privrl.text.turns import CELLS, turn_statistics
 
 _READ_AT_ONCE = 256
 _BLOCK = 1024
-"""Documents whose scores are in memory at once; a larger unit is a block of its own."""
+"""Documents whose scores are in memory at once, whoever wrote them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +65,39 @@ class Voter:
         similarity, rule = self._spec.similarity, self._spec.rule
         assert rule is not None
         similarity.check(synthetic)
-        total = np.zeros(len(synthetic.vectors), np.int64)
-        for firsts, stop in self._blocks():
-            block = self._documents.part(slice(int(firsts[0]), stop))
-            given = rule.votes(similarity.scores(block, synthetic))
-            total += _of_units(given, firsts - firsts[0]).sum(axis=0)
-        return total
+
+        def given(part: slice) -> NDArray[np.int64]:
+            return rule.votes(similarity.scores(self._documents.part(part), synthetic))
+
+        return self._sum_of_means(given, len(synthetic.vectors))
 
     def vector_sum(self) -> NDArray[np.int64]:
         """Return the sum (d,) of the units' mean vectors, in steps."""
-        total = np.zeros(self._spec.similarity.dimension, np.int64)
+
+        def given(part: slice) -> NDArray[np.int64]:
+            return self._documents.vectors[part].astype(np.int64)
+
+        return self._sum_of_means(given, self._spec.similarity.dimension)
+
+    def _sum_of_means(
+        self, given: Callable[[slice], NDArray[np.int64]], width: int
+    ) -> NDArray[np.int64]:
+        """Return the sum (width,) over units of the means of what their documents give.
+
+        Args:
+            given: documents to their rows (N, width).
+            width: of a row.
+        """
+        total = np.zeros(width, np.int64)
         for firsts, stop in self._blocks():
-            block = self._documents.vectors[firsts[0] : stop].astype(np.int64)
-            total += _of_units(block, firsts - firsts[0]).sum(axis=0)
+            first = int(firsts[0])
+            if stop - first <= _BLOCK:
+                total += _of_units(given(slice(first, stop)), firsts - first).sum(axis=0)
+                continue
+            own = np.zeros(width, np.int64)  # of one unit
+            for begin in range(first, stop, _BLOCK):
+                own += given(slice(begin, min(begin + _BLOCK, stop))).sum(axis=0)
+            total += towards_zero(own, np.array(stop - first))
         return total
 
     def _blocks(self) -> Iterator[tuple[NDArray[np.int64], int]]:

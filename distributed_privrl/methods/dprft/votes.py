@@ -77,6 +77,11 @@ class ClippedVotes(VoteRule):
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
             raise ConfigError(f"threshold must be in (0, 1], got {self.threshold}")
+        if self.most < 1:
+            raise ConfigError(
+                f"model.threshold={self.threshold} is below the {1 / self.unit:.2g} that scores are"
+                " rounded to: raise it"
+            )
 
     @property
     def each_sample(self) -> bool:
@@ -187,6 +192,11 @@ class CentredVotes(VoteRule):
     def __post_init__(self) -> None:
         if not 0 < self.clip_norm <= 64:
             raise ConfigError(f"clip_norm must be in (0, 64], got {self.clip_norm}")
+        if self.most < 1:
+            raise ConfigError(
+                f"model.clip_norm={self.clip_norm} is below the {1 / self.unit:.2g} that votes are"
+                " rounded to: raise it"
+            )
 
     @property
     def unit(self) -> int:

@@ -200,6 +200,8 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
             for what its metadata do not have: experts, their log-probabilities, as many of them and
             with as large probabilities as declared, trajectories no longer than declared, and
             enough of each expert; or its policies are not one for each unit.
+
+    Privacy: messages name what is declared. What the dataset has is exact, and stays there.
     """
     info, environment = store.info(config.data.sensitive), config.data.environment
     if info.kind == "transitions":
@@ -218,16 +220,16 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
             " filter.share=0"
         )
     if units != facts.count:
-        raise ConfigError(f"data.units={units}, it has {facts.count} experts: {info.id}")
+        raise ConfigError(f"data.units={units} is not the number of experts of {info.id}")
     if asked.minimum_probability > facts.minimum_probability:
         raise ConfigError(
-            f"filter.minimum_probability={asked.minimum_probability:g} is above its experts'"
-            f" {facts.minimum_probability:g}: {info.id}"
+            f"filter.minimum_probability={asked.minimum_probability:g} is above that of the"
+            f" experts of {info.id}: lower it"
         )
     _check_policies(store, info.id, units)
     if asked.max_length < facts.max_length:
         raise ConfigError(
-            f"filter.max_length={asked.max_length} is below its {facts.max_length}: {info.id}"
+            f"filter.max_length={asked.max_length} is below that of {info.id}: raise it"
         )
     stop, later = _stop(plan.filter), int(plan.rounds is not None)
     if stop + later > facts.trajectories:
@@ -235,8 +237,7 @@ def check_dataset(config: ExpertConfig, store: DatasetStore, plan: RunPlan) -> N
         after = f" after the first {asked.first_trajectory}" if asked.first_trajectory else ""
         raise ConfigError(
             f"the filter needs {stop - asked.first_trajectory} trajectories of each expert for"
-            f" {asked.draws} draws{after}{also}, it has {facts.trajectories}: {info.id}; take fewer"
-            " draws"
+            f" {asked.draws} draws{after}{also}, and {info.id} has fewer: take fewer draws"
         )
 
 
@@ -244,8 +245,8 @@ def _check_skip(config: ExpertConfig, info: DatasetInfo) -> None:
     skip = config.training.skip_trajectories
     if skip and skip >= ExpertFacts.of(info).trajectories:
         raise ConfigError(
-            f"training.skip_trajectories={skip} leaves none of its"
-            f" {ExpertFacts.of(info).trajectories} trajectories of each expert: {info.id}"
+            f"training.skip_trajectories={skip} leaves none of each expert's trajectories in"
+            f" {info.id}: lower it"
         )
 
 
@@ -257,7 +258,7 @@ def _check_policies(store: DatasetStore, dataset: str, units: int) -> None:
     """
     named = policy_units(store, dataset)
     if len(named) != units:
-        raise ConfigError(f"data.units={units}, {dataset} has {len(named)} policies beside it")
+        raise ConfigError(f"data.units={units} is not the number of policies beside {dataset}")
     if len(np.unique(named)) != units:
         raise ConfigError(
             f"{dataset} has policies that name the same unit: they would share its trajectories"

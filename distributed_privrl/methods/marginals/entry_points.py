@@ -13,6 +13,8 @@ from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginal
 if TYPE_CHECKING:
     from distributed_privrl.evaluation.membership import LossAttack
 
+_NO_GPUS = "its workers only add up integers, which is no work for a GPU"
+
 
 def _open_attack(declared: Any, world: Any, context: Any) -> "LossAttack":
     """Open the membership attack; see `Inspection`."""
@@ -28,6 +30,7 @@ def marginals() -> Method:
         declare=MarginalsMethod,
         summary="private synthetic transitions from noisy marginals: for tables of people",
         inspection=Inspection(attack=_open_attack),
+        cpus_because=_NO_GPUS,
     )
 
 
@@ -38,4 +41,5 @@ def marginals_j() -> Method:
         declare=TrajectoryMarginalsMethod,
         summary="private synthetic trajectories from noisy marginals of their steps",
         inspection=Inspection(attack=_open_attack),
+        cpus_because=_NO_GPUS,
     )

@@ -121,12 +121,15 @@ class EnsembleFacts:
 
         return ModelFacts.of(self.encoder, self.bounds)
 
-    def update(self, local: LocalTrainingConfig, clip_norm: float | None) -> DynamicsUpdate:
+    def update(
+        self, local: LocalTrainingConfig, clip_norm: float | None, *, device: str = "cpu"
+    ) -> DynamicsUpdate:
         """Return what builds the local update in a worker.
 
         Args:
             local: of one trajectory's training.
             clip_norm: L2 bound of a unit's vector; None: no bound, without privacy.
+            device: where units are trained on.
         """
         from distributed_privrl.methods.primorl.update import DynamicsUpdate, TransitionColumns
 
@@ -137,6 +140,7 @@ class EnsembleFacts:
             config=local_settings(local),
             clip_norm=clip_norm,
             log_variance_range=self.config.log_variance_range,
+            device=device,
         )
 
     def build(self, seed: int) -> DynamicsEnsemble:

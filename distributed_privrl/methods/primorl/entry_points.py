@@ -49,6 +49,7 @@ def _models(config: type[RunConfig], summary: str) -> Method:
         config=config,
         declare=PrimorlMethod,
         summary=summary,
+        on_gpus=True,
         inspection=Inspection(
             study=_study,
             file_report=_policy_sections,

@@ -91,6 +91,12 @@ class PrimorlMethod(DeclaredMethod[World]):
         facts = EnsembleFacts.of(config.model, config.data, store, ranges)
         return World(ranges=ranges, facts=facts)
 
+    def check_machine(self, world: World, context: RunContext) -> None:
+        """Refuse workers that see no GPU where they are to compute on one."""
+        from distributed_privrl.stages.devices import check_device
+
+        check_device(self.config.runtime, context.executor)
+
     def _ask_bounds(self, world: World, units: UnitCount, context: RunContext) -> Question[World]:
         config = self.config
         assert world.ranges is not None

@@ -6,7 +6,7 @@ Reference: PriMORL, section 4.3 and algorithm 4.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple
 
 import torch
@@ -30,6 +30,10 @@ class Range(NamedTuple):
     def clip(self, values: Tensor) -> Tensor:
         """Return ``values`` ``(..., W)`` moved inside."""
         return torch.minimum(torch.maximum(values, self.low), self.high)
+
+    def to(self, device: str) -> "Range":
+        """Return the same on ``device``."""
+        return Range(self.low.to(device), self.high.to(device))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,6 +102,10 @@ class ModelFacts:
             reward=limits("reward"),
         )
 
+    def to(self, device: str) -> "ModelFacts":
+        """Return the same on ``device``."""
+        return ModelFacts(**{own.name: getattr(self, own.name).to(device) for own in fields(self)})
+
     @property
     def observation_width(self) -> int:
         """The number O of columns of an observation."""
@@ -147,6 +155,9 @@ def max_pairwise_difference(mean: Tensor) -> Tensor:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PessimisticModel:
     """An ensemble as a model of an environment, its rewards lowered by lambda u.
+
+    It computes where ensemble and facts are. Members and noise are drawn on the CPU, so that they
+    are the same on every device.
 
     Args:
         ensemble: standardised (observation, action) ``(M, I)`` to the mean and log-variance
@@ -207,11 +218,11 @@ class PessimisticModel:
             actions: (M, A), raw.
             generator: source of members and noise.
         """
-        facts, rows = self.facts, len(observations)
+        facts, rows, device = self.facts, len(observations), observations.device
         mean, log_variance = self.predict(observations, actions)
-        member = torch.randint(len(mean), (rows,), generator=generator)
-        chosen = (member, torch.arange(rows))
-        noise = torch.randn(rows, mean.shape[2], generator=generator)
+        member = torch.randint(len(mean), (rows,), generator=generator).to(device)
+        chosen = (member, torch.arange(rows, device=device))
+        noise = torch.randn(rows, mean.shape[2], generator=generator).to(device)
         standardised = torch.addcmul(mean[chosen], (0.5 * log_variance[chosen]).exp(), noise)
         targets = torch.addcmul(facts.target_offset, facts.target_scale, standardised)
         difference, rewards = targets[:, :-1], targets[:, -1:]
@@ -235,7 +246,7 @@ class PessimisticModel:
         """
         found = self.sample(observations, actions, generator)
         after = found.next_observations
-        over = torch.zeros(len(after), dtype=torch.bool)
+        over = torch.zeros(len(after), dtype=torch.bool, device=after.device)
         if self.terminates is not None:
             over = self.terminates(after)
         return after, found.rewards - self.penalty_weight * found.uncertainty, over
@@ -255,8 +266,8 @@ class ModelEnvironment:
 
     def reset(self, count: int, generator: torch.Generator) -> Tensor:
         """Return start observations ``(count, O)``, raw, inside the public bounds."""
-        starts = self.start_states.sample(count, generator)
-        return self.model.facts.observations.clip(starts)
+        bounds = self.model.facts.observations
+        return bounds.clip(self.start_states.sample(count, generator).to(bounds.low.device))
 
     def step(
         self, observations: Tensor, actions: Tensor, generator: torch.Generator

@@ -38,6 +38,7 @@ class MinibatchSpec:
         batch_size: rows a member and step.
         optimiser: the step.
         seed: public seed.
+        device: where to compute; checkpoints can be taken up on another one.
     """
 
     run_id: str
@@ -49,6 +50,7 @@ class MinibatchSpec:
     batch_size: int
     optimiser: OptimiserConfig
     seed: int
+    device: str = "cpu"
 
 
 def proper_rows(source: ShardSource) -> NDArray[np.float32]:
@@ -66,14 +68,14 @@ class MinibatchTrainer:
     def __init__(self, spec: MinibatchSpec) -> None:
         torch.set_num_threads(1)
         self._spec = spec
-        self._ensemble = spec.facts.build(spec.seed)
+        self._ensemble = spec.facts.build(spec.seed).to(spec.device)
         self._flat = FlatParameters(self._ensemble)
         self._optimiser = ServerOptimiser(self._flat.vector, spec.optimiser, total_steps=spec.steps)
         if spec.checkpoint.exists():
             tensors, state = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="rounds")
             self._optimiser.restore(tensors, steps=state.round_index)
         self._columns = TransitionColumns.of(spec.facts.encoder.layout)
-        self._rows = torch.from_numpy(proper_rows(spec.source))
+        self._rows = torch.from_numpy(proper_rows(spec.source)).to(spec.device)
         if not len(self._rows):
             raise ConfigError("no row of the dataset is proper: there is nothing to learn from")
 
@@ -97,7 +99,7 @@ class MinibatchTrainer:
         streams = Streams(spec.seed).child(f"minibatch/{self._optimiser.steps}")
         shape = (self._ensemble.members, spec.batch_size)
         chosen = streams.numpy("rows").integers(len(self._rows), size=shape)
-        rows = self._rows[torch.from_numpy(chosen)]
+        rows = self._rows[torch.from_numpy(chosen).to(spec.device)]
         mean, log_variance = self._ensemble(rows[..., columns.inputs])
         loss = gaussian_nll(mean, log_variance, rows[..., columns.targets]).mean(dim=1).sum()
         for parameter in self._ensemble.parameters():

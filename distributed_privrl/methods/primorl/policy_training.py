@@ -58,6 +58,7 @@ class PolicyTrainerSpec:
         restart: which of the trainings that differ in their draws alone this is; all are judged by
             the same ones.
         real: recorded rows that take part in every batch, of a run without privacy alone.
+        device: where to compute; checkpoints can be taken up on another one.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class PolicyTrainerSpec:
     checkpoint_steps: int
     restart: int = 0
     real: ShardSource | None = None
+    device: str = "cpu"
 
     @property
     def checkpoint(self) -> Path:
@@ -98,8 +100,8 @@ class PolicyTrainerSpec:
         """Return the pessimistic model with its start states."""
         tensors, _ = load_checkpoint(self.ensemble, run_id=self.run_id, stage="rounds")
         model = PessimisticModel(
-            ensemble=self.facts.load(tensors["ema"]),
-            facts=self.facts.model_facts,
+            ensemble=self.facts.load(tensors["ema"]).to(self.device),
+            facts=self.facts.model_facts.to(self.device),
             penalty=self.config.penalty,
             penalty_weight=self.config.penalty_weight,
             terminates=None if self.environment is None else termination_rule(self.environment),
@@ -118,6 +120,7 @@ class PolicyTrainerSpec:
             streams=self._streams(),
             normalisation=normalisation,
             real_rows=None if self.real is None else self._real_rows(self.real, normalisation),
+            device=self.device,
         )
 
     def _streams(self) -> Streams:
@@ -234,9 +237,10 @@ def model_return(
     Privacy: post-processing of the released ensemble and start states; no event.
     """
     observations = model.reset(rollouts, generator)
-    totals, going = torch.zeros(rollouts), torch.ones(rollouts, dtype=torch.bool)
+    totals = observations.new_zeros(rollouts)
+    going = torch.ones_like(totals, dtype=torch.bool)
     for _ in range(horizon):
-        actions = torch.from_numpy(policy.act(observations.numpy()))
+        actions = torch.from_numpy(policy.act(observations.cpu().numpy())).to(totals.device)
         observations, rewards, over = model.step(observations, actions, generator)
         totals += rewards.where(going, 0.0)
         going &= ~over
@@ -277,8 +281,8 @@ def _promise(spec: PolicyTrainerSpec) -> float:
 
 
 def trained_policy(spec: PolicyTrainerSpec) -> Policy:
-    """Return the policy in the last checkpoint."""
-    trainer = spec.trainer()
+    """Return the policy in the last checkpoint, wherever it was trained."""
+    trainer = replace(spec, device="cpu").trainer()
     tensors, _ = load_checkpoint(spec.checkpoint, run_id=spec.run_id, stage="policy")
     trainer.restore(tensors)
     return trainer.policy()

@@ -36,7 +36,7 @@ class StartStates(Protocol):
     """Gives rollouts their first observations."""
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Return ``(count, O)``, raw, float32."""
+        """Return ``(count, O)``, raw, float32, on the CPU."""
         ...
 
 

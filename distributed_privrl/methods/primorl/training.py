@@ -17,6 +17,7 @@ from distributed_privrl.methods.primorl.start_states import StartStates
 from distributed_privrl.methods.primorl.update import DynamicsUpdate
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.devices import device_of
 from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.round_plan import RoundPlan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
@@ -46,7 +47,7 @@ def train_in_private_rounds(
     def update(clip_norm: float | None) -> DynamicsUpdate:
         if plan.mechanism is None and training.clip:
             clip_norm = training.clip_norm  # as private runs do, and it protects nobody
-        return facts.update(training.local, clip_norm)
+        return facts.update(training.local, clip_norm, device=device_of(config.runtime))
 
     spec = TrainingSpec(
         source=lambda ref: StoredShard(ref=ref, encoder=facts.encoder_json),
@@ -79,6 +80,7 @@ def train_on_minibatches(config: MopoConfig, context: RunContext, facts: Ensembl
         batch_size=training.expected_batch_size,
         optimiser=training.optimiser,
         seed=config.seed,
+        device=device_of(config.runtime),
     )
     take_steps(MinibatchTrainer, [spec], context, total=spec.steps, label="models without privacy")
 
@@ -110,6 +112,7 @@ def _policy_spec(
         seed=config.seed,
         checkpoint_steps=config.runtime.checkpoint_steps,
         real=_all_rows(config, context, facts) if isinstance(config, MopoConfig) else None,
+        device=device_of(config.runtime),
     )
 
 

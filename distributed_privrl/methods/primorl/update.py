@@ -81,7 +81,8 @@ class DynamicsUpdate:
         config: of the local training.
         clip_norm: L2 bound C of a unit's vector; None without privacy.
         log_variance_range: public bounds.
-        engine: ``kernel`` is compiled, float32; ``functional`` is its oracle in tests.
+        engine: ``kernel`` is compiled for CPUs, float32; ``functional`` is its oracle in tests.
+        device: where units are trained on; on all but the CPU by ``functional``.
     """
 
     columns: TransitionColumns
@@ -91,6 +92,7 @@ class DynamicsUpdate:
     clip_norm: float | None
     log_variance_range: tuple[float, float] = LOG_VARIANCE_RANGE
     engine: Literal["kernel", "functional"] = "kernel"
+    device: str = "cpu"
 
     @property
     def draw_count(self) -> int:
@@ -114,9 +116,9 @@ class DynamicsUpdate:
         layers = tuple((i * o, o) for i, o in itertools.pairwise(ensemble.widths))
         layout = EnsembleLayout(members=self.members, layers=layers)
         clip = EnsembleClip(layout=layout, clip_norm=self.clip_norm, strategy=self.config.strategy)
-        if self.engine == "functional":
-            loss = DynamicsRowLoss(self.columns)
-            return FederatedUpdate(FunctionalTrainer(ensemble, loss, self.config, clip), clip)
+        if self.engine == "functional" or self.device != "cpu":
+            network, loss = ensemble.to(self.device), DynamicsRowLoss(self.columns)
+            return FederatedUpdate(FunctionalTrainer(network, loss, self.config, clip), clip)
         return FederatedUpdate(DynamicsTrainer(ensemble, self.columns, self.config, clip), clip)
 
 

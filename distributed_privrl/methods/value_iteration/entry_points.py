@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from distributed_privrl.evaluation.report import Section
     from distributed_privrl.evaluation.source import Sourced
 
+_NO_GPUS = "its workers only add up integers, which is no work for a GPU"
+
 
 def _study(
     config: ApviConfig | VapviConfig, folder: Path, progress: Progress
@@ -42,6 +44,7 @@ def apvi() -> Method:
         declare=TabularMethod,
         summary="private policy for finitely many states, from noisy counts (DP-APVI)",
         inspection=Inspection(study=_study, file_report=_policy_sections, headline="this policy"),
+        cpus_because=_NO_GPUS,
     )
 
 
@@ -52,4 +55,5 @@ def vapvi() -> Method:
         declare=LinearMethod,
         summary="private policy for linear features, from noisy regressions (DP-VAPVI, redesigned)",
         inspection=Inspection(study=_study, file_report=_policy_sections, headline="this policy"),
+        cpus_because=_NO_GPUS,
     )

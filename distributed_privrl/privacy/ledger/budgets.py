@@ -71,21 +71,21 @@ def same_data(connection: Connection, dataset: str, fingerprint: str) -> Account
     """Return the dataset's account, or None if neither its id nor its data have one.
 
     Raises:
-        UnsafeError: the id belongs to other data, or the data to another id.
+        RowsError: the id belongs to other data, or the data to another id.
     """
     rows, _ = rows_and_partition(fingerprint)
     either = or_(ACCOUNTS.c.dataset == dataset, ACCOUNTS.c.fingerprint == rows)
     accounts = find_accounts(connection, either)
     for account in accounts:
         if account.dataset != dataset:
-            raise UnsafeError(
+            raise RowsError(
                 f"the data of {dataset} already have a budget as {account.dataset}, whoever its"
                 " units are: use that id, and its unit"
             )
     if not accounts:
         return None
     if accounts[0].fingerprint != rows:
-        raise UnsafeError(
+        raise RowsError(
             f"the data of {dataset} have changed since its budget was set, and its account is for"
             " those: bring them back, or give the new data an id of their own"
         )
@@ -106,7 +106,7 @@ def check_partition(account: Account, fingerprint: str, unit: str) -> None:
     transition lies in one of them.
 
     Raises:
-        UnsafeError: they do.
+        RowsError: they do.
     """
     if account.unit == unit and account.partition != rows_and_partition(fingerprint)[1]:
         raise RowsError(

@@ -24,7 +24,7 @@ from distributed_privrl.privacy.ledger.schema import ACCOUNTS, DECLARATIONS, ROW
 from distributed_privrl.privacy.ledger.storage import Storage
 
 KEY_VARIABLE = "PRIVRL_LEDGER_KEY"
-"""Names the key's file, where machines come and go: there it is mounted."""
+"""Names the key's file of a server's ledger, where machines come and go: there it is mounted."""
 _KEY_BYTES = 32
 _PAIR = ("dataset", "fingerprint", "other", "other_fingerprint", "why")
 
@@ -40,6 +40,7 @@ class DataRegister:
     def __init__(self, storage: Storage, url: URL) -> None:
         self._storage = storage
         self.key_path = key_path(url)
+        self._mounted = url.get_backend_name() != "sqlite"
 
     def key(self) -> bytes:
         """Return the key of the sketches, made once for a ledger.
@@ -57,10 +58,11 @@ class DataRegister:
             if known is None and len(key) == _KEY_BYTES:
                 connection.execute(insert(ROW_KEYS).values(id=1, digest=digest))
             elif known != digest:
+                named = f", or name it by {KEY_VARIABLE}" if self._mounted else ""
                 raise StorageError(
                     f"{self.key_path} must hold the key of this ledger's row hashes and does not:"
-                    " bring it back from where budgets were set before, or name it by"
-                    f" {KEY_VARIABLE}; without it nobody can say what datasets have in common"
+                    f" bring it back from where budgets were set before{named}; without it nobody"
+                    " can say what datasets have in common"
                 )
             return key
 
@@ -132,16 +134,18 @@ def keep_sketch(connection: Connection, account_id: int, sketch: bytes) -> None:
 def key_path(url: URL) -> Path:
     """Return the file of a ledger's key.
 
-    It is what ``PRIVRL_LEDGER_KEY`` names, else beside a SQLite file or in the user's data folder.
+    It lies beside a SQLite file. Of a server's ledger it is what ``PRIVRL_LEDGER_KEY`` names, else
+    in the user's data folder. A process may open ledgers of its own beside the one that is charged,
+    as trials of sweeps do: those are SQLite files, and never make or take that one's key.
 
     Raises:
         ConfigError: the variable names no absolute path, or a file that everybody can read.
     """
-    if named := os.environ.get(KEY_VARIABLE):
-        return _checked(Path(named))
     if url.get_backend_name() == "sqlite":
         path = Path(str(url.database))
         return path.with_name(f"{path.name}.key")
+    if named := os.environ.get(KEY_VARIABLE):
+        return _checked(Path(named))
     place = f"{url.host or ''}:{url.port or ''}/{url.database or ''}"
     name = hashlib.sha256(place.encode()).hexdigest()[:16]
     return Path(platformdirs.user_data_dir("privrl")) / f"ledger-{name}.key"

@@ -50,6 +50,11 @@ class RLlibTrainer:
         """What a configuration calls it."""
         return PREFIX + self.agent
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rows stay in this process: learners read a file and Ray's object store."""
+        return self.learners == 0
+
     def with_settings(self, settings: Mapping[str, Any]) -> "RLlibTrainer":
         """Return the trainer with some hyper-parameters changed; see `Trainer.with_settings`."""
         return replace(self, config=with_options(self.agent, self.config, settings))

@@ -2,13 +2,20 @@
 
 import shutil
 import stat
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.core.errors import (
+    BudgetError,
+    ConfigError,
+    RowsError,
+    RowsWarning,
+    UnsafeError,
+)
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.metadata import FILE_NAME, PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
@@ -87,11 +94,16 @@ def test_a_trial_that_is_refused_holds_nothing_any_more(
     job, *others = prepare(tmp_path, sweeps.COMPOSE)
 
     def refused(*_: object, **__: object) -> None:
-        raise UnsafeError("before its run held anything")
+        warnings.warn("3 % of the rows", RowsWarning, stacklevel=1)
+        raise RowsError("before its run held anything")
 
     monkeypatch.setattr(trial, "run", refused)
-    assert run_trial(job, LocalExecutor(), ledger=world.url).failed == "refused"
+    with pytest.warns(UserWarning, match="a warning that tells of rows lies in") as said:
+        assert run_trial(job, LocalExecutor(), ledger=world.url).failed == "refused"
     assert held_by(world) == {RunDirectory(one.run).run_id for one in others}
+    assert not [one for one in said if "%" in str(one.message)], "a worker's log has it"
+    kept = RunDirectory(job.run).refusal_path.read_text()
+    assert kept == "3 % of the rows\nbefore its run held anything\n"
 
 
 def test_a_trial_without_budget_leaves_no_hold_that_nobody_knows(

@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("transformers", reason="extra text is not installed: pip install '.[text]'")
 
-from distributed_privrl.core.errors import ConfigError, MissingExtraError
+from distributed_privrl.core.errors import ConfigError, MissingExtraError, VerificationError
 from distributed_privrl.data.corpus_datasets import FILE
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
 from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.text import minilm
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.ppo import PpoTrainer
 from tests.worlds.notes import CANARY, Notes
@@ -67,6 +68,54 @@ def test_other_rewards_are_charged_a_step_or_once(world: Notes, reward: str, cou
     (event,) = result.certificate.stages[0].events
     assert event.count == count
     assert len(texts(world)) == 5
+
+
+def test_texts_evolve_by_the_same_voters_and_a_killed_run_ends_in_the_same(
+    world: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evolving: dict[str, Any] = {
+        "training__by": "aug_pe",
+        "model__reward": "nearest_votes",
+        "training__options": {"blank_probability": 0.5},
+        "output__size": 12,  # more than the population of 8
+    }
+    result = world.run("whole", **evolving)
+    (event,) = result.certificate.stages[0].events
+    assert (event.kind, event.count) == ("discrete_gaussian", 3)
+    draws: list[int] = []
+    draw, asked = VoteRelease.release, VoteScorer.nearest_votes
+
+    def release(self: VoteRelease, total: Any, source: Any, *, tag: int) -> Any:
+        draws.append(tag)
+        return draw(self, total, source, tag=tag)
+
+    def dies(self: VoteScorer, some: Any) -> Any:
+        answer = asked(self, some)
+        if len(draws) == 2:
+            raise Killed
+        return answer
+
+    monkeypatch.setattr(VoteRelease, "release", release)
+    with monkeypatch.context() as patch:
+        patch.setattr(VoteScorer, "nearest_votes", dies)
+        with pytest.raises(Killed):
+            world.run(**evolving)
+    world.run(resume=True, **evolving)
+    assert len(draws) == 3
+    assert texts(world) == texts(world, "whole")
+    assert len(texts(world)) == 12
+
+
+def test_a_sentence_encoder_may_judge(world: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(minilm.PACKAGE, reason="extra text lacks it: pip install '.[text]'")
+    changes = {"model__encoder": "minilm", "model__dimension": 384}
+    result = world.run(model__reward="dp_mean_embedding", **changes)
+    assert result.certificate.stages[0].events[0].count == 1
+    assert len(texts(world)) == 5
+    minilm._loaded.cache_clear()
+    monkeypatch.setitem(minilm.HASHES, "config.json", "0" * 64)
+    with pytest.raises(VerificationError, match="not the encoder that is known"):
+        world.run("other", **changes)
 
 
 def test_samples_that_fail_the_gate_are_never_scored_and_the_charge_stays_whole(
@@ -127,6 +176,9 @@ def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers
         ({"data__environment": "x/Y-v0"}, "no meaning for dprft"),
         ({"privacy__accountant": "rdp"}, "leave it out"),
         ({"model__reward": "dp_mean_embedding", "model__structure_weight": 1}, "knows no turns"),
+        ({"training__by": "aug_pe"}, "belong together"),
+        ({"model__reward": "nearest_votes"}, "belong together"),
+        ({"model__encoder": "minilm"}, "vectors of minilm have 384"),
         ({"training__prompts__template": "nothing"}, "choose one of notes"),
         ({"training__options": {"nothing": 1}}, "nothing"),
         ({"training__options": {"stopping": {"most": 1}}}, "most"),

@@ -120,6 +120,18 @@ def test_a_batch_beyond_the_rest_draws_nothing(poll: Poll, monkeypatch: pytest.M
     assert _entry(poll) == (9, 9, 9)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_an_answer_is_not_paid_for_as_another_number_of_rounds(poll: Poll, known: bool) -> None:
+    with poll.server() as server:
+        scorer = _scorer(poll, server)
+        asked = {"query": "q", "arguments": {"synthetic": scorer._rounded(TEXTS)}}
+        if known:
+            server.call("answer", asked | {"rounds": 3})
+        with pytest.raises(UnsafeError, match="would pay for 1 rounds, and its answer of 3"):
+            server.call("answer", asked | {"rounds": 1})
+    assert _entry(poll) == ((3, 3, 3) if known else (0, 0, 0))
+
+
 def test_a_resumed_trainer_gets_the_answers_that_it_paid_for(poll: Poll) -> None:
     with poll.server() as server:
         scorer = _scorer(poll, server)

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.methods.dprft.similarity import RADIUS, Similarity
+from distributed_privrl.methods.dprft import voter
+from distributed_privrl.methods.dprft.similarity import RADIUS, Rounded, Similarity
 from distributed_privrl.methods.dprft.votes import (
     SHARES,
     CentredVotes,
@@ -182,3 +183,33 @@ def test_rules_out_of_range_are_refused() -> None:
         SoftVotes(similarity=PLAIN, temperature=0)
     with pytest.raises(ConfigError, match="clip_norm"):
         CentredVotes(similarity=PLAIN, clip_norm=100)
+
+
+@pytest.mark.parametrize("rule", _rules(PLAIN), ids=NAMES[: len(_rules(PLAIN))])
+def test_a_person_of_many_documents_is_asked_in_parts(
+    rule: VoteRule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in memory at once does not follow from how much somebody wrote."""
+    texts = [written(direction) for direction in DIRECTIONS] * 5
+    people = ["one"] * (len(texts) - 4) + ["two"] * 3 + ["three"]
+    path, batch = write_corpus(tmp_path / "a.jsonl", texts, people), asked(PLAIN, texts[:6])
+    whole = summed(path, rule, batch, unit="user")
+    sizes: list[int] = []
+    right = Similarity.scores
+
+    def scores(self: Similarity, documents: Rounded, synthetic: Rounded) -> NDArray[np.float32]:
+        sizes.append(len(documents.vectors))
+        return right(self, documents, synthetic)
+
+    monkeypatch.setattr(voter, "_BLOCK", 4)
+    monkeypatch.setattr(Similarity, "scores", scores)
+    np.testing.assert_array_equal(summed(path, rule, batch, unit="user"), whole)
+    assert max(sizes) == 4
+
+
+@pytest.mark.parametrize(
+    ("rule", "key"), [(ClippedVotes, "threshold"), (CentredVotes, "clip_norm")]
+)
+def test_what_rounds_to_nothing_is_refused(rule: type[VoteRule], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.{key}=1e-09 is below .*: raise it"):
+        rule(similarity=PLAIN, **{key: 1e-9})

@@ -1,0 +1,70 @@
+"""The language model that a run starts from: read from a folder, or pre-trained on public prose."""
+
+import functools
+from pathlib import Path
+
+import platformdirs
+
+from distributed_privrl.core.progress import Progress, silent
+from distributed_privrl.core.random import Streams
+from distributed_privrl.methods.dprft.config import DprftConfig, ProseConfig
+from distributed_privrl.text.language import Language, SmallModelConfig
+from distributed_privrl.text.pretraining import PretrainingConfig, pretrained
+from distributed_privrl.text.prompts import PromptTemplate, described
+from distributed_privrl.text.public_text import PublicDocument, excerpts, installed_documents
+
+
+def language_of(
+    config: DprftConfig, template: PromptTemplate, *, progress: Progress = silent
+) -> Language:
+    """Return the model before it is tuned; one of public prose is trained once and kept.
+
+    Args:
+        config: of the run.
+        template: of the prompts: each public text stands behind one that fits it.
+        progress: told of the steps of a pre-training.
+
+    Raises:
+        ConfigError: a package is not installed, or the packages have too little prose.
+        StorageError: the folder holds no model, or cannot be written.
+
+    Privacy: public packages alone are read; nothing here knows where the corpus lies.
+    """
+    asked = config.model.language
+    if not isinstance(asked, ProseConfig):
+        return Language.load(asked)
+    return pretrained(
+        asked.folder or Path(platformdirs.user_cache_dir("privrl")) / "languages",
+        described(template, public_documents(asked.packages, asked.excerpt_words)),
+        config=pretraining_config(asked),
+        streams=Streams(config.seed).child("pretraining"),
+        progress=progress,
+    )
+
+
+def pretraining_config(prose: ProseConfig) -> PretrainingConfig:
+    """Return how the small model is trained."""
+    sizes = SmallModelConfig(
+        vocabulary=prose.vocabulary,
+        context=prose.context,
+        width=prose.width,
+        layers=prose.layers,
+        heads=prose.heads,
+    )
+    return PretrainingConfig(
+        model=sizes,
+        steps=prose.steps,
+        batch=prose.batch,
+        learning_rate=prose.learning_rate,
+        checkpoint_every=min(50, prose.steps),
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def public_documents(packages: tuple[str, ...], words: int) -> tuple[PublicDocument, ...]:
+    """Return excerpts of installed packages; parsing them takes seconds, so they are kept.
+
+    Raises:
+        ConfigError: see `installed_documents`.
+    """
+    return excerpts(installed_documents(packages), words=words)
