@@ -51,8 +51,8 @@ check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-test: $(VENV)/.dev  ## the tests, on two processes (about 20 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(VENV)/.dev  ## the tests, on three processes: some wait for Ray (about 15 minutes on 2 cores)
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-slow: $(VENV)/.dev  ## soak and statistical tests in full length
 	$(BIN)/python -m pytest -m slow
