@@ -1,0 +1,63 @@
+"""The benchmark of texts at a tiny scale, and what its table makes of cells."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="extra text is not installed: pip install '.[text]'")
+
+from benchmarks import cells, utility_text
+from benchmarks.text_methods import AUG_PE, FINE_TUNING, PRIVATE, PUBLIC, SHUFFLED, UNTUNED
+from benchmarks.text_sides import QUICK, Sides
+
+
+def row(method: str, epsilon: float | None, value: float, *, seed: int = 0) -> dict[str, Any]:
+    figures = dict.fromkeys(utility_text.FIGURES, value)
+    return {"method": method, "epsilon": epsilon, "seed": seed, "figures": figures}
+
+
+def test_cells_that_did_not_run_are_empty_and_means_are_of_seeds_that_did() -> None:
+    rows = [row(AUG_PE, 1.0, 0.2), row(AUG_PE, 1.0, 0.4, seed=2)]
+    result = utility_text.result_of(rows)
+    lines = {(line["row"], line["epsilon"]): line for line in result.cells}
+    assert lines[AUG_PE, "1"]["similarity"] == pytest.approx(0.3)
+    assert set(lines[AUG_PE, "1"]["runs"]) == {"0", "2"}
+    assert lines[AUG_PE, "none"]["similarity"] is None
+    assert lines[FINE_TUNING, "4"]["ran"] == 0
+    assert set(result.ratios.values()) == {None}
+
+
+def test_a_ladder_out_of_order_is_seen_and_gains_count_from_the_untuned_model() -> None:
+    rows = [row(PRIVATE, None, 3.0), row(PUBLIC, None, 2.0), row(SHUFFLED, None, 1.0)]
+    rows += [row(UNTUNED, None, 1.0), row("dp_votes", 1.0, 1.5)]
+    found = utility_text.result_of(rows).ratios
+    assert found["similarity orders the ladder"] == 1.0
+    assert found["frechet orders the ladder"] == 0.0  # less is better there
+    assert found["similarity dp_votes"] == 0.25
+
+
+def test_texts_are_made_and_judged_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    command = ["--scale", "quick", "--seeds", "1", "--work", str(work), "--out", str(tmp_path)]
+    utility_text.main(
+        [*command, "--methods", PRIVATE, "dp_votes_centred", AUG_PE, "--epsilons", "1"]
+    )
+    first = capsys.readouterr().out.splitlines()[-1]
+    found = json.loads((tmp_path / "utility_text.json").read_text())
+    lines = {(line["row"], line["epsilon"]): line for line in found["cells"]}
+    for method in ("dp_votes_centred", AUG_PE):
+        (run,) = lines[method, "1"]["runs"].values()
+        assert 0.99 < run["certified epsilon"] <= 1
+        assert lines[method, "none"]["ran"] == 0
+    assert lines[PRIVATE, "-"]["copies"] == 1.0
+    assert lines["dp_votes", "1"]["ran"] == 0
+    held, corpus = Sides(work=work, sizes=QUICK, seed=cells.DATA_SEED)._divided
+    assert len(held) >= QUICK.held_out
+    assert {one.module for one in held}.isdisjoint(one.module for one in corpus)
+    kept = sorted((work / "cells").iterdir())
+    stamps = [path.stat().st_mtime_ns for path in kept]
+    utility_text.main([*command, "--kept"])
+    assert capsys.readouterr().out.splitlines()[-1] == first
+    assert [path.stat().st_mtime_ns for path in kept] == stamps
