@@ -174,8 +174,8 @@ def test_refusals_of_one_kind_load_neither(place, config, options, code, said):
         ("marginals_j", "--anyway", "clinic/stays-v0"),
         ("primorl", "--anyway", "clinic/stays-v0"),
         ("expert", "-o data.bounds={folder}/bounds.yaml", CROWD),
-        ("apvi", "--anyway", REAL),
-        ("vapvi", "--anyway", REAL),
+        ("apvi", "", REAL),
+        ("vapvi", "", REAL),
         ("policy_value", "", REAL),
     ],
 )

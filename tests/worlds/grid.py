@@ -77,8 +77,7 @@ class Grid(World):
             )
 
     def run(self, values: Mapping[str, Any], name: str = "run", **options: Any) -> RunResult:
-        """Run what the values say, too few as the stays are; a ``key`` of 0 is none."""
+        """Run what the values say; a ``key`` of 0 is none."""
         key = options.pop("key", self.key) or None
-        options.setdefault("anyway", True)
         config = parsed(values, ApviConfig, VapviConfig)
         return self.start(config, name, insecure_key=key, **options)

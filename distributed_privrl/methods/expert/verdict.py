@@ -97,7 +97,7 @@ def _of_filter(plan: FilterPlan, noise: float | None) -> Verdict:
         said += f", and the noise of a round is {noise:.3g} clip norms long"
     if share >= SILENT and (noise is None or noise >= LOST):
         return Verdict(
-            grade=Grade.HOPELESS,
+            grade=Grade.LIMITED,  # one environment was measured: no ground to refuse others
             reason=f"{said}; where {SILENT:.0%} and more had to agree, not one prefix was released,"
             f" and rounds as noisy learned nothing ({_OF_WHAT}: {SILENCE})",
             advice="raise privacy.epsilon, take fewer filter.draws or filter.share=0, or bring"

@@ -129,7 +129,10 @@ def verdict_of_features(config: VapviConfig, seen: Resolution, units: int) -> Ve
 
 
 def _verdict(seen: Resolution, limits: Limits, units: int, at_best: str) -> Verdict:
-    """Return the verdict; with ``at_best`` it is limited at best, for that reason."""
+    """Return the verdict; with ``at_best`` it is limited at best, for that reason.
+
+    It is limited at worst: one family of problems was measured, and a refusal would be of others.
+    """
     mean = seen.mean_visits
     if mean is None:
         return Verdict(
@@ -145,16 +148,15 @@ def _verdict(seen: Resolution, limits: Limits, units: int, at_best: str) -> Verd
         " a count"
     )
     if ratio < limits.hopeless:
-        grade = Grade.HOPELESS
+        grade, row = Grade.LIMITED, limits.rows[Grade.HOPELESS]
         kept = f"{said}; below {limits.hopeless:g} no measured run kept half of what it learns"
     elif ratio < limits.fine:
-        grade = Grade.LIMITED
+        grade, row = Grade.LIMITED, limits.rows[Grade.LIMITED]
         kept = f"{said}; from {limits.fine:g} on every measured run kept half of what it learns"
     else:
         grade = Grade.LIMITED if at_best else Grade.FINE
-        kept = said
-    row = f"{limits.where}: {limits.rows[grade]}"
-    reason = "; ".join(part for part in (kept, at_best, row) if part)
+        kept, row = said, limits.rows[grade]
+    reason = "; ".join(part for part in (kept, at_best, f"{limits.where}: {row}") if part)
     if grade is Grade.FINE:
         return Verdict(grade=grade, reason=reason, figures=figures)
     advice = f"{limits.advice}, or bring {needed:,} units"

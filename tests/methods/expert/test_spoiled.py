@@ -97,8 +97,8 @@ def test_policies_that_are_not_one_for_each_unit_are_refused_before_a_charge(
         units = whole.unit_ids.copy()
         units[7] = units[3]
         replace(whole, unit_ids=units).save(path)
-    message = {"fewer": "has 39 policies", "more": "has 41 policies", "twice": "name the same unit"}
-    with pytest.raises(ConfigError, match=message[changed]):
+    message = "name the same unit" if changed == "twice" else "=40 is not the number of policies"
+    with pytest.raises(ConfigError, match=message):
         world.run()
     assert world.ledger.entries() == []
 

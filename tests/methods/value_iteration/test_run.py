@@ -11,13 +11,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.collection.sampling import sample_trajectories
-from distributed_privrl.core.errors import (
-    BudgetError,
-    ConfigError,
-    UnsafeError,
-    UselessError,
-    VerificationError,
-)
+from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError, VerificationError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
@@ -354,11 +348,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(world: Grid, ca
     assert not (world.folder / "run").exists()
 
 
-def test_counts_that_drown_are_refused_before_anything_is_charged(world: Grid) -> None:
-    world.budget()
-    with pytest.raises(UselessError, match=r"times the noise of a count.* units; --anyway"):
-        world.run(values(privacy={"epsilon": 0.5}), anyway=False)
-    assert world.ledger.entries() == []
+def test_a_plan_says_whether_counts_drown() -> None:
+    verdict = plan_run(config(privacy={"epsilon": 0.5})).verdict
+    assert verdict is not None
+    assert verdict.grade is Grade.LIMITED
+    assert "below 1 no measured run kept half of what it learns" in verdict.reason
     verdict = plan_run(config(data={"units": 10**6}, privacy={"delta": 1e-8})).verdict
     assert verdict is not None
     assert verdict.grade is Grade.FINE
