@@ -116,24 +116,18 @@ def train_in_rounds(
     _check_charged(config, context, plan)
     specs = [] if _is_settled(context, plan) else _worker_specs(spec, config, context, plan)
     workers = start_workers(context.executor, specs, fan_in=config.runtime.fan_in)
-    private = plan.mechanism is not None
     server = context.executor.start(
         ParameterServer,
         [
             ServerSpec(
-                run_id=context.run_id,
+                **_charged_rounds(context, plan),
                 workers=workers,
                 initial=spec.initial,
                 checkpoint=spec.checkpoint,
                 mechanism=plan.mechanism,
                 expected_units=plan.expected_units,
-                rounds=plan.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=plan.block_rounds,
                 optimiser=plan.config.optimiser,
                 public_update=spec.public_update,
-                ledger=context.ledger if private else None,
-                insecure_key=context.insecure_key,
             )
         ],
         service=True,
@@ -183,22 +177,16 @@ def release_in_steps(
     the ones that were charged. See `ReleaseServer`.
     """
     _check_charged(config, context, plan)
-    private = plan.budget is not None
     workers = context.executor.start(spec.worker_cls, spec.workers, repeat_lost_calls=True)
     server = context.executor.start(
         ReleaseServer,
         [
             ReleaseServerSpec(
-                run_id=context.run_id,
+                **_charged_rounds(context, plan),
                 checkpoint=spec.checkpoint,
-                rounds=plan.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=plan.block_rounds,
-                ledger=context.ledger if private else None,
-                insecure_key=context.insecure_key,
                 workers=workers,
                 program=spec.program,
-                private=private,
+                private=plan.budget is not None,
             )
         ],
         service=True,
@@ -256,19 +244,13 @@ def answer_queries(
     answers: all planned ones are charged.
     """
     _check_charged(config, context, plan)
-    private = plan.budget is not None
     workers = context.executor.start(spec.worker_cls, spec.workers, repeat_lost_calls=True)
     server = context.executor.start(
         QueryServer,
         [
             QueryServerSpec(
-                run_id=context.run_id,
+                **_charged_rounds(context, plan),
                 checkpoint=spec.checkpoint,
-                rounds=plan.rounds,
-                max_rounds=plan.max_rounds,
-                block_rounds=plan.block_rounds,
-                ledger=context.ledger if private else None,
-                insecure_key=context.insecure_key,
                 workers=workers,
                 method=spec.method,
                 release=spec.release,
@@ -280,6 +262,18 @@ def answer_queries(
     run_rounds(server, plan, progress=context.progress, stage=spec.stage)
     server.close()
     workers.close()
+
+
+def _charged_rounds(context: RunContext, plan: Plan) -> dict[str, Any]:
+    """Return what each server's spec says of its rounds: see `RoundServerSpec`."""
+    return {
+        "run_id": context.run_id,
+        "rounds": plan.rounds,
+        "max_rounds": plan.max_rounds,
+        "block_rounds": plan.block_rounds,
+        "ledger": None if plan.budget is None else context.ledger,
+        "insecure_key": context.insecure_key,
+    }
 
 
 def _check_charged(config: RunConfig, context: RunContext, plan: Plan) -> None:

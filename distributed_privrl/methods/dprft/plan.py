@@ -32,8 +32,8 @@ PUBLIC_LANGUAGE = "public_language_model_and_prompts"
 """What the guarantee assumes: neither saw the corpus."""
 NOT_JUDGED = Verdict(
     grade=Grade.NOT_JUDGED,
-    reason="nothing was measured for texts that noisy votes tuned: how good they are at which noise"
-    " of a reward is not known",
+    reason="of texts that noisy votes tuned, those of one small model were measured, and none was"
+    " shown to be useful (benchmarks/results/utility_text.md): when others are is not known",
 )
 """Nobody stops a run of whose worth nothing is known."""
 
