@@ -6,11 +6,12 @@ PIP := $(BIN)/pip --disable-pip-version-check
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
-BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling offline_trainers value_iteration utility_value_iteration marginals votes
+BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling node_changes offline_trainers value_iteration utility_value_iteration marginals one_shot_marginals votes
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
+CHROMIUM := $(shell command -v chromium)
 
-.PHONY: help env dev postgres s3 check test test-slow cluster chaos smoke demo bench lock clean
+.PHONY: help env dev postgres chromium s3 check test test-slow cluster chaos fuzz soak audit-deps smoke demo docs notebooks wheel bench lock clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -24,7 +25,7 @@ $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -c requirements.lock -e '.[envs,tables,text,test,dev,parity,postgres]'
+	$(PIP) install -c requirements.lock -e '.[envs,tables,text,test,dev,parity,polars,postgres]'
 	@touch $@
 
 env: $(VENV)/.user  ## install what a user needs
@@ -35,6 +36,13 @@ ifeq ($(POSTGRES),)
 	@{ test "$$(id -u)" = 0 && export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
 	  && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } \
 	  || echo "PostgreSQL was not installed: the tests that need it will be skipped" >&2
+endif
+
+chromium:  ## as root: a browser for the screenshots of `make docs`; without one they are left out
+ifeq ($(CHROMIUM),)
+	@{ test "$$(id -u)" = 0 && export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+	  && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
+	  || echo "Chromium was not installed: the site will have no screenshots" >&2
 endif
 
 S3 := .venv-s3
@@ -51,7 +59,7 @@ check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-test: $(VENV)/.dev  ## the tests, on three processes: some wait for Ray (about 15 minutes on 2 cores)
+test: $(VENV)/.dev  ## the tests, on three processes: some wait for Ray (about 20 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-slow: $(VENV)/.dev  ## soak and statistical tests in full length
@@ -60,14 +68,39 @@ test-slow: $(VENV)/.dev  ## soak and statistical tests in full length
 cluster: $(VENV)/.dev  ## the tests that start several Ray nodes on this machine (minutes)
 	$(BIN)/python -m pytest -m cluster
 
-chaos: $(VENV)/.dev  ## kill runs at every file operation and random times (two hours; goes on where it was)
+chaos: $(VENV)/.dev  ## kill runs at every file operation and random times, and let other faults happen (hours; goes on where it was)
 	$(BIN)/python -m tests.chaos
+
+fuzz: $(VENV)/.dev  ## feed every door with changed bytes, ten minutes each (two hours)
+	$(BIN)/python -m tests.fuzz
+
+soak: $(VENV)/.dev  ## 10,000 reservations and 10,000 private rounds: what grows (hours)
+	$(BIN)/python -m tests.soak
+
+audit-deps: $(VENV)/.dev  ## known vulnerabilities of what requirements.lock names, where their service can be reached
+	$(BIN)/python -m tests.audit_deps
 
 smoke: $(VENV)/.user  ## the demo, its certificate verified, a tampered copy refused
 	$(BIN)/python -m tests.smoke
 
 demo: $(VENV)/.user  ## a sensitive maze dataset to a certified private one
 	$(BIN)/privrl demo --out runs/demo
+
+docs: $(VENV)/.dev  ## the documentation as a site, in site/, with screenshots of reports; dead links are errors
+	$(BIN)/python -m tests.docs.screenshots
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+$(VENV)/.notebooks: $(VENV)/.user
+	$(PIP) install -c requirements.lock -e '.[envs,tables,notebooks]'
+	@touch $@
+
+notebooks: $(VENV)/.notebooks  ## the notebooks of docs/notebooks, run, with outputs in runs/notebooks (minutes)
+	$(BIN)/python docs/notebooks/make.py
+
+wheel: $(VENV)/.dev  ## wheel and sdist in dist/, the wheel installed and run in a clean environment
+	rm -rf build dist
+	$(BIN)/python -m build
+	$(BIN)/python -m tests.wheel
 
 bench: $(VENV)/.user  ## all benchmarks; BENCHMARKS="dp_sgd" for one
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name; done
@@ -77,4 +110,4 @@ lock: $(VENV)/.dev  ## resolve pyproject.toml anew
 	sed -i 's/^torch==\([0-9.]*\)+cpu/torch==\1/' requirements.lock
 
 clean:  ## remove the environment and caches, never runs
-	rm -rf $(VENV) $(S3) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(S3) .venv-audit .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

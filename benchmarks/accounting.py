@@ -68,7 +68,7 @@ QUICK = Size(
     sampling_probability=0.01,
     rounds=100,
     turns=1,
-    intervals=(1e-3,),
+    intervals=(1e-2,),
 )
 
 

@@ -141,6 +141,8 @@ def main(
     parser.add_argument("--save", action="store_true", help="the same, in benchmarks/results")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    # By default it is 15, and others' work beside them would leave Ray's actors no core.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     about = {"scale": options.scale, "seed": SEED, **machine()}
     result = run(options.scale == "quick")
     publish(name, result, about, folder=options.out or (RESULTS if options.save else None))
@@ -217,7 +219,7 @@ def machine() -> dict[str, Any]:
         "load_at_start": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 
@@ -228,7 +230,8 @@ def _processor(key: str) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the version that runs, ``-dirty`` where files were changed; unknown without git."""
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     try:
         answer = subprocess.run(

@@ -255,9 +255,8 @@ def tuned(
         ]
         return float(np.mean(cells))
 
-    return min(
-        ((ridge, penalty(method, c)) for ridge in method.ridges for c in scale.constants), key=score
-    )
+    choices = [(ridge, penalty(method, c)) for ridge in method.ridges for c in scale.constants]
+    return min(choices, key=score) if len(choices) > 1 else choices[0]
 
 
 def curves(

@@ -100,7 +100,7 @@ class Watch:
         with contextlib.ExitStack() as stack:
 
             def watch(owner: Any, name: str, phase: str | None, seen: Callable[..., None]) -> None:
-                timed = self._timed(getattr(owner, name), phase, seen)
+                timed = self.timed(getattr(owner, name), phase, seen)
                 stack.enter_context(mock.patch.object(owner, name, timed))
 
             watch(CountWorker, "__init__", READING, lambda *_: None)
@@ -111,14 +111,17 @@ class Watch:
             watch(TableModel, "transitions", DRAWING, lambda *_: None)
             yield
 
-    def _timed(
+    def timed(
         self, call: Callable[..., Any], phase: str | None, seen: Callable[..., None]
     ) -> Callable[..., Any]:
+        """Return a call whose CPU seconds are added to a phase, and whose result is seen."""
+
         def timed(*arguments: Any, **named: Any) -> Any:
             start = time.process_time()
             found = call(*arguments, **named)
             if phase is not None:
-                self.seconds[phase] += time.process_time() - start
+                spent = time.process_time() - start
+                self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
             seen(found, *arguments, *named.values())
             return found
 
@@ -192,13 +195,24 @@ def configuration(size: Size, bounds: Path) -> dict[str, Any]:
     }
 
 
-def whole_way(size: Size, folder: Path, watch: Watch) -> tuple[float, float, int]:
+def whole_way(
+    size: Size,
+    folder: Path,
+    watching: contextlib.AbstractContextManager[None],
+    values: Callable[[Size, Path], dict[str, Any]] = configuration,
+) -> tuple[float, float, int]:
     """Run the product from its configuration to its certificate.
+
+    Args:
+        size: of the table.
+        folder: for datasets, ledger and run.
+        watching: open while the product runs.
+        values: the configuration, by the size and the file of bounds.
 
     Returns:
         CPU seconds, seconds on the clock, and the largest memory in MB.
 
-    Privacy: the rows are nobody's; epsilon 4 for a person, the ledger in the folder.
+    Privacy: the rows are nobody's; epsilon of the configuration, the ledger in the folder.
     """
     store, bounds = DatasetStore(folder / "datasets"), folder / "bounds.yaml"
     sides = {"low": list(LOW), "high": list(HIGH), "step": list(STEP)}
@@ -215,9 +229,9 @@ def whole_way(size: Size, folder: Path, watch: Watch) -> tuple[float, float, int
     backend()  # imports are no part of the run
     processes.forget_peak()
     cpu, wall = time.process_time(), time.perf_counter()
-    config = parse_config(configuration(size, bounds), source="the benchmark")
+    config = parse_config(values(size, bounds), source="the benchmark")
     set_budget(config, store, ledger)
-    with watch.watching(), mock.patch.object(judging, "write_reports"):
+    with watching, mock.patch.object(judging, "write_reports"):
         result = program_run.run(
             config, LocalExecutor(), out=folder / "run", ledger_url=ledger, store=store, anyway=True
         )
@@ -290,7 +304,7 @@ def run(quick: bool) -> Result:
     """Measure the whole way, then its parts beside the plain ones."""
     size, watch = (QUICK if quick else FULL), Watch()
     with tempfile.TemporaryDirectory() as name:
-        cpu, wall, peak = whole_way(size, Path(name), watch)
+        cpu, wall, peak = whole_way(size, Path(name), watch.watching())
     parts, cliques = Parts(watch, size.rows), sorted(watch.cliques)
     timings = harness.interleave(
         {

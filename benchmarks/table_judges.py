@@ -1,7 +1,10 @@
-"""What a policy learned from a table earns: exactly in ICU-Sepsis, in episodes elsewhere."""
+"""What a policy learned from a table earns: exactly in ICU-Sepsis and by a grid in mazes.
+
+Agents learn from mazes, too, as many as are asked for.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.cells import store_of
+from benchmarks.protocol import grid_judge
+from benchmarks.protocol.grid_judge import GridSettings
+from benchmarks.protocol.rows import rows_of
 from benchmarks.sepsis import problem
 from benchmarks.sepsis_variants import HORIZON
 from benchmarks.tables.source import BenchmarkTable
@@ -34,7 +40,8 @@ class JudgeScale:
         agent: settings of IQL.
         agent_steps: its gradient steps.
         episodes: of each evaluation.
-        agents: seeds.
+        agents: seeds; none train where it is 0.
+        grid: of the judge of mazes.
     """
 
     caution: float = 0.25
@@ -42,11 +49,12 @@ class JudgeScale:
     agent_steps: int
     episodes: int
     agents: int
+    grid: GridSettings = field(default_factory=GridSettings)
 
 
 def judged(
     table: BenchmarkTable, dataset: str, work: Path, scale: JudgeScale, *, name: str
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Return what policies learned from a dataset earn; nothing where there is no simulator.
 
     Args:
@@ -56,12 +64,31 @@ def judged(
         scale: of the judges.
         name: of the folder of this cell's agents.
     """
+    rows = store_of(work).read_transitions(dataset, unit=TRANSITION)
+    found = solved(table, rows, scale)
+    if table.judge == "agents" and scale.agents:
+        found["iql"] = _agents(table, dataset, work, scale, name)
+    return found
+
+
+def solved(table: BenchmarkTable, rows: Transitions, scale: JudgeScale) -> dict[str, float | None]:
+    """Return what the best policy of the rows' empirical model earns, without any seed.
+
+    Args:
+        table: of the rows.
+        rows: real or synthetic.
+        scale: of the judges.
+
+    Returns:
+        in ICU-Sepsis the exact survival; in a maze points of 100 (0 uniform forces, 100 the
+        planner) and the share of starts from which the goal is reached; elsewhere nothing.
+    """
     if table.judge == "exact":
-        rows = store_of(work).read_transitions(dataset, unit=TRANSITION)
         actions = cautious_policy(rows, problem(), caution=scale.caution)
         return {"exact value": exact_value(problem(), actions, HORIZON)}
-    if table.judge == "agents":
-        return {"iql": _agents(table, dataset, work, scale, name)}
+    if table.maze is not None:
+        mean, _ = grid_judge.judge(rows_of(rows), table.maze, scale.grid)
+        return {"grid points": mean.normalised, "grid reach": mean.reach}
     return {}
 
 

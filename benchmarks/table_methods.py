@@ -1,7 +1,7 @@
 """The generators of the tables' benchmark: names, settings, the configuration of a run."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ class MethodSettings:
         levels: whether its model takes ``reward_levels``.
         weights: whether its model takes the table's ``rows_per_unit``.
         hybrid: whether the marginals that it pre-trains on take it.
+        public: whether it learns from the table's public ones first, and so needs some.
+        batch: expected units of a round, at most.
         values: sections of the configuration.
     """
 
@@ -35,6 +37,8 @@ class MethodSettings:
     levels: bool = True
     weights: bool = False
     hybrid: bool = False
+    public: bool = False
+    batch: int = LARGEST_BATCH
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -54,6 +58,32 @@ def _steps(pretraining: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of privorl_ar_j; a drawn fragment of a unit, not all, makes its vector."""
     training = {"rounds": 200, "all_fragments": False, "pretraining": pretraining}
     return {"model": {"horizon": 16}, "training": training}
+
+
+def _pate_gan(
+    teachers: int, *, votes: int = 16, teacher_steps: int = 4, **training: Any
+) -> MethodSettings:
+    """Return PATE-GAN with so many teachers and at most 300 steps of so many votes."""
+    asked = {"votes_per_step": votes, "teacher_steps": teacher_steps, **training}
+    return MethodSettings(
+        method="pate_gan",
+        rounds=False,
+        values={"model": {"teachers": teachers}, "training": {"most_steps": 300, **asked}},
+    )
+
+
+PATE_GAN_TRIALS: Mapping[str, MethodSettings] = {
+    "pate_gan_paper": _pate_gan(
+        15, teacher_steps=10, noise="laplace", labels="majority", most_steps=1000
+    ),
+    "pate_gan_25": _pate_gan(25),
+    "pate_gan_50": _pate_gan(50),
+    "pate_gan_50_taught": _pate_gan(50, teacher_steps=10),
+    "pate_gan_50_votes": _pate_gan(50, votes=64),
+    "pate_gan_50_slow": _pate_gan(50, votes=64, generator_steps=2),
+    "pate_gan_50_majority": _pate_gan(50, votes=64, labels="majority"),
+}
+"""What was tried beside ``pate_gan``, on a public maze (`EVAL_UMAZE`) alone: docs/pate_gan.md."""
 
 
 def _hybrid_j(share: float) -> dict[str, Any]:
@@ -99,6 +129,32 @@ METHODS: Mapping[str, MethodSettings] = {
     "marginals_j": MethodSettings(
         method="marginals_j", rounds=False, levels=False, trajectories=True, weights=True
     ),
+    "pgm": MethodSettings(method="pgm", rounds=False, levels=False, weights=True),
+    "privsyn": MethodSettings(method="privsyn", rounds=False, levels=False, weights=True),
+    "pate_gan": _pate_gan(100),  # a baseline; the paper's 15 teachers would answer 12 questions
+    **PATE_GAN_TRIALS,
+    "pre_pate_gan": MethodSettings(  # the same game, pre-trained as it is by default
+        method="pre_pate_gan",
+        rounds=False,
+        public=True,
+        values={
+            "model": {"teachers": 100},
+            "training": {"most_steps": 300, "teacher_steps": 4},
+        },
+    ),
+    "dp_transformer": MethodSettings(  # fewer and smaller rounds, for want of CPU time
+        method="dp_transformer",
+        trajectories=True,
+        batch=400,
+        values={
+            "training": {"rounds": 100, "all_fragments": False, **_WITHOUT_PUBLIC_ROWS},
+        },
+    ),
+    "privorl_ar_public": MethodSettings(  # tune_configs/privorl_ar_maze2d.yaml, in 2,000 steps
+        method="privorl_ar",
+        public=True,
+        values={"training": {"rounds": 400, "pretraining": {"steps": 2000}}},
+    ),
     "hybrid": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.5)),
     "hybrid_80": MethodSettings(method="privorl_ar", hybrid=True, values=_hybrid(0.8)),
     "hybrid_j": MethodSettings(
@@ -121,6 +177,7 @@ _QUICK_HYBRID_J: Mapping[str, Any] = {
         "pretraining": {"steps": 5, "marginals": {"trajectories": 100}},
     },
 }
+_QUICK_VOTES: Mapping[str, Any] = {"training": {"most_steps": 3, "noise_share": 4.0}}
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "privorl_ar": {"model": {"bins": 8, "hidden": [8]}, "training": {"rounds": 5}},
     "hybrid": _QUICK_HYBRID,
@@ -128,6 +185,12 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
     "hybrid_j": _QUICK_HYBRID_J,
     "hybrid_j_80": _QUICK_HYBRID_J,
     "privorl_ar_j": {"model": {"horizon": 8}, "training": {"rounds": 3}},
+    **dict.fromkeys(("pate_gan", *PATE_GAN_TRIALS), _QUICK_VOTES),
+    "pre_pate_gan": {
+        "training": {"most_steps": 3, "noise_share": 4.0, "pretraining": {"steps": 3}},
+    },
+    "dp_transformer": {"model": {"width": 8, "depth": 1}, "training": {"rounds": 3}},
+    "privorl_ar_public": _QUICK_HYBRID,
     "privorl_n": {
         "model": {"width": 16, "depth": 1},
         "training": {"rounds": 5, "sampling": {"steps": 4}},
@@ -174,6 +237,7 @@ def run_values(
     *,
     dataset: str,
     output: str,
+    public: Sequence[str] = (),
     epsilon: float | None,
     seed: int,
     bounds: Path,
@@ -187,6 +251,7 @@ def run_values(
         sizes: of the dataset.
         dataset: its id.
         output: id of the synthetic one.
+        public: ids of the table's public ones, for methods that learn from them.
         epsilon: None: without privacy.
         seed: of public randomness.
         bounds: file of the table's bounds.
@@ -215,6 +280,8 @@ def run_values(
         },
         "runtime": {"executor": "local", "workers": 1},
     }
+    if settings.public:
+        values["data"]["public"] = list(public)
     if table.environment is not None:
         values["data"]["environment"] = table.environment
     if settings.levels:
@@ -228,7 +295,7 @@ def run_values(
         table_values = {"rows_per_unit": table.rows_per_unit}
         training["pretraining"] = {"marginals": {"table": table_values}}
     if settings.rounds:
-        training["expected_batch_size"] = min(LARGEST_BATCH, max(1, sizes.units // 4))
+        training["expected_batch_size"] = min(settings.batch, max(1, sizes.units // 4))
     if training:
         values["training"] = training
     for part in (settings.values, QUICK.get(name, {}) if quick else {}):

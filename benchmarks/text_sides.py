@@ -42,6 +42,7 @@ class Sizes:
         documents: most documents of the corpus.
         held_out: documents that judge.
         words: most words of an excerpt.
+        length_within: most words by which a text may miss the length that its prompt names.
         model: of the small language model.
         pretraining: its gradient steps.
         steps: batches that are scored.
@@ -51,6 +52,7 @@ class Sizes:
         options: of the tuning.
         clip_norm: of a document's centred votes.
         iterations: of Aug-PE.
+        rounds: of fine-tuning.
         delta: of each cell.
     """
 
@@ -60,6 +62,7 @@ class Sizes:
     documents: int = 2500
     held_out: int = 400
     words: int = 24
+    length_within: int = 8
     model: SmallModelConfig = field(
         default_factory=lambda: SmallModelConfig(
             vocabulary=1024, context=80, width=64, layers=2, heads=4
@@ -77,6 +80,12 @@ class Sizes:
     )
     clip_norm: float = 0.5
     iterations: int = 10
+    rounds: tuple[tuple[str, object], ...] = (
+        ("rounds", 20),
+        ("expected_batch_size", 256),
+        ("clip_norm", 1.0),
+        ("optimiser", {"learning_rate": 1e-3, "schedule": "cosine", "ema_decay": 0.0}),
+    )
     delta: float = 1e-5
 
 
@@ -87,13 +96,15 @@ QUICK = Sizes(
     documents=60,
     held_out=20,
     words=20,
+    length_within=20,  # a model of two steps knows nothing of lengths
     model=SmallModelConfig(vocabulary=384, context=64, width=16, layers=1, heads=1),
     pretraining=2,
     steps=1,
     prompts=4,
-    most_tokens=8,
+    most_tokens=32,
     texts=6,
     iterations=1,
+    rounds=(("rounds", 2), ("expected_batch_size", 8)),
 )
 
 
@@ -176,7 +187,7 @@ class Sides:
         words = self.sizes.words
         prose = templates()["prose"].model_dump(exclude_defaults=True)
         lengths = {"low": words // 3, "high": words, "multiple": words // 3}
-        gate = {**prose["gate"], "length_within": words // 3, "least_words": 3}
+        gate = {**prose["gate"], "length_within": self.sizes.length_within, "least_words": 3}
         return prose | {"lengths": lengths, "gate": gate}
 
     def _excerpts(self, documents: Sequence[PublicDocument]) -> tuple[PublicDocument, ...]:

@@ -44,6 +44,7 @@ class Task:
         trainers: agents.
         agent_steps: gradient steps of each.
         options: settings of agents that differ from their defaults.
+        episodes: of each evaluation.
     """
 
     recipe: str
@@ -51,6 +52,7 @@ class Task:
     trainers: tuple[str, ...]
     agent_steps: int
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    episodes: int = 20
 
 
 FAST_IQL: Mapping[str, Any] = {
@@ -87,7 +89,9 @@ TASKS: Mapping[str, Task] = {
 RATIOS = {"rllib_iql_vs_plain": ("umaze", "rllib_iql", "iql")}
 """Mean returns of the first agent over the second's, both positive."""
 
-QUICK = Task(recipe="pendulum-mixed", steps=400, trainers=("td3bc", "bc"), agent_steps=10)
+QUICK = Task(
+    recipe="pendulum-mixed", steps=400, trainers=("td3bc", "bc"), agent_steps=10, episodes=2
+)
 
 
 def evaluate_task(name: str, task: Task, work: Path, *, seeds: int) -> list[dict[str, Any]]:
@@ -114,7 +118,7 @@ def evaluate_task(name: str, task: Task, work: Path, *, seeds: int) -> list[dict
             options=task.options,
             seeds=seeds,
             steps=task.agent_steps,
-            episodes=20,
+            episodes=task.episodes,
         ),
         Surroundings(
             store=store,

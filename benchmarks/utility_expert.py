@@ -23,8 +23,9 @@ import numpy as np
 from benchmarks import cells, harness
 from benchmarks.cells import CONFIGURATIONS
 from distributed_privrl.collection.recipes import collect
-from distributed_privrl.core.config import read_yaml, with_overrides
+from distributed_privrl.core.config import with_overrides
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.methods.expert.config import ReturnRange
 
 NAME = "utility_expert"

@@ -23,8 +23,9 @@ import numpy as np
 from benchmarks import cells, harness
 from benchmarks.cells import CONFIGURATIONS
 from distributed_privrl.collection.recipes import collect
-from distributed_privrl.core.config import read_yaml, with_overrides
+from distributed_privrl.core.config import with_overrides
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.methods.primorl.policy_training import CURVE
 
 NAME = "utility_primorl"
@@ -152,7 +153,7 @@ def run_cell(cell: Cell, setting: Setting) -> dict[str, Any]:
 def _figures(cell: Cell, setting: Setting) -> dict[str, Any]:
     trajectories = _trajectories(cell)
     record(setting, cell.task, trajectories)
-    run = cells.run_product(cell, _values(cell, setting, trajectories), setting.work)
+    run = cells.run_product(cell, values_of(cell, setting, trajectories), setting.work)
     curve = json.loads((run.folder / "checkpoint" / CURVE).read_text())
     means = [float(np.mean(np.array(point["returns"], float))) for point in curve]
     about = setting.store.info(str(run.config.data.sensitive)).metadata.open(Purpose.OWNER)
@@ -173,7 +174,8 @@ def _trajectories(cell: Cell) -> int | None:
     return int(count) if what == "trajectories" else None
 
 
-def _values(cell: Cell, setting: Setting, trajectories: int | None) -> dict[str, Any]:
+def values_of(cell: Cell, setting: Setting, trajectories: int | None) -> dict[str, Any]:
+    """Return the configuration of a cell."""
     values = read_yaml(CONFIGURATIONS / f"primorl_{cell.task}.yaml")
     changes = [
         *cells.changes_of(

@@ -173,8 +173,8 @@ QUICK = replace(
     synthetic=2000,
     delta=1e-5,
     overrides={"privorl_ar": _AR_QUICK, "privorl_n": _N_QUICK},
-    agent_steps=20,
-    episodes=2,
+    agent_steps=4,
+    episodes=1,
     seeds=2,
 )
 PAPER_SCALE = replace(

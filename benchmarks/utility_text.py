@@ -1,7 +1,7 @@
 """What private votes make of a small language model: its texts beside held-out private ones.
 
 Modules' prose of one family of packages is private, that of another public. A cell is a run of the
-product (DP-RFT), or Aug-PE on the product's votes, at one epsilon from one seed; cells are kept as
+product (DP-RFT, Aug-PE or fine-tuning by DP-SGD) at one epsilon from one seed; cells are kept as
 they end, and the same command goes on where it stopped. Cells that were not run are empty.
 
 Reference: DP-RFT, section 4.
@@ -39,7 +39,7 @@ LADDER = (PRIVATE, PUBLIC, SHUFFLED)
 """From the best to the worst."""
 UNPAID = (*LADDER, UNTUNED)
 """Rows that no corpus is asked for, or that are the corpus."""
-METHODS = (*REWARDS, AUG_PE)
+METHODS = (*REWARDS, AUG_PE, FINE_TUNING)
 FIGURES = ("similarity", "topic", "frechet", "next token", "duplicates", "copies", "gate rate")
 NOTES = (
     "Means of the seeds that ran; '-': no cell ran, or it has no meaning there. Epsilon 'none' of a"
@@ -50,9 +50,10 @@ NOTES = (
     " of tokens of held-out private texts that the untuned model guesses once it has learned from"
     " the row's texts. duplicates: share of texts that another one equals; copies: share of texts"
     " with eight words in a row of the corpus that the public side has not; gate rate: share of"
-    " texts, as written, that pass. Aug-PE's texts are its last population, before the gate.",
+    " texts, as written, that pass; of Aug-PE: of its last population.",
     "Judges hash words by scikit-learn, of other lengths than the rewards' words and pairs.",
-    "dp_fine_tuning is not built, so its row stays empty.",
+    "Cells are kept as they end: those of one table may be of several commits.",
+    "dp_fine_tuning: private rounds of the model's own loss (DP-SGD); workers read the corpus.",
 )
 
 
@@ -88,7 +89,7 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> Result:
     """Return the table of what ran, with empty cells for what did not."""
     budgets = sorted(EPSILONS, key=lambda value: value or np.inf)
     wanted = [(method, None) for method in UNPAID]
-    wanted += [(method, value) for method in (*METHODS, FINE_TUNING) for value in budgets]
+    wanted += [(method, value) for method in METHODS for value in budgets]
     lines = []
     for method, epsilon in wanted:
         of = [row for row in rows if (row["method"], row["epsilon"]) == (method, epsilon)]

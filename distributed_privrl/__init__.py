@@ -24,6 +24,7 @@ _HOMES = {
     "UnsafeError": "core.errors",
     "collect": "collection.recipes",
     "from_table": "data.importing",
+    "load": "data.loaded",
     "load_config": "experiments.registry",
     "plan_run": "experiments.registry",
     "run": "runtime.launch",

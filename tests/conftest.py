@@ -1,18 +1,98 @@
 """Shared fixtures: one local Ray a session, and storage that is nobody's."""
 
+import gc
+import itertools
+import os
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from distributed_privrl.core.executor import Executor
+from distributed_privrl.evaluation import two_sample
+
+os.environ.setdefault("RAY_worker_niceness", "0")
+"""By default it is 15, and the test processes beside them would leave Ray's workers no core."""
+os.environ.setdefault("NPROC", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+"""jax takes a thread, and no time to optimise: the tables of tests are too small to repay either.
+
+Both are read when jax starts, in this process and in those that tests start.
+"""
+
+
+gc.set_threshold(20_000, 10, 10)
+"""Looking at all objects, of which imports alone make a million, takes a quarter of a second.
+
+By default that took 7 to 9 % of the tests' time.
+"""
+BLANK = {
+    "svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    "png": b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+    ),
+}
+"""Files of figures that show nothing, by their format."""
+
+
+STORAGES = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def own_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep every test away from the user's ledger and datasets."""
-    monkeypatch.setenv("PRIVRL_LEDGER", f"sqlite:///{tmp_path / 'default-ledger.sqlite'}")
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "default-datasets"))
+def own_storage(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every test away from the user's ledger and datasets, in a folder that few make."""
+    folder = tmp_path_factory.getbasetemp() / f"default-{next(STORAGES)}"
+    monkeypatch.setenv("PRIVRL_LEDGER", f"sqlite:///{folder / 'ledger.sqlite'}")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "datasets"))
+
+
+DRAWN = ("evaluation", "gates", "planted", "docs")
+"""Folders whose tests look at figures, or search them; others build the same figures, undrawn."""
+TOLD_APART = ("evaluation", "benchmarks")
+"""Folders whose tests look at how well trees tell rows apart; others are told that none can."""
+savefig, subplots, area = Figure.savefig, Figure.subplots, two_sample.area
+
+
+def _blank(figure: Figure, file: BinaryIO, *, format: str, **_: object) -> None:  # noqa: A002
+    file.write(BLANK[format])
+
+
+def _one_panel(
+    figure: Figure, rows: int = 1, columns: int = 1, *, squeeze: bool = True, **_: object
+) -> Any:
+    """Return one panel in all places: what is undrawn is made of panels for the most part."""
+    panel = figure.add_subplot()
+    panel.remove = lambda: None  # type: ignore[method-assign]
+    grid = np.full((rows, columns), panel, dtype=object)
+    return panel if squeeze and grid.size == 1 else grid.squeeze() if squeeze else grid
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_reports(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave out what takes most of a report's time in folders where nobody looks at it."""
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    with pytest.MonkeyPatch.context() as patch:
+        if folder not in DRAWN:
+            patch.setattr(Figure, "savefig", _blank)
+            patch.setattr(Figure, "subplots", _one_panel)
+        patch.setattr(two_sample, "TREES", 15)  # they tell apart what can be told apart in tests
+        if folder not in TOLD_APART:
+            patch.setattr(two_sample, "area", lambda *_, **__: 0.5)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def whole_reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The markers ``drawn`` and ``told_apart`` ask for what `quick_reports` leaves out."""
+    if request.node.get_closest_marker("drawn"):
+        monkeypatch.setattr(Figure, "savefig", savefig)
+        monkeypatch.setattr(Figure, "subplots", subplots)
+    if request.node.get_closest_marker("told_apart"):
+        monkeypatch.setattr(two_sample, "area", area)
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +108,15 @@ def ray_executor() -> Iterator[Executor]:
     ray.shutdown()
 
 
-LONG = ("test_j_attack.py", "test_leaks.py", "test_documentation.py")
-"""Files that take longest: begun first, so that no process waits for the other with one of them."""
+LONG = (
+    "test_executor.py",
+    "test_j_attack.py",
+    "test_leaks.py",
+    "test_elastic.py",
+    "test_tuning.py",
+)
+"""Files that take longest: begun first, so that no process waits for the others with one of them.
+Those of Ray wait for it, while the others keep both cores busy."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

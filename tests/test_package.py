@@ -20,6 +20,7 @@ def test_public_names_are_pinned() -> None:
         "UnsafeError",
         "collect",
         "from_table",
+        "load",
         "load_config",
         "plan_run",
         "run",

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRANSITION, Transitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,11 @@ class Rows:
 
 def read_rows(store: DatasetStore, dataset: str) -> Rows:
     """Return the transitions of a dataset, real or synthetic."""
-    found = store.read_transitions(dataset, unit="transition")
+    return rows_of(store.read_transitions(dataset, unit=TRANSITION))
+
+
+def rows_of(found: Transitions) -> Rows:
+    """Return transitions of a maze as a judge sees them."""
     return Rows(
         observations=found.observations,
         actions=found.actions,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from benchmarks.tables.fleet import FLEET, FLEET_PART
 from benchmarks.tables.panels import ETHNICITIES, RESPIRATORY, VISITS_TABLE, WAGES
-from benchmarks.tables.simulated import HALFCHEETAH, MAZES, SEPSIS, UMAZE_ROWS
+from benchmarks.tables.simulated import EVAL_UMAZE, HALFCHEETAH, MAZES, SEPSIS, UMAZE_ROWS
 from benchmarks.tables.source import BenchmarkTable
 
 WAGES_LASTING = WAGES.with_lasting("school", *ETHNICITIES)
@@ -20,10 +20,12 @@ _ALL: tuple[BenchmarkTable, ...] = (
     RESPIRATORY,
     *MAZES,
     UMAZE_ROWS,
+    EVAL_UMAZE,
     HALFCHEETAH,
 )
 TABLES: Mapping[str, BenchmarkTable] = {table.name: table for table in _ALL}
 _ON_DEMAND = (
+    EVAL_UMAZE.name,
     FLEET_PART.name,
     HALFCHEETAH.name,
     UMAZE_ROWS.name,
@@ -34,4 +36,4 @@ DEFAULT = tuple(name for name in TABLES if name not in _ON_DEMAND)
 """A part of the fleet is for methods that take long for each plane; HalfCheetah's recording trains
 a policy first, tens of minutes; a maze whose single steps are people's is for methods of rows;
 tables whose schema declares what people keep stand beside the same ones without. All are made where
-they are named."""
+they are named, and so is the public maze that settings are chosen on."""

@@ -1,5 +1,7 @@
 """Tables from simulators: patients of ICU-Sepsis, runs through mazes, HalfCheetah's replay."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from benchmarks.tables.rows import Naming
 from benchmarks.tables.source import RecordedTable
 from benchmarks.utility_rows import share_in_walls
 from benchmarks.utility_tasks import TASKS
-from distributed_privrl.core.config import read_yaml
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.environments.mazes import Maze
@@ -60,7 +62,7 @@ SEPSIS = RecordedTable(
 )
 
 
-def _maze(name: str, unit: str = TRAJECTORY) -> RecordedTable:
+def _maze(name: str, unit: str = TRAJECTORY, *, steps: int = 1_000_000) -> RecordedTable:
     task = TASKS[name]
     maze = task.maze
     assert maze is not None
@@ -73,7 +75,7 @@ def _maze(name: str, unit: str = TRAJECTORY) -> RecordedTable:
         columns=Naming(observation=("x", "y", "vx", "vy"), action=("ax", "ay")),
         recorded_unit=unit,
         options={"episode_steps": EPISODE_STEPS, "layout": "packed"},
-        steps=(1_000_000, 4096),
+        steps=(steps, 4096),
         bounds={
             "observation": {
                 "low": [-width / 2, -height / 2, -6, -6],
@@ -94,6 +96,8 @@ def _maze(name: str, unit: str = TRAJECTORY) -> RecordedTable:
             "in walls": lambda rows: share_in_walls(rows.frame[["x", "y"]].to_numpy(), maze),
         },
         judge="agents",
+        maze=maze,
+        public=task.public,
     )
 
 
@@ -123,6 +127,8 @@ def _cuts(size: int) -> list[float]:
 MAZES = tuple(_maze(name) for name in ("umaze", "medium", "large"))
 UMAZE_ROWS = _maze("umaze", unit=TRANSITION)
 """The same steps, each another person's."""
+EVAL_UMAZE = replace(_maze("eval-umaze", steps=128_000), public=())
+"""A public maze, on which settings may be chosen: 2,000 people of 64 steps."""
 
 _JOINTS, _EPISODE = 17, 1000
 HALFCHEETAH = RecordedTable(

@@ -23,6 +23,7 @@ from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.environments.mazes import Maze
 
 Relation = Callable[[Rows], float]
 
@@ -44,6 +45,8 @@ class BenchmarkTable(ABC):
         reward_levels: values of a reward that has few.
         relations: what holds in the table, by name.
         judge: what agents that learn from the rows are judged by, if there is a simulator.
+        maze: that the rows are from, if they are from one.
+        public: tables of the same kind that may be public where this one is sensitive.
     """
 
     name: str
@@ -56,6 +59,8 @@ class BenchmarkTable(ABC):
     reward_levels: Sequence[float] = ()
     relations: Mapping[str, Relation] = field(default_factory=dict)
     judge: Literal["exact", "agents"] | None = None
+    maze: Maze | None = None
+    public: Sequence[str] = ()
 
     @property
     @abstractmethod

@@ -50,10 +50,18 @@ class EnsembleCritic(nn.Module):
         Args:
             pairs: (N, O + A), observation and action; no gradient reaches it.
             action_width: A.
+
+        On a CPU one member is computed after the other: what a layer leaves stays in the cache for
+        the next one. Elsewhere all are one product a layer.
         """
-        parameters = (*self.weights, *self.biases)
-        found: tuple[Tensor, ...] = _ValuesAndSlopes.apply(pairs, action_width, *parameters)  # type: ignore[no-untyped-call]
-        return found[0], found[1]
+        together = 1 if pairs.device.type == "cpu" else len(self.weights[0])
+        parts = [torch.split(one, together) for one in (*self.weights, *self.biases)]
+        found = [
+            _ValuesAndSlopes.apply(pairs, action_width, *own)[:2]  # type: ignore[no-untyped-call]
+            for own in zip(*parts, strict=True)
+        ]
+        values, slopes = (torch.cat(one) for one in zip(*found, strict=True))
+        return values, slopes
 
     def lowest(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return the value of each row's lowest critic ``(N,)``.
@@ -64,26 +72,22 @@ class EnsembleCritic(nn.Module):
             observations: (N, O).
             actions: (N, A).
 
-        Only that critic's gradient is computed: rows are sorted by their critic, and each critic's
-        are padded to the longest group.
+        Only that critic's gradient is computed, for its own rows: together one pass of one critic.
         """
         with torch.no_grad():
-            weights = [*self.weights]
             pairs = torch.cat((observations, actions), dim=1)
-            values, hidden = _forward(pairs, weights, [*self.biases])
+            values, hidden = _forward(pairs, [*self.weights], [*self.biases])
             value, member = values.min(dim=0)
-            counts = torch.bincount(member, minlength=len(values))
-            row = member.argsort(stable=True)
-            group = member[row]
-            slot = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[group]
-            grouped = []
-            for layer in hidden:
-                padded = layer.new_zeros(len(values), int(counts.max()), layer.shape[2])
-                padded[group, slot] = layer[group, row]
-                grouped.append(padded)
-            first = _value_gradients(weights, grouped)[0]
+            order = member.argsort(stable=True)
+            counts = torch.bincount(member, minlength=len(values)).cpu().tolist()
             slopes = torch.empty_like(actions)
-            slopes[row] = _along_action(first, weights[0], actions.shape[1])[group, slot]
+            for own, rows in enumerate(torch.split(order, counts)):
+                if not len(rows):
+                    continue
+                weights = [one[own : own + 1] for one in self.weights]
+                seen = [layer[own, rows].unsqueeze(0) for layer in hidden]
+                first = _value_gradients(weights, seen)[0]
+                slopes[rows] = _along_action(first, weights[0], actions.shape[1])[0]
         return value + (slopes * (actions - actions.detach())).sum(dim=1)
 
 
@@ -160,7 +164,7 @@ class _ValuesAndSlopes(torch.autograd.Function):
             saved[1 - layers :],
         )
         share = values_gradient.unsqueeze(-1)
-        biases = [(share * gradient).sum(dim=1, keepdim=True) for gradient in gradients]
+        biases = [torch.bmm(values_gradient.unsqueeze(1), gradient) for gradient in gradients]
         biases.append(share.sum(dim=1, keepdim=True))
         first = torch.bmm((share * pairs).transpose(1, 2), gradients[0])
         actions = slice(-ctx.action_width, None)

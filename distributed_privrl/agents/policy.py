@@ -1,5 +1,7 @@
 """A trained deterministic policy: observations in, actions of the environment out."""
 
+import copy
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,7 @@ from distributed_privrl.data.spaces import (
     space_to_json,
     supported_space,
 )
-from distributed_privrl.models.layers import mlp
+from distributed_privrl.models.layers import check_weights, mlp
 
 _BEHAVIOUR = "behaviour."
 
@@ -96,6 +98,14 @@ def likely_scores(scores: Tensor, behaviour_logits: Tensor, threshold: float) ->
     probabilities = behaviour_logits.softmax(dim=1)
     relative = probabilities / probabilities.amax(dim=1, keepdim=True)
     return scores.masked_fill(relative <= threshold, -torch.inf)
+
+
+def on_cpu(acting: Acting) -> Acting:
+    """Return what decides on the CPU: itself where it is there, else a copy."""
+    if next(acting.network.parameters()).device.type == "cpu":
+        return acting
+    behaviour = None if acting.behaviour is None else copy.deepcopy(acting.behaviour).cpu()
+    return Acting(copy.deepcopy(acting.network).cpu(), behaviour, acting.threshold)
 
 
 def decide(acting: Acting, inputs: Tensor, action_space: Space) -> Tensor:
@@ -200,8 +210,13 @@ class Policy:
             temporary.write_bytes(content)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str, *, finite: bool = True) -> Self:
         """Return the policy that `save` wrote to ``path``.
+
+        Args:
+            path: of its file.
+            finite: refuse weights that are no finite numbers. A run whose policy diverged was paid
+                for, and shows it.
 
         Raises:
             StorageError: the file cannot be read, or holds no policy.
@@ -212,10 +227,12 @@ class Policy:
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 description = json.loads(file.metadata()["policy"])
-            return cls._from(description, safetensors.torch.load(content))
+            return cls._from(description, safetensors.torch.load(content), finite=finite)
+        except ConfigError as error:
+            raise StorageError(f"{path} holds no policy ({error}): train it again") from error
         except (
             safetensors.SafetensorError,
-            ConfigError,
+            RecursionError,
             AttributeError,
             KeyError,
             TypeError,
@@ -225,11 +242,14 @@ class Policy:
             raise StorageError(f"{path} holds no policy: train it again") from error
 
     @classmethod
-    def _from(cls, description: dict[str, Any], weights: dict[str, Tensor]) -> Self:
-        networks = {
-            prefix: mlp(widths, torch.Generator())
-            for prefix, widths in description["widths"].items()
-        }
+    def _from(
+        cls, description: dict[str, Any], weights: dict[str, Tensor], *, finite: bool
+    ) -> Self:
+        shapes = description["widths"]
+        pairs = [pair for widths in shapes.values() for pair in itertools.pairwise(widths)]
+        needed = sum((a + 1) * b for a, b in pairs)
+        check_weights(weights.values(), needed=needed, finite=finite)
+        networks = {prefix: mlp(widths, torch.Generator()) for prefix, widths in shapes.items()}
         for prefix, network in networks.items():
             network.load_state_dict(
                 {

@@ -4,7 +4,6 @@ Reference: Haarnoja et al., "Soft actor-critic algorithms and applications" (201
 PriMORL, algorithm 4 (inside a pessimistic model).
 """
 
-import copy
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -22,7 +21,7 @@ from distributed_privrl.agents.edac import (
     edac_losses,
 )
 from distributed_privrl.agents.normalisation import Normalisation
-from distributed_privrl.agents.policy import ActionScale, Policy
+from distributed_privrl.agents.policy import Acting, ActionScale, Policy, on_cpu
 from distributed_privrl.agents.replay import ReplayBuffer, sampled_rows
 from distributed_privrl.agents.sampled_actions import from_unit
 from distributed_privrl.agents.settings import SacConfig
@@ -181,9 +180,8 @@ class SacTrainer:
         There it shares the trainer's weights and goes on learning; from another device it is a
         copy.
         """
-        actor = self.networks.actor
         return Policy(
-            actor if self._device == "cpu" else copy.deepcopy(actor).cpu(),
+            *on_cpu(Acting(self.networks.actor)),
             normalisation=self._normalisation,
             observation_space=Box(-np.inf, np.inf, (self._sizes.observation,)),
             action_space=self._action_space,

@@ -17,6 +17,7 @@ from distributed_privrl.agents.policy import (
     encode_actions,
     encode_observations,
     fit_observations,
+    on_cpu,
 )
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
@@ -38,10 +39,12 @@ def train_agent(
     on_evaluation: Callable[[int, Policy], None] | None = None,
     evaluate_every: int = 5000,
     progress: Callable[[int], None] | None = None,
+    device: str = "cpu",
 ) -> Policy:
-    """Train an agent on ``transitions`` and return its policy.
+    """Train an agent on ``transitions`` and return its policy, on the CPU.
 
-    Observations are normalised by these transitions alone.
+    Observations are normalised by these transitions alone. All chance is drawn on the CPU, so that
+    it is the same on every device.
 
     Args:
         algorithm: losses and update rule.
@@ -50,10 +53,11 @@ def train_agent(
         action_space: a kind that ``algorithm`` knows; a Box needs finite bounds.
         steps: gradient steps.
         streams: public random streams; the same streams give the same policy.
-        on_evaluation: called with the step and the policy (which goes on learning) every
-            ``evaluate_every`` steps.
+        on_evaluation: called with the step and the policy (which goes on learning; on another
+            device a copy of it) every ``evaluate_every`` steps.
         evaluate_every: gradient steps between calls of ``on_evaluation``.
         progress: called with the step after every step.
+        device: where networks and rows are while it trains.
 
     Raises:
         ConfigError: no transitions, or spaces that the algorithm cannot use.
@@ -66,21 +70,25 @@ def train_agent(
     discrete = isinstance(action_space, Discrete)
     sizes = Sizes(part_width(observation_space), part_width(action_space), discrete)
     generator = torch.Generator().manual_seed(streams.integer("initial weights"))
-    networks = algorithm.networks(sizes, generator)
-    policy = Policy(
-        *algorithm.acting(networks),
-        normalisation=fit_observations(observation_space, transitions.observations),
-        observation_space=observation_space,
-        action_space=action_space,
-    )
+    networks = algorithm.networks(sizes, generator).to(device)
+    normalisation = fit_observations(observation_space, transitions.observations)
+
+    def policy() -> Policy:
+        return Policy(
+            *on_cpu(algorithm.acting(networks)),
+            normalisation=normalisation,
+            observation_space=observation_space,
+            action_space=action_space,
+        )
+
     rows = packed_rows(
         transitions,
         observation_space=observation_space,
         action_space=action_space,
-        normalisation=policy.normalisation,
+        normalisation=normalisation,
     )
     batches = draw_batches(
-        torch.from_numpy(rows),
+        torch.from_numpy(rows).to(device),
         sizes,
         batch_size=algorithm.config.batch_size,
         noise_width=algorithm.noise_width(sizes),
@@ -90,10 +98,10 @@ def train_agent(
     for step in range(1, steps + 1):
         update(algorithm, networks, optimiser, next(batches), step=step, steps=steps)
         if on_evaluation is not None and step % evaluate_every == 0:
-            on_evaluation(step, policy)
+            on_evaluation(step, policy())
         if progress is not None:
             progress(step)
-    return policy
+    return policy()
 
 
 def make_optimiser(algorithm: Algorithm[Any, Any], networks: nn.Module) -> torch.optim.Optimizer:
@@ -156,7 +164,7 @@ def packed_rows(
 def draw_batches(
     rows: Tensor, sizes: Sizes, *, batch_size: int, noise_width: int, streams: Streams
 ) -> Iterator[Batch]:
-    """Yield batches drawn with replacement, one gather each, for ever.
+    """Yield batches drawn with replacement, one gather each, for ever, on the rows' device.
 
     Args:
         rows: ``(N, R)`` from `packed_rows`.
@@ -169,9 +177,9 @@ def draw_batches(
     noise_generator = torch.Generator().manual_seed(streams.integer("noise"))
     while True:
         shape = (_BATCHES_DRAWN_TOGETHER, batch_size)
-        for indices in torch.randint(len(rows), shape, generator=generator):
+        for indices in torch.randint(len(rows), shape, generator=generator).to(rows.device):
             noise = torch.randn(batch_size, noise_width, generator=noise_generator)
-            yield as_batch(rows.index_select(0, indices), sizes, noise)
+            yield as_batch(rows.index_select(0, indices), sizes, noise.to(rows.device))
 
 
 def as_batch(rows: Tensor, sizes: Sizes, noise: Tensor) -> Batch:

@@ -30,6 +30,7 @@ from distributed_privrl.cli.failures import INTERRUPTED_LINE, report_failure
 from distributed_privrl.cli.helptext import examples
 from distributed_privrl.cli.logs import lines_of_errors
 from distributed_privrl.core.errors import INTERRUPTED_EXIT_CODE
+from distributed_privrl.core.memory import forbid_core_dumps
 
 PACKAGE = str(Path(__file__).parents[1])
 
@@ -48,6 +49,7 @@ class _OneLineGroup(TyperGroup):
     ) -> Any:
         """Run the command line and exit; ``--debug`` may stand anywhere before ``--``."""
         arguments, debug = _debug_first(sys.argv[1:] if args is None else args)
+        forbid_core_dumps()
         with contextlib.ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.showwarning = _show_warning
@@ -98,7 +100,6 @@ def _show_version(wanted: bool) -> None:
 app = typer.Typer(
     cls=_OneLineGroup,
     name="privrl",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

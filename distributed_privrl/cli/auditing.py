@@ -29,12 +29,14 @@ def add_to(app: typer.Typer) -> None:
 
 def audit(
     target: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="CONFIG.yaml|RUN_DIR", help="a configuration, or the --out of a finished run"
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder")],
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="a new folder: a path, s3://.. or gs://..")
+    ],
     held_out: Annotated[
         str | None,
         typer.Option(
@@ -56,6 +58,24 @@ def audit(
     go to DIR/private, which is not for release; an audit costs no epsilon because it stays there.
     Of a configuration, and of a run: the canary round, which reads no data (DIR/canary.json).
     """
+    from distributed_privrl.core.places import place_of
+    from distributed_privrl.data.stored_folders import opened_folder
+
+    with (
+        opened_folder(place_of("RUN_DIR", target), name="RUN_DIR", work=False) as audited,
+        opened_folder(place_of("--out", out)) as folder,
+    ):
+        _audit(audited, folder, held_out, against, overrides, ledger)
+
+
+def _audit(
+    target: Path,
+    out: Path,
+    held_out: str | None,
+    against: Path | None,
+    overrides: list[str] | None,
+    ledger: str | None,
+) -> None:
     if not target.exists():
         raise ConfigError(
             f"nothing at {target}: give the path of a configuration, a YAML file, or the --out of a"
@@ -79,6 +99,7 @@ def audit(
     from distributed_privrl.data.store import DatasetStore
     from distributed_privrl.experiments.audit import audit_configuration, audit_run
     from distributed_privrl.experiments.registry import load_config
+    from distributed_privrl.runtime.launch import start_executor
 
     try:
         with termination_as_interrupt(), shown_progress() as progress:
@@ -90,11 +111,14 @@ def audit(
                     against=against,
                     store=DatasetStore(),
                     ledger_url=ledger,
+                    start_executor=start_executor,
                     progress=progress,
                 )
             else:
                 config = load_config(target, overrides or [])
-                found = audit_configuration(config, out=out, progress=progress)
+                found = audit_configuration(
+                    config, out=out, start_executor=start_executor, progress=progress
+                )
     except KeyboardInterrupt:
         raise interrupted_anew(out) from None
     paths = {"report": out / "canary.json", "not for release": out / "private" / "report.html"}

@@ -51,6 +51,7 @@ def add_to(app: typer.Typer) -> None:
             "privrl export maze/umaze-v0 --format parquet --out umaze.parquet",
             "privrl export maze/umaze-v0 --format npz --out umaze.npz",
             "privrl export clinic/stays-private-v0 --format rllib --out bridge",
+            "privrl export clinic/stays-private-v0 --format hf-dataset --out stays-private",
         ),
     )(export_table)
     app.command(
@@ -72,7 +73,9 @@ def collect(
             " maze2d-random,"
             " icu-sepsis, linear-mdp, random-mdp, gridworld, cartpole-mixed, pendulum-mixed,"
             " pendulum-replay, cartpole-balance-replay, cartpole-swingup-replay,"
-            " halfcheetah-medium-replay, halfcheetah-medium-expert, walker2d-medium,"
+            " halfcheetah-medium-replay, halfcheetah-medium, halfcheetah-medium-expert,"
+            " hopper-medium-replay, hopper-medium, hopper-medium-expert,"
+            " walker2d-medium-replay, walker2d-medium, walker2d-medium-expert,"
             " experts-cartpole, experts-acrobot, experts-lunarlander or experts-hiv",
         ),
     ],
@@ -141,8 +144,9 @@ def import_table(
 
     The schema says which column or array is what: observations, actions, reward, the trajectory,
     the unit that is protected, the kinds of columns (categories, flags, dates) and the spaces. With
-    split_at_flags it reads D4RL's files. A schema with a section text makes a dataset of documents:
-    a JSONL or Parquet file with a column text, or a folder of .txt files.
+    split_at_flags it reads D4RL's files, with the trajectory column episode Minari's. A schema with
+    a section text makes a dataset of documents: a JSONL or Parquet file with a column text, or a
+    folder of .txt files.
 
     Notes on standard error say in how many rows, and of how many units, values are missing, not
     declared or outside their space, and which rows are left out. They are for the owner of the rows
@@ -204,10 +208,13 @@ def split(
 def export_table(
     dataset: Annotated[str, typer.Argument(metavar="ID", help="id of the dataset")],
     format: Annotated[  # noqa: A002
-        Literal["csv", "parquet", "npz", "rllib"], typer.Option(help="what to write")
+        Literal["csv", "parquet", "npz", "rllib", "hf-dataset"], typer.Option(help="what to write")
     ],
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="file (rllib: folder) to write; must not exist")
+        Path,
+        typer.Option(
+            metavar="FILE", help="file (rllib, hf-dataset: folder) to write; must not exist"
+        ),
     ],
     seed: Annotated[
         int, typer.Option(metavar="S", help="public seed of the order of the rows (rllib)")
@@ -216,31 +223,39 @@ def export_table(
         Path | None,
         typer.Option(
             metavar="S.yaml",
-            help="names and kinds of columns (csv, parquet; default: of the import)",
+            help="names and kinds of columns (csv, parquet, hf-dataset; default: of the import)",
         ),
     ] = None,
     ledger: LedgerUrl = None,
 ) -> None:
     """Write a dataset as one file, a row a transition; npz has D4RL's names of arrays.
 
-    rllib is a folder of Parquet files in RLlib's names, shuffled, with bridge.json beside them; for
-    datasets that were released with a valid certificate, or declared public and without a budget.
+    rllib is a folder of Parquet files in RLlib's names, shuffled, with bridge.json beside them.
+    hf-dataset is a folder that Hugging Face's datasets library loads, with a card and the
+    certificate. Both are for datasets that were released with a valid certificate, or declared
+    public and without a budget.
     """
     if format == "rllib":
         if schema is not None:
-            raise ConfigError("--schema names the columns of csv and parquet; rllib has its own")
+            raise ConfigError("--schema names the columns of tables; rllib has its own")
         from distributed_privrl.data.store import DatasetStore
         from distributed_privrl.runtime.rllib.bridge import export_for_rllib
 
         export_for_rllib(DatasetStore(), dataset, out, seed=seed, ledger_url=ledger)
         typer.echo(str(out))
         return
-    from distributed_privrl.data.exporting import export
     from distributed_privrl.data.schema import load_schema
     from distributed_privrl.data.store import DatasetStore
 
     declared = None if schema is None else load_schema(schema).declared
-    export(DatasetStore(), dataset, format, out, declared=declared)
+    if format == "hf-dataset":
+        from distributed_privrl.experiments.sharing import export_folder
+
+        export_folder(DatasetStore(), dataset, out, declared=declared, ledger_url=ledger)
+    else:
+        from distributed_privrl.data.exporting import export
+
+        export(DatasetStore(), dataset, format, out, declared=declared)
     typer.echo(str(out))
 
 

@@ -17,6 +17,7 @@ import typer
 from distributed_privrl.cli.helptext import LedgerUrl, examples
 from distributed_privrl.cli.text import show_table
 from distributed_privrl.core.errors import PrivRLError
+from distributed_privrl.core.memory import available_memory
 
 if TYPE_CHECKING:
     from distributed_privrl.data.store import DatasetStore
@@ -238,19 +239,6 @@ def threads(value: str | None) -> Finding:
         text=text,
         advice="unset it: workers run in parallel, threads inside them slow each other down",
     )
-
-
-def available_memory() -> int | None:
-    """Return the bytes that may still be used, container limits included; None if unknown."""
-    amounts = []
-    meminfo, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-    if meminfo.is_file():
-        lines = meminfo.read_text().splitlines()
-        amounts += [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable")]
-    limit, used = group / "memory.max", group / "memory.current"
-    if limit.is_file() and used.is_file() and limit.read_text().strip() != "max":
-        amounts.append(int(limit.read_text()) - int(used.read_text()))
-    return min(amounts, default=None)
 
 
 def memory(available: int | None) -> Finding:

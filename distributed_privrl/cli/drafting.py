@@ -109,6 +109,13 @@ def _guess(draft: "Draft", role: str) -> str:
     return f" (GUESSED, no column is called so: name it with --{role} COLUMN)"
 
 
+def _unit_guess(draft: "Draft") -> str:
+    """Return what to say of a unit that nothing told: all that is protected depends on it."""
+    if not draft.unit_guessed:
+        return ""
+    return " (GUESSED, no column is called like a person: name it with --unit COLUMN)"
+
+
 def _rows(draft: "Draft") -> str:
     """Return what a row belongs to."""
     if draft.trajectory is not None:
@@ -134,7 +141,7 @@ def _next(draft: "Draft", table: Path, out: Path) -> list[str]:
     return [
         "",
         *([] if commas else [f"fields: separated by {draft.profile.separator}s"]),
-        f"unit: {unit}" + (f" (or {', '.join(others)})" if others else ""),
+        f"unit: {unit}" + (f" (or {', '.join(others)})" if others else "") + _unit_guess(draft),
         f"rows: {_rows(draft)}",
         f"action: {', '.join(draft.action)}{_guess(draft, 'action')}",
         f"reward: {draft.reward}{_guess(draft, 'reward')}",

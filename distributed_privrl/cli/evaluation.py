@@ -4,7 +4,6 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -15,6 +14,8 @@ from distributed_privrl.cli.text import show_values
 from distributed_privrl.core.errors import ConfigError, PrivRLError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
 
@@ -51,7 +52,9 @@ def add_to(app: typer.Typer) -> None:
 def evaluate(
     context: typer.Context,
     synthetic: Annotated[str, typer.Option(metavar="ID", help="id of the synthetic dataset")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="folder for the reports")],
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="folder for the reports: a path, s3://.. or gs://..")
+    ],
     reference: Annotated[
         str | None,
         typer.Option(
@@ -111,6 +114,14 @@ def evaluate(
         Literal["ray", "local"],
         typer.Option(help="local: one agent after the other in this process, without Ray"),
     ] = "ray",
+    gpus_per_agent: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="N",
+            help="GPUs that an agent trains on, e.g. .5 for two agents on one; not rllib_ ones",
+        ),
+    ] = 0.0,
     resume: Annotated[
         bool,
         typer.Option(
@@ -137,15 +148,17 @@ def evaluate(
         if not equals or "." not in key.strip("."):
             raise ConfigError(f"-o {option} must look like AGENT.KEY=VALUE, e.g. iql.beta=3")
 
+    from distributed_privrl.core.places import place_of
     from distributed_privrl.data.store import DatasetStore
 
-    store = DatasetStore()
+    store, place = DatasetStore(), place_of("--out", out)
     for dataset in filter(None, (synthetic, reference, public)):
         store.info(dataset)  # a wrong id is said before imports that take seconds
 
     from distributed_privrl.cli.execution import rllib_trainers, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.config import RuntimeConfig, with_overrides
+    from distributed_privrl.data.stored_folders import opened_folder
     from distributed_privrl.experiments.directory import holds_something
     from distributed_privrl.experiments.evaluate import (
         EvaluationRequest,
@@ -158,10 +171,16 @@ def evaluate(
     runtime = RuntimeConfig(
         workers=parallel,
         cpus_per_worker=CPUS_PER_AGENT,
+        gpus_per_worker=gpus_per_agent,
         executor="ray" if parallel > 1 else "local",
     )
+    begun = True
     try:
-        with termination_as_interrupt(), shown_progress() as progress:
+        with (
+            termination_as_interrupt(),
+            opened_folder(place) as folder,
+            shown_progress() as progress,
+        ):
             request = EvaluationRequest(
                 synthetic=synthetic,
                 reference=reference,
@@ -179,15 +198,19 @@ def evaluate(
                 store=store,
                 start_executor=partial(_started, runtime),
                 parallel=parallel,
+                device="cuda" if gpus_per_agent else "cpu",
                 more_trainers=rllib_trainers(),
                 ledger_url=ledger,
                 progress=progress,
             )
-            figures = evaluate_datasets(request, around, out=out, resume=resume)
+            try:
+                figures = evaluate_datasets(request, around, out=folder, resume=resume)
+            finally:
+                begun = holds_something(folder)
+            _show(dict(figures), synthetic=synthetic, reference=reference, out=folder)
     except KeyboardInterrupt:
-        line = go_on_line(context.obj, resume=holds_something(out))
+        line = go_on_line(context.obj, resume=begun)
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
-    _show(figures, synthetic=synthetic, reference=reference, out=out)
     if names and all(figures.get(name) == "failed" for name in names):
         raise typer.Exit(UNEXPECTED_EXIT_CODE)
 
@@ -217,12 +240,21 @@ def _started(runtime: "RuntimeConfig") -> "Executor":
     from distributed_privrl.cli.execution import start_executor
 
     try:
-        return start_executor(runtime)
+        executor = start_executor(runtime)
     except PrivRLError:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ConfigError(f"Ray does not start ({reason}): give --executor local") from error
+    if runtime.gpus_per_worker:
+        from distributed_privrl.stages.devices import check_device
+
+        try:
+            check_device(runtime, executor, asked="--gpus-per-agent")
+        except ConfigError:
+            executor.close()
+            raise
+    return executor
 
 
 def go_on_line(words: Sequence[str], *, resume: bool = True) -> str:
@@ -241,7 +273,7 @@ def go_on_line(words: Sequence[str], *, resume: bool = True) -> str:
     return shlex.join(["privrl", *words, *(["--resume"] if resume else [])])
 
 
-def _show(figures: dict[str, Any], *, synthetic: str, reference: str | None, out: Path) -> None:
+def _show(figures: dict[str, Any], *, synthetic: str, reference: str | None, out: "Path") -> None:
     """Write what may be shown, and where the reports are."""
     warn_of_failures(figures.pop("failed", {}))
     scores = figures.pop("normalised", {})
@@ -277,18 +309,19 @@ def _figure(value: object, score: float | None) -> str:
 
 def report(
     run_directory: Annotated[
-        Path, typer.Argument(metavar="RUN_DIR", help="the --out of a finished run")
+        str, typer.Argument(metavar="RUN_DIR", help="the --out of a finished run")
     ],
     ledger: LedgerUrl = None,
 ) -> None:
     """Write the reports of a finished run anew, the one that is not for release, too."""
     from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.core.places import place_of
     from distributed_privrl.data.store import DatasetStore
+    from distributed_privrl.data.stored_folders import opened_folder
     from distributed_privrl.experiments.reports import rebuild_report
 
-    with shown_progress() as progress:
-        path = rebuild_report(
-            run_directory, store=DatasetStore(), ledger_url=ledger, progress=progress
-        )
-    shown = {"report": path, "not for release": path.parent / "private" / path.name}
-    show_values({name: str(one) for name, one in shown.items() if one.exists()})
+    place = place_of("RUN_DIR", run_directory)
+    with opened_folder(place, name="RUN_DIR") as folder, shown_progress() as progress:
+        path = rebuild_report(folder, store=DatasetStore(), ledger_url=ledger, progress=progress)
+        shown = {"report": path, "not for release": path.parent / "private" / path.name}
+        show_values({name: str(one) for name, one in shown.items() if one.exists()})

@@ -2,21 +2,35 @@
 
 import contextlib
 import json
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from distributed_privrl.cli.logs import as_json
+from distributed_privrl.core.interrupts import interrupt
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from distributed_privrl.core.config import RuntimeConfig
     from distributed_privrl.core.executor import Executor
+    from distributed_privrl.core.places import Place
     from distributed_privrl.core.progress import Progress
     from distributed_privrl.evaluation.trainer import Trainer
+
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MOMENT = 0.02
+"""Seconds after which an interrupt that was swallowed comes again."""
+STOPPING = "stopping: the current step is finished and saved first"
+"""Said at the first signal: a run writes a last checkpoint, other commands clear up."""
+ONCE_MORE = "stopping: a last checkpoint is being written; once more ends at once, without it"
 
 
 def start_executor(runtime: "RuntimeConfig") -> "Executor":
@@ -56,7 +70,7 @@ def rllib_trainers() -> "Mapping[str, Trainer]":
     return RLLIB_TRAINERS
 
 
-def check_job(out: Path, ledger: str | None) -> None:
+def check_job(out: "Place", ledger: str | None) -> None:
     """Refuse, in a job of a cluster, what its next start would not find; see `runtime.jobs`.
 
     Raises:
@@ -85,20 +99,68 @@ def tell_certificate(certificate: Path) -> None:
 
 @contextlib.contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM inside the block like Ctrl-C: a last checkpoint, then the exit."""
-    before = signal.getsignal(signal.SIGTERM)
-    _stop_on_termination()
+    """Treat SIGTERM and SIGHUP inside the block like Ctrl-C: a last checkpoint, then the exit.
+
+    The first two say what is being done, and the second changes nothing; the third ends the process
+    on the spot. A signal that is ignored, as SIGHUP under ``nohup``, stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.getsignal(one) for one in STOPS}
+    heeded = [one for one, handler in before.items() if handler is not signal.SIG_IGN]
+    stop = _Stop(heeded, unraisable=sys.unraisablehook)
+    sys.unraisablehook = stop.swallowed
+    for one in heeded:
+        signal.signal(one, stop)
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+        sys.unraisablehook = stop.unraisable
+        for one in heeded:
+            signal.signal(one, before[one])
 
 
-def _stop_on_termination() -> None:
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
+class _Stop:
+    """What signals do, one after the other.
+
+    Args:
+        heeded: the signals that count.
+        unraisable: what is told of errors that go no further.
+    """
+
+    def __init__(
+        self, heeded: Sequence[signal.Signals], *, unraisable: Callable[[Any], Any]
+    ) -> None:
+        self.unraisable = unraisable
+        self._heeded = heeded
+        self._stopping = False
+
+    def __call__(self, _signal: int, _frame: object) -> None:
+        """Stop, or say that it is being done."""
+        if not self._stopping:
+            self._stopping = True
+            _say(STOPPING)
+            interrupt()
+            return
+        for one in self._heeded:
+            signal.signal(one, signal.SIG_DFL)
+        _say(ONCE_MORE)
+
+    def swallowed(self, error: Any) -> None:
+        """Stop a moment later where a destructor or a generator's end was interrupted.
+
+        An error there goes no further: Python would show it, and the run would go on.
+        """
+        if error.exc_type is not KeyboardInterrupt:
+            self.unraisable(error)
+        elif self._stopping:
+            self._stopping = False
+            again = (os.getpid(), self._heeded[0])
+            threading.Timer(_MOMENT, os.kill, again).start()
 
 
-def _interrupt(_signal: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+def _say(message: str) -> None:
+    """Write a line past the stream, which may be in the middle of a line of its own."""
+    line = json.dumps({"level": "info", "message": message}) if as_json() else message
+    os.write(2, f"{line}\n".encode())

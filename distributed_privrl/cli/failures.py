@@ -8,10 +8,13 @@ import typer
 from typer import TyperException
 
 from distributed_privrl.core.errors import INTERRUPTED_EXIT_CODE, PrivRLError, StorageError
+from distributed_privrl.core.files import DISK_FULL
+from distributed_privrl.core.folders import as_given
 
 UNEXPECTED_EXIT_CODE = 1
 INTERRUPTED_LINE = "interrupted: run the same command again"
 _LONGEST_UNEXPECTED = 400
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class InterruptedRunError(PrivRLError):
@@ -43,7 +46,7 @@ def report_failure(error: Exception, *, debug: bool) -> int:
     if debug and not isinstance(error, TyperException):
         typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     code, line = described(error)
-    typer.echo(line, err=True)
+    typer.echo(as_given(line), err=True)
     return code
 
 
@@ -51,17 +54,23 @@ def described(error: Exception) -> tuple[int, str]:
     """Return the exit code and the one line of an error."""
     if isinstance(error, TyperException):
         return error.exit_code, _usage_line(error)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return StorageError.exit_code, (
-            f"error: the disk is full{_where(error)}: free some space and run again"
-        )
-    if isinstance(error, PermissionError):
-        return StorageError.exit_code, (
-            f"error: no right to use the path{_where(error)}: change its rights or choose another"
-        )
+    failure = storage_failure(error) if isinstance(error, OSError) else None
+    if failure is not None:
+        return failure.exit_code, f"error: {_one_line(failure)}"
     if isinstance(error, PrivRLError):
         return error.exit_code, f"{_label(error)}{_one_line(error)}"
     return UNEXPECTED_EXIT_CODE, _unexpected_line(error)
+
+
+def storage_failure(error: OSError) -> StorageError | None:
+    """Return what a full disk or a path without rights is to a user; None: it is neither."""
+    if error.errno in DISK_FULL:
+        return StorageError(f"the disk is full{_where(error)}: free some space and run again")
+    if error.errno in _NOT_ALLOWED or isinstance(error, PermissionError):
+        return StorageError(
+            f"no right to use the path{_where(error)}: change its rights or choose another"
+        )
+    return None
 
 
 def _usage_line(error: TyperException) -> str:

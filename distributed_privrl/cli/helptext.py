@@ -34,6 +34,10 @@ def command_group(name: str, summary: str, *commands: str) -> typer.Typer:
     return group
 
 
+OutPlace = Annotated[
+    str, typer.Option("--out", metavar="DIR", help="the run's folder: a path, s3://.. or gs://..")
+]
+
 Overrides = Annotated[
     list[str] | None,
     typer.Option(

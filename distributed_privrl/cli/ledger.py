@@ -1,8 +1,11 @@
-"""``ledger budget``, ``show`` and ``settle``: what datasets may spend, and have spent."""
+"""``ledger budget``, ``show``, ``export`` and ``settle``: what datasets may spend, and spent."""
 
 import contextlib
+import csv
+import io
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -20,6 +23,12 @@ GOES_ON = (
     " it was given up, and charges nothing more"
 )
 _INTERNAL = ("id", "fingerprint", "partition")
+EXPORTED = (
+    *("dataset", "unit", "relation", "id", "kind", "status", "epsilon", "delta"),
+    *("reserved_rounds", "drawn_rounds", "committed_rounds", "max_rounds", "units"),
+    *("made_by", "created", "certificate_digest"),
+)
+"""Columns of `ledger export`."""
 
 app = command_group(
     "ledger",
@@ -140,6 +149,47 @@ def show(
 
 
 @app.command(
+    "export",
+    epilog=examples(
+        "privrl ledger export > charges.csv", "privrl ledger export clinic/stays-v0 --out stays.csv"
+    ),
+)
+def export(
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="[DATASET]", help="id of one dataset (default: all)")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="a new file (default: standard output)"),
+    ] = None,
+    ledger: LedgerUrl = None,
+) -> None:
+    """Write every charge and hold as CSV: what was spent of which budget, by whom, and when.
+
+    An open hold has no rounds: what it holds may still be charged, or come free.
+    """
+    from distributed_privrl.core.files import write_atomically
+    from distributed_privrl.privacy.ledger import Ledger
+
+    with contextlib.closing(Ledger(ledger)) as opened:
+        charges = [asdict(one) for one in opened.entries(dataset)]
+        charges += [
+            {**asdict(one), "id": one.run_id, "kind": "hold"} for one in opened.holds(dataset)
+        ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, EXPORTED, lineterminator="\n")
+    writer.writeheader()
+    for charge in charges:
+        writer.writerow({name: charge.get(name) for name in EXPORTED})
+    if out is None:
+        typer.echo(text.getvalue(), nl=False)
+    elif out.exists():
+        raise ConfigError(f"--out {out} exists: choose another file")
+    else:
+        write_atomically(out, text.getvalue(), mode=0o600)
+
+
+@app.command(
     "settle",
     epilog=examples("privrl ledger settle stays-3f2a9c", "privrl ledger settle stays-3f2a9c --yes"),
 )
@@ -235,11 +285,13 @@ def _show_accounts(accounts: "list[Account]") -> None:
 
 
 def _show_entries(entries: "list[LedgerEntry]", holds: "list[Hold]") -> None:
+    from distributed_privrl.privacy.ledger.stamps import shown_moment
+
     if not entries and not holds:
         return
     typer.echo()
     show_table(
-        ("charge", "dataset", "status", "epsilon", "delta", "rounds reserved", "made"),
+        ("charge", "dataset", "status", "epsilon", "delta", "rounds reserved", "made", "by"),
         [
             (
                 entry.id,
@@ -248,7 +300,8 @@ def _show_entries(entries: "list[LedgerEntry]", holds: "list[Hold]") -> None:
                 f"{entry.epsilon:.6g}",
                 f"{entry.delta:g}",
                 f"{entry.reserved_rounds} of {entry.max_rounds}",
-                entry.created,
+                shown_moment(entry.created),
+                entry.made_by or "unknown",
             )
             for entry in entries
         ]
@@ -260,7 +313,8 @@ def _show_entries(entries: "list[LedgerEntry]", holds: "list[Hold]") -> None:
                 f"{hold.epsilon:.6g}",
                 f"{hold.delta:g}",
                 "not charged yet",
-                hold.created,
+                shown_moment(hold.created),
+                hold.made_by or "unknown",
             )
             for hold in holds
         ],
@@ -278,10 +332,12 @@ def _state(entry: "LedgerEntry") -> str:
 
 
 def _show_declarations(declared: "list[Declaration]") -> None:
+    from distributed_privrl.privacy.ledger.stamps import shown_moment
+
     if not declared:
         return
     typer.echo()
     show_table(
         ("declared of", "unrelated to", "because", "made"),
-        [(one.dataset, one.other, one.why, one.created) for one in declared],
+        [(one.dataset, one.other, one.why, shown_moment(one.created)) for one in declared],
     )

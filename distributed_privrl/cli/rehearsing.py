@@ -52,7 +52,8 @@ def rehearse(
     from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
     from distributed_privrl.core.errors import ConfigError
-    from distributed_privrl.experiments.directory import holds_something, make_writable
+    from distributed_privrl.core.files import make_writable
+    from distributed_privrl.experiments.directory import holds_something
     from distributed_privrl.experiments.registry import load_config
     from distributed_privrl.experiments.rehearsal import rehearse as run_rehearsal
     from distributed_privrl.experiments.rehearsal_report import write_rehearsal

@@ -1,17 +1,24 @@
 """``demo`` and ``run``: a sensitive dataset to a private one."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from distributed_privrl.cli.evaluation import warn_of_failures
-from distributed_privrl.cli.failures import InterruptedRunError, interrupted_anew
-from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
+from distributed_privrl.cli.failures import (
+    INTERRUPTED_LINE,
+    InterruptedRunError,
+    interrupted_anew,
+    storage_failure,
+)
+from distributed_privrl.cli.helptext import LedgerUrl, OutPlace, Overrides, examples
 from distributed_privrl.cli.planning import NOT_PRIVATE, summary_line
 from distributed_privrl.cli.resuming import Resume, ResumeOrBegin, ResumingCommand
 from distributed_privrl.cli.text import resume_line, show_values
+from distributed_privrl.core.errors import FolderInUseError, StorageError
 
 if TYPE_CHECKING:
     from distributed_privrl.core.config import RunConfig
@@ -30,6 +37,7 @@ def add_run(app: typer.Typer) -> None:
         epilog=examples(
             "privrl run stays.yaml --out runs/stays",
             "privrl run stays.yaml --out runs/stays --resume",
+            "privrl run stays.yaml --out s3://clinic/runs/stays --resume=auto",
             "privrl run stays.yaml --out runs/tight -o privacy.epsilon=1"
             " -o output.dataset=clinic/tight-v0",
         ),
@@ -67,7 +75,7 @@ def demo(
 
 def run(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="the run's configuration")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="the run's folder")],
+    out: OutPlace,
     overrides: Overrides = None,
     ledger: LedgerUrl = None,
     resume: Resume = False,
@@ -86,27 +94,56 @@ def run(
     After a crash or an interrupt, --resume goes on; rounds that were drawn are never drawn again,
     and agents of the evaluation that failed are trained again. A run of which public facts tell
     that nothing but noise would be left is refused with exit code 8, unless --anyway is given.
+    --out may be a URI: the run then goes on from any machine.
     """
     from distributed_privrl.cli.execution import (
         check_job,
         rows_kept_from_log,
-        tell_certificate,
         termination_as_interrupt,
     )
+    from distributed_privrl.core.places import place_of
+    from distributed_privrl.data.stored_folders import opened_folder
     from distributed_privrl.experiments.directory import RunDirectory
     from distributed_privrl.experiments.registry import load_config
 
-    loaded = load_config(config, overrides or [])
-    check_job(out, ledger)
-    resume = resume or (resume_or_begin and RunDirectory(out).config_path.exists())
+    loaded, place = load_config(config, overrides or []), place_of("--out", out)
+    check_job(place, ledger)
+    with (
+        termination_as_interrupt(),
+        opened_folder(place) as folder,
+        _going_on(folder, resume_line(config, place, overrides or [], ledger)),
+        rows_kept_from_log(folder),
+    ):
+        resume = resume or (resume_or_begin and RunDirectory(folder).config_path.exists())
+        result = _run(loaded, folder, ledger, resume=resume, sign=sign, anyway=anyway)
+        _tell(loaded, result)
+
+
+@contextlib.contextmanager
+def _going_on(folder: Path, line: str) -> Iterator[None]:
+    """Say how to go on with a run that has begun when it is interrupted, or cannot be written."""
+    from distributed_privrl.experiments.directory import RunDirectory
+
     try:
-        with termination_as_interrupt(), rows_kept_from_log(out):
-            result = _run(loaded, out, ledger, resume=resume, sign=sign, anyway=anyway)
+        yield
     except KeyboardInterrupt:
-        line = resume_line(config, out, overrides or [], ledger)
+        if not RunDirectory(folder).config_path.exists():
+            raise InterruptedRunError(INTERRUPTED_LINE) from None
         raise InterruptedRunError(
             f"interrupted: go on with `{line}`; it needs no new budget"
         ) from None
+    except (StorageError, OSError) as error:
+        failure = storage_failure(error) if isinstance(error, OSError) else error
+        if failure is None or isinstance(failure, FolderInUseError):
+            raise
+        if RunDirectory(folder).config_path.exists():
+            failure.add_note(f"(then go on with `{line}`; it needs no new budget)")
+        raise failure from error.__cause__ or error
+
+
+def _tell(loaded: "RunConfig", result: "RunResult") -> None:
+    """Say what a run has made, and what to know of it."""
+    from distributed_privrl.cli.execution import tell_certificate
     from distributed_privrl.experiments.agents import reasons
 
     if result.certificate.status == "valid":  # else their errors are as private as the rows

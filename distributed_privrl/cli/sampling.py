@@ -1,7 +1,6 @@
 """``sample``: more rows or trajectories of a finished run's model."""
 
 import contextlib
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def sample(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="the --out of a finished run")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="the --out of a finished run")],
     size: Annotated[int, typer.Option(metavar="N", min=1, help="rows, or trajectories, to draw")],
     dataset: Annotated[
         str | None,
@@ -38,14 +37,17 @@ def sample(
     """
     from distributed_privrl.cli.execution import start_executor, termination_as_interrupt
     from distributed_privrl.cli.progress import shown_progress
+    from distributed_privrl.core.places import place_of
+    from distributed_privrl.data.stored_folders import opened_folder
     from distributed_privrl.experiments.sampling import finished_config, sample_run
 
-    config = finished_config(run, size, dataset)
     with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(opened_folder(place_of("RUN", run), name="RUN"))
+        config = finished_config(folder, size, dataset)
         stack.enter_context(termination_as_interrupt())
         executor = stack.enter_context(contextlib.closing(start_executor(config.runtime)))
         progress = stack.enter_context(shown_progress())
-        made = sample_run(run, config, executor, ledger_url=ledger, progress=progress)
+        made = sample_run(folder, config, executor, ledger_url=ledger, progress=progress)
     epsilon = made.certificate.epsilon
     show_values(
         {

@@ -25,6 +25,8 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             f"privrl submit stays.yaml {address} --out /shared/runs/stays"
             " --ledger file:/secrets/ledger",
+            f"privrl submit stays.yaml {address} --out s3://clinic/runs/stays"
+            " --ledger file:/secrets/ledger",
             f"privrl submit sweep.yaml {address} --out /shared/sweep --ledger file:/secrets/ledger"
             " --no-follow",
             f"privrl submit --attach raysubmit_gGz8bfiEv5yNRs3y {address}",
@@ -42,7 +44,10 @@ def submit(
     ] = "",
     out: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="the run's folder, where all the cluster's nodes see it"),
+        typer.Option(
+            metavar="DIR",
+            help="the run's folder: s3://.., gs://.., or one that all the cluster's nodes see",
+        ),
     ] = None,
     overrides: Overrides = None,
     ledger: Annotated[
@@ -109,7 +114,7 @@ def submit(
     upload = None
     if config is not None:
         if out is None:
-            raise ConfigError("--out is missing: the run's folder, where all nodes see it")
+            raise ConfigError("--out is missing: s3://BUCKET/KEY, or a folder that all nodes see")
         upload = upload_of(
             config,
             overrides or [],
@@ -159,10 +164,12 @@ def upload_of(
     from distributed_privrl.core.places import check_folder, place_of
     from distributed_privrl.runtime.jobs import SHARED_VARIABLE, Upload
 
-    check_folder("--out", Path(out))
+    place = place_of("--out", out)
     for option, folder in (("out", out), ("datasets", datasets)):
         _check_absolute(option, folder)
     verb, values, bounds = _values_of(config, overrides)
+    if verb == "sweep":
+        check_folder("--out of a sweep", Path(out))
     files: dict[str, bytes] = {}
     if isinstance(bounds, Path):
         files[BOUNDS_NAME] = _bounds(bounds)
@@ -176,7 +183,7 @@ def upload_of(
         variables["MINARI_DATASETS_PATH"] = str(place_of("--datasets", datasets))
     if shared:
         variables[SHARED_VARIABLE] = ":".join(shared)
-    words = [python, "-m", "distributed_privrl.cli", verb, CONFIG_NAME, "--out", out, AUTO]
+    words = [python, "-m", "distributed_privrl.cli", verb, CONFIG_NAME, "--out", str(place), AUTO]
     return Upload(
         files=files,
         words=[*words, *(["--anyway"] if anyway else [])],
@@ -187,7 +194,7 @@ def upload_of(
 
 def _values_of(config: Path, overrides: list[str]) -> tuple[str, dict[str, Any], object]:
     """Return the verb of a configuration, its values with the overrides, and ``data.bounds``."""
-    from distributed_privrl.core.config import read_yaml
+    from distributed_privrl.core.yaml_files import read_yaml
     from distributed_privrl.experiments.registry import load_config
     from distributed_privrl.experiments.sweeps.config import SELECTION, load_sweep
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distributed_privrl.cli.failures import InterruptedRunError
+from distributed_privrl.cli.failures import INTERRUPTED_LINE, InterruptedRunError
 from distributed_privrl.cli.helptext import LedgerUrl, Overrides, examples
 from distributed_privrl.cli.resuming import Resume, ResumeOrBegin, ResumingCommand
 from distributed_privrl.cli.text import resume_line, show_table, show_values
@@ -63,6 +63,7 @@ def sweep(
     """
     from distributed_privrl.cli.execution import check_job, rows_kept_from_log
     from distributed_privrl.core.errors import ConfigError
+    from distributed_privrl.core.files import owned_folder
     from distributed_privrl.experiments.sweeps.config import PrivateSelection, load_sweep
     from distributed_privrl.experiments.sweeps.jobs import SweepDirectory
 
@@ -78,7 +79,7 @@ def sweep(
     resume = resume or (resume_or_begin and SweepDirectory(out).file.exists())
     begin = _select if isinstance(asked.selection, PrivateSelection) else _sweep
     try:
-        with rows_kept_from_log(out):
+        with rows_kept_from_log(out), owned_folder(out):
             begin(asked, out, ledger, resume=resume, anyway=anyway)
     except KeyboardInterrupt:
         if isinstance(asked.selection, PrivateSelection):
@@ -86,6 +87,8 @@ def sweep(
                 "interrupted: what was charged is spent, and the selection does not go on; start"
                 " a new one in another --out"
             ) from None
+        if not SweepDirectory(out).file.exists():
+            raise InterruptedRunError(INTERRUPTED_LINE) from None
         line = resume_line(file, out, overrides or [], ledger, verb="sweep")
         raise InterruptedRunError(f"interrupted: go on with `{line}`") from None
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from distributed_privrl.core.folders import as_given
+
 
 def show_values(values: Mapping[str, str]) -> None:
     """Write one line a value, names aligned.
@@ -15,7 +17,7 @@ def show_values(values: Mapping[str, str]) -> None:
     """
     width = max(map(len, values))
     for name, value in values.items():
-        typer.echo(f"{name:<{width}}  {value}")
+        typer.echo(f"{name:<{width}}  {as_given(value)}")
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -32,13 +34,18 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def resume_line(
-    config: Path, out: Path, overrides: Sequence[str], ledger: str | None, *, verb: str = "run"
+    config: Path,
+    out: Path | str,
+    overrides: Sequence[str],
+    ledger: str | None,
+    *,
+    verb: str = "run",
 ) -> str:
     """Return the command that goes on with a run or a sweep; a ledger's password is left out.
 
     Args:
         config: the configuration's file.
-        out: the run's folder.
+        out: the run's folder, or its URI.
         overrides: as they were given.
         ledger: as it was given.
         verb: that was called.

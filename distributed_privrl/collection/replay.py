@@ -290,6 +290,32 @@ def _first_steps(played: Trajectories, most: int) -> Trajectories:
     return played.select(range(kept)).cut(most - played.offsets[:kept])
 
 
+def _robot_recipes(robot: str, problem: str, *, replayed: int) -> tuple[ReplayRecipe, ...]:
+    """Return the three mixtures of a robot, as many steps as D4RL's sets have.
+
+    Args:
+        robot: first word of the recipes' names.
+        problem: Gymnasium id.
+        replayed: steps of its medium-replay set.
+    """
+    sizes: dict[Mixture, int] = {
+        "medium_replay": replayed,
+        "medium": 1_000_000,
+        "medium_expert": 2_000_000,
+    }
+    return tuple(
+        ReplayRecipe(
+            name=f"{robot}-{mixture.replace('_', '-')}",
+            problem=problem,
+            default_steps=steps,
+            training_steps=1_000_000,
+            sac={"environments": 8},
+            mixture=mixture,
+        )
+        for mixture, steps in sizes.items()
+    )
+
+
 REPLAY_RECIPES = (
     ReplayRecipe(
         name="pendulum-replay",
@@ -317,28 +343,7 @@ REPLAY_RECIPES = (
         training_steps=24_000,
         sac={"hidden": (128, 128), "learning_rate": 1e-3, "polyak": 0.02},
     ),
-    ReplayRecipe(
-        name="halfcheetah-medium-replay",
-        problem="HalfCheetah-v5",
-        default_steps=202_000,
-        training_steps=1_000_000,
-        sac={"environments": 8},
-        mixture="medium_replay",
-    ),
-    ReplayRecipe(
-        name="walker2d-medium",
-        problem="Walker2d-v5",
-        default_steps=1_000_000,
-        training_steps=1_000_000,
-        sac={"environments": 8},
-        mixture="medium",
-    ),
-    ReplayRecipe(
-        name="halfcheetah-medium-expert",
-        problem="HalfCheetah-v5",
-        default_steps=2_000_000,
-        training_steps=1_000_000,
-        sac={"environments": 8},
-        mixture="medium_expert",
-    ),
+    *_robot_recipes("halfcheetah", "HalfCheetah-v5", replayed=202_000),
+    *_robot_recipes("hopper", "Hopper-v5", replayed=402_000),
+    *_robot_recipes("walker2d", "Walker2d-v5", replayed=302_000),
 )

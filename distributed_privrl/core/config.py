@@ -1,12 +1,10 @@
-"""Strict configuration: frozen models, unknown keys refused, YAML as people write it."""
+"""Strict configuration: frozen models, unknown keys refused."""
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -19,9 +17,9 @@ from pydantic import (
 
 from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.places import ObjectUri, is_uri, place_of
 from distributed_privrl.core.problems import problems
+from distributed_privrl.core.yaml_files import parse_yaml
 
 
 class StrictModel(BaseModel):
@@ -44,8 +42,12 @@ def _dataset_id(value: str) -> str:
 
 
 DatasetId = Annotated[str, AfterValidator(_dataset_id)]
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0, le=10**11)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
+"""Where accountants neither over- nor underflow, far beyond any use on both sides."""
+LEAST_DELTA = 1e-50
+Delta = Annotated[float, Field(ge=LEAST_DELTA, lt=1)]
 MOST_MEASURES = 32
 """Histograms that a report may ask for."""
 Probability = Annotated[float, Field(gt=0, le=1)]
@@ -54,7 +56,7 @@ Probability = Annotated[float, Field(gt=0, le=1)]
 class NoisyCount(StrictModel):
     """The number of units is not public: count it with discrete Laplace noise, and charge it."""
 
-    epsilon: PositiveFloat = Field(description="epsilon spent on the count")
+    epsilon: Epsilon = Field(description="epsilon spent on the count")
 
 
 def _rising_quantiles(value: tuple[float, float]) -> tuple[float, float]:
@@ -72,7 +74,7 @@ def _bounds_place(value: Any) -> Any:
 class NoisyBounds(StrictModel):
     """The columns' bounds are not public: find quantiles by noisy choices, and charge them."""
 
-    epsilon: PositiveFloat = Field(description="epsilon spent on all quantiles of all columns")
+    epsilon: Epsilon = Field(description="epsilon spent on all quantiles of all columns")
     search: Annotated[
         Path | ObjectUri | Literal["environment"],
         BeforeValidator(_bounds_place),
@@ -124,15 +126,19 @@ DELTA_RULE = "a tenth of 1/units or less: 1e-5 for up to 10,000 units"
 """How people choose a delta, in words."""
 
 
+def _zero_or_delta(value: float) -> float:
+    if 0 < value < LEAST_DELTA:
+        raise ValueError(f"must be 0, or at least {LEAST_DELTA}")
+    return value
+
+
 class PrivacyConfig(StrictModel):
     """What the run may cost."""
 
-    epsilon: PositiveFloat | None = Field(
+    epsilon: Epsilon | None = Field(
         description="upper bound on epsilon; null trains without privacy (status non_private)"
     )
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        description=f"upper bound on delta; {DELTA_RULE}"
-    )
+    delta: Delta = Field(description=f"upper bound on delta; {DELTA_RULE}")
     accountant: Literal["pld", "rdp"] = Field(default="pld", description="accountant that decides")
     relation: Literal["replace_with_null", "add_or_remove", "replace_one"] = Field(
         default="replace_with_null", description="what neighbouring datasets are"
@@ -142,7 +148,7 @@ class PrivacyConfig(StrictModel):
 class ReleasePrivacyConfig(PrivacyConfig):
     """What a run of plain releases may cost: statistics of all units, no sampling."""
 
-    delta: Annotated[float, Field(ge=0, lt=1)] = Field(
+    delta: Annotated[float, Field(ge=0, lt=1), AfterValidator(_zero_or_delta)] = Field(
         description=f"upper bound on delta; {DELTA_RULE}; 0: pure differential privacy, by Laplace"
         " noise alone"
     )
@@ -163,11 +169,23 @@ class OutputConfig(StrictModel):
         default="transitions",
         description="transitions: packed, next observation in infos; episodes: one step each",
     )
+    author: tuple[str, ...] = Field(
+        default=(), description="names of who answers for the release, in its metadata and card"
+    )
+    author_email: tuple[str, ...] = Field(default=(), description="where to reach them")
+    code_permalink: str | None = Field(
+        default=None, description="address of the code or configuration that made the release"
+    )
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """Ids of the datasets that are written: the release."""
         return (self.dataset,)
+
+    def signed(self) -> dict[str, Any]:
+        """Return what is declared of who made the release, in Minari's keys."""
+        found = self.model_dump(mode="json", include={"author", "author_email", "code_permalink"})
+        return {key: value for key, value in found.items() if value}
 
 
 class TrajectoryOutputConfig(OutputConfig):
@@ -236,7 +254,7 @@ class EventConfig(StrictModel):
 class MeasuresConfig(StrictModel):
     """Noisy counts of the sensitive rows that the public report holds the release against."""
 
-    epsilon: PositiveFloat = Field(description="epsilon spent on all of them, pure")
+    epsilon: Epsilon = Field(description="epsilon spent on all of them, pure")
     pairs: tuple[tuple[str, str], ...] = Field(
         default=(), description="pairs of columns that are counted together, e.g. [[age, dose]]"
     )
@@ -380,107 +398,6 @@ class RunConfig(StrictModel):
     def releases(self) -> tuple[str, ...]:
         """Ids of datasets that were released before, and that the run learns from without noise."""
         return ()
-
-
-_SHOWN_BLANKS = 8
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2 floats (``1e-6`` is a number) and no duplicate keys."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?([eE][-+]?\d+)$|^[-+]?\.\d+([eE][-+]?\d+)?$"),
-    list("-+0123456789."),
-)
-
-
-def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
-    twice = {str(key) for key in keys if keys.count(key) > 1}
-    if twice:
-        raise yaml.constructor.ConstructorError(
-            None, None, f"key given twice: {', '.join(sorted(twice))}", node.start_mark
-        )
-    return dict(loader.construct_mapping(node, deep=True))
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
-
-
-def parse_yaml(text: str, *, source: str) -> Any:
-    """Return the YAML value in ``text``.
-
-    Raises:
-        ConfigError: not YAML, a key given twice, or blanks: keys or items after which nothing
-            stands, not even null. The message is one line with ``source``, and with the line of
-            each blank.
-    """
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        value = None if node is None else loader.construct_document(node)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
-    finally:
-        loader.dispose()
-    if blanks := [] if node is None else list(_blanks(node)):
-        shown = [f"{name} (line {line})" for name, line in blanks[:_SHOWN_BLANKS]]
-        more = f" and {len(blanks) - len(shown)} more" if len(blanks) > len(shown) else ""
-        raise ConfigError(
-            f"{source} has blanks, fill in {', '.join(shown)}{more}; null says that nothing is"
-            " meant to stand there"
-        )
-    return value
-
-
-def _blanks(
-    node: yaml.Node, name: str = "", seen: set[int] | None = None
-) -> Iterator[tuple[str, int]]:
-    """Yield key and line of each value that is left blank; what aliases repeat, once."""
-    seen = set() if seen is None else seen
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield from _blanks(value, f"{name}.{key.value}" if name else str(key.value), seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for place, value in enumerate(node.value):
-            yield from _blanks(value, f"{name}[{place}]", seen)
-    elif node.value == "" and node.tag.endswith(":null") and name:
-        yield name, node.start_mark.line + 1
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in the YAML file at ``path``.
-
-    Raises:
-        ConfigError: the file is missing, or holds something else.
-        StorageError: the file cannot be read.
-    """
-    if not path.is_file():
-        raise ConfigError(f"no file at {path}: give the path of a YAML file")
-    with storage_errors(f"read {path}"):
-        text = path.read_text()
-    return mapping_in(text, source=str(path))
-
-
-def mapping_in(text: str, *, source: str) -> dict[str, Any]:
-    """Return the mapping in a YAML text.
-
-    Args:
-        text: what is written.
-        source: its name, for messages.
-
-    Raises:
-        ConfigError: it holds something else.
-    """
-    value = parse_yaml(text, source=source)
-    if not isinstance(value, dict):
-        raise ConfigError(f"{source} must hold keys and values, got {type(value).__name__}")
-    return value
 
 
 def with_overrides(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

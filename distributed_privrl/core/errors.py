@@ -8,6 +8,8 @@ class PrivRLError(Exception):
     """Base of every error that the command line shows without a traceback."""
 
     exit_code = 1
+    final = False
+    """Whether the run that it ends can never go on."""
 
 
 class ConfigError(PrivRLError):
@@ -22,10 +24,22 @@ class BudgetError(PrivRLError):
     exit_code = 3
 
 
+class SpentError(BudgetError):
+    """All that a run paid for was drawn and lost, so that no resume goes on with it."""
+
+    final = True
+
+
 class UnsafeError(PrivRLError):
     """The request would make the stated guarantee false, so it is refused."""
 
     exit_code = 4
+
+
+class LostAnswerError(UnsafeError):
+    """The only answer that was charged for was drawn and lost; a second one would be free."""
+
+    final = True
 
 
 class RowsError(UnsafeError):
@@ -57,6 +71,10 @@ class StorageError(PrivRLError):
     """A file, folder or database cannot be read or written."""
 
     exit_code = 7
+
+
+class FolderInUseError(StorageError):
+    """Another process works in the folder."""
 
 
 class UselessError(PrivRLError):

@@ -6,14 +6,19 @@ import fcntl
 import os
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from distributed_privrl.core.errors import StorageError
+from distributed_privrl.core.errors import FolderInUseError, StorageError
+from distributed_privrl.core.folders import keeping_of
 
 UNFINISHED = ".privrl-unfinished-"
 """How the names of folders begin that hold what is being written."""
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What says that no more can be written: no space, or beyond a limit on it or on a file's size."""
 
 _LOCK = ".lock"
 _ATTEMPTS = 100
@@ -34,9 +39,13 @@ def storage_errors(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space and run again with --resume" if full else "check path and rights"
-        raise StorageError(f"cannot {action}: {error.strerror or error}; {advice}") from error
+        if error.errno in DISK_FULL:  # HDF5 puts more than a line beside the number
+            raise StorageError(
+                f"cannot {action}: {os.strerror(error.errno)}; free some space and run again with"
+                " --resume"
+            ) from error
+        reason = error.strerror or error
+        raise StorageError(f"cannot {action}: {reason}; check path and rights") from error
 
 
 @contextlib.contextmanager
@@ -63,6 +72,49 @@ def unfinished_folder(root: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+def joined_folder(folder: Path) -> int:
+    """Make a folder that several processes of a machine share, unless it is there; stay in it.
+
+    Args:
+        folder: its name begins as those of `unfinished_folder` do, so that it is removed like those
+            once the last of them has died.
+
+    Returns:
+        A descriptor: the process stays in the folder until it is closed.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    for _ in range(_ATTEMPTS):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another removed it before its lock was held
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            with contextlib.suppress(OSError):  # a file system without locks has none to lose
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            if _is_there(folder, lock):
+                _OWN.add(folder.name)
+                return lock
+            os.close(lock)
+    raise OSError(errno.EBUSY, f"cannot keep the folder {folder}")
+
+
+@contextlib.contextmanager
+def exclusively(folder: Path) -> Iterator[None]:
+    """Let one process of this machine at a time do what the block does in a folder.
+
+    Raises:
+        StorageError: it cannot be locked.
+    """
+    with storage_errors(f"lock {folder}"):
+        lock = os.open(folder / ".turn", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def clear_unfinished(root: Path, *, deep: bool = False) -> None:
     """Remove what killed writers left in ``root``; what belongs to live ones or others stays.
 
@@ -83,9 +135,45 @@ def clear_unfinished(root: Path, *, deep: bool = False) -> None:
 
 
 @contextlib.contextmanager
+def owned_folder(path: Path) -> Iterator[None]:
+    """Make a folder, unless it is there, and let no other process own it until the block ends.
+
+    The system ends the ownership with the process, however it dies. Where the file system has no
+    locks nobody is kept out. A folder that was made here and is empty at the end goes.
+
+    Args:
+        path: the folder; what is there and is none is nobody's.
+
+    Raises:
+        FolderInUseError: another process owns it.
+        StorageError: it cannot be made or opened.
+    """
+    if path.exists() and not path.is_dir():
+        yield
+        return
+    with storage_errors(f"make {path}"):
+        made = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not (_held(lock) and _is_same(path, lock)):
+            raise FolderInUseError(
+                f"another process works in {path}: wait until it has ended, or choose another"
+                " folder"
+            )
+        yield
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        os.close(lock)
+
+
+@contextlib.contextmanager
 def atomic_path(path: Path, *, mode: int = 0o644, beside: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path for ``path``; on success it is fsynced and renamed over ``path``.
 
+    In a folder that lies in an object store it is stored before it is renamed (`core.folders`).
     On any error nothing is left behind and an earlier ``path`` stays as it was. Until then nobody
     but its owner can read the file; afterwards it is never more open than ``mode``, nor than the
     umask allows.
@@ -107,7 +195,7 @@ def atomic_path(path: Path, *, mode: int = 0o644, beside: Path | None = None) ->
             yield temporary
             os.chmod(temporary, mode & ~current_umask())
             sync(temporary)
-            os.replace(temporary, path)
+            keeping_of(path).publish(temporary, path)
             sync(path.parent)
 
 
@@ -141,9 +229,33 @@ def remove_folder(path: Path, *, beside: Path | None = None) -> None:
     """
     if not path.exists():
         return
+    keeping_of(path).withdraw(path)
     with storage_errors(f"remove {path}"), unfinished_folder(beside or path.parent) as folder:
         os.rename(path, folder / path.name)
         sync(path.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file; none is fine, too.
+
+    Raises:
+        StorageError: it cannot be removed.
+    """
+    keeping_of(path).withdraw(path)
+    with storage_errors(f"remove {path}"):
+        path.unlink(missing_ok=True)
+
+
+def make_writable(folder: Path) -> None:
+    """Make a folder that shall be written to, unless it is there, and see that it can be.
+
+    Raises:
+        StorageError: it cannot be made or written to.
+    """
+    with storage_errors(f"write to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
 
 
 def current_umask() -> int:
@@ -191,8 +303,12 @@ def _held(lock: int) -> bool:
 
 
 def _is_there(folder: Path, lock: int) -> bool:
+    return _is_same(folder / _LOCK, lock)
+
+
+def _is_same(path: Path, descriptor: int) -> bool:
     try:
-        return os.path.samestat(os.stat(folder / _LOCK), os.fstat(lock))
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 

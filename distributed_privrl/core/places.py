@@ -62,8 +62,8 @@ def check_folder(name: str, path: Path) -> Path:
     written = [scheme for scheme in (*SCHEMES, "file") if f"{scheme}:" in path.parts]
     if written:
         raise ConfigError(
-            f"{name} takes a folder and no {written[0]}:// URI: datasets and bounds may lie in an"
-            " object store, a run's folder may not"
+            f"{name} takes a folder and no {written[0]}:// URI: runs, evaluations, datasets and"
+            " bounds may lie in an object store, sweeps and demos may not"
         )
     return path
 

@@ -9,10 +9,11 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from distributed_privrl.core.config import StrictModel, mapping_in, read_yaml, validate
+from distributed_privrl.core.config import StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.places import ObjectUri, Place
+from distributed_privrl.core.yaml_files import mapping_in, read_yaml
 from distributed_privrl.data.layout import RowLayout, public_rows
 from distributed_privrl.data.spaces import Space, environment_spaces, group_columns
 from distributed_privrl.data.trajectories import Transitions

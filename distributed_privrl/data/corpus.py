@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.data.declared import unit_text
 from distributed_privrl.data.hashing import mix
 
 DOCUMENT = "document"
@@ -278,6 +279,6 @@ def _document(unit_id: int, text: str, ref: CorpusRef) -> Document:
 
 
 def _unit_id(person: str | int) -> int:
-    """Return the 64 bits of a person: of 7 and "7" the same."""
-    named = str(person).encode("utf-8", "surrogatepass")
+    """Return the 64 bits of a person, whose name is `unit_text`."""
+    named = unit_text(person).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big")

@@ -8,7 +8,8 @@ finds shared rows, public ones among the sensitive, or people under another id f
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 from pydantic import Field
 
-from distributed_privrl.core.config import PositiveInt, StrictModel, read_yaml, validate
+from distributed_privrl.core.config import PositiveInt, StrictModel, validate
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.corpus import (
     DOCUMENT,
     TEXT,
     CorpusRef,
-    Document,
     check_corpus,
     documents,
     hash_of,
@@ -97,11 +98,12 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
     read, kept = hashlib.sha256(), hashlib.sha256()
 
     def complete(folder: Path) -> Mapping[str, Any]:
-        (folder / FOLDER).mkdir(mode=0o700)
-        _write(ref, folder / FOLDER / FILE, kept)
+        chunks = (
+            [StoredDocument(text, unit) for text, _, unit in chunk] for chunk in _chunks(ref, kept)
+        )
+        write_documents(folder, chunks, ref.max_characters)
         if read.digest() != kept.digest():
             raise StorageError(f"{path} changed while it was read: import it again")
-        (folder / FOLDER / HASH).write_text(hash_of(folder / FOLDER / FILE))
         return {}
 
     store.write_transitions(
@@ -118,47 +120,101 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
 
 
 def corpus_of(store: DatasetStore, dataset: str) -> CorpusRef:
-    """Return where a dataset's documents lie, and how they are cut, after a look at all of them.
+    """Return where a dataset's documents lie, and how they are cut; opens no document.
 
     Raises:
         ConfigError: the dataset is no corpus.
-        StorageError: the file is gone, or its documents and their units are not the rows that the
-            dataset's budget is for.
+        StorageError: the file is gone or damaged.
+
+    Privacy: for the process that starts a run. It reads the file's schema and the hash beside it;
+        whether the documents are those that the dataset's budget is for is workers' to say
+        (`data.corpus_rows`).
     """
-    unit = store.info(dataset).unit_column
+    folder = documents_folder(store, dataset)
+    path = folder / FILE
+    with storage_errors(f"read {path}"):
+        stated = (folder / HASH).read_text()
+        try:
+            cap = int(pq.read_schema(path).metadata[CAP])
+        except (pa.ArrowException, TypeError, KeyError, ValueError):
+            raise damaged(path) from None  # what pyarrow says may quote the file
+    return CorpusRef(path=str(path), unit=UNIT_IDS, max_characters=cap, sha256=stated)
+
+
+def documents_folder(store: DatasetStore, dataset: str) -> Path:
+    """Return the folder of a dataset's documents.
+
+    Raises:
+        ConfigError: the dataset is no corpus.
+    """
     folder = store.folder(dataset) / FOLDER
-    if unit is None or not folder.is_dir():
+    if store.info(dataset).unit_column is None or not folder.is_dir():
         raise ConfigError(
             f"{dataset} holds no documents: import a JSONL or Parquet file of texts with a schema"
             " that has the section text"
         )
-    path = folder / FILE
-    damaged = StorageError(f"{path} is not the file that was imported: import the corpus again")
+    return folder
+
+
+def damaged(path: Path | str) -> StorageError:
+    """Return the refusal of a file that is not what the dataset's rows stand for."""
+    return StorageError(f"{path} is not the file that was imported: import the corpus again")
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """A document of a dataset.
+
+    Args:
+        text: whole, before the public cap.
+        unit_id: 64 bits of its unit, as in the dataset's row of it.
+    """
+
+    text: str
+    unit_id: int
+
+
+def stored_documents(path: Path | str) -> Iterator[list[StoredDocument]]:
+    """Yield the documents of a dataset's file in chunks, in the order of its rows.
+
+    Raises:
+        StorageError: it cannot be read; no text is in the message.
+
+    Privacy: raw text, for the process that may hold it.
+    """
     with storage_errors(f"read {path}"):
-        stated = (folder / HASH).read_text()
-    if hash_of(path) != stated:
-        raise damaged
-    charged = (
-        row
-        for part in store.iter_transitions(dataset, unit=unit)
-        for row in zip(part.observations, part.unit_ids, strict=True)
-    )
-    for found, row in itertools.zip_longest(_stored(path), charged):
-        if found is None or row is None or found[1] != row[1] or not (found[0] == row[0]).all():
-            raise damaged
-    metadata = pq.read_schema(path).metadata or {}
-    return CorpusRef(
-        path=str(path), unit=UNIT_IDS, max_characters=int(metadata[CAP]), sha256=stated
-    )
+        try:
+            with pq.ParquetFile(path) as opened:
+                for batch in opened.iter_batches(batch_size=_CHUNK):
+                    texts, units = (batch.column(n).to_pylist() for n in (TEXT, UNIT_IDS))
+                    yield list(map(StoredDocument, texts, units))
+        except pa.ArrowException:
+            raise damaged(path) from None
 
 
-def _stored(path: Path) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Yield the row and the unit that each document of a dataset's file stands for."""
-    with storage_errors(f"read {path}"), pq.ParquetFile(path) as opened:
-        for batch in opened.iter_batches(batch_size=_CHUNK):
-            texts, units = batch.column(TEXT).to_pylist(), batch.column(UNIT_IDS).to_pylist()
-            digests = [Document(0, "", text).digest for text in texts]
-            yield from zip(_as_rows(digests), units, strict=True)
+def write_documents(folder: Path, chunks: Iterable[list[StoredDocument]], cap: int) -> None:
+    """Write the documents of a dataset into its new folder, for their owner alone.
+
+    Args:
+        folder: of the dataset; one for the documents is made in it.
+        chunks: of whole documents, in the order of its rows.
+        cap: by which readers cut them.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    schema = pa.schema([(TEXT, pa.string()), (UNIT_IDS, pa.uint64())], metadata={CAP: str(cap)})
+    path = folder / FOLDER / FILE
+    with storage_errors(f"write {path}"):
+        path.parent.mkdir(mode=0o700)
+        # Statistics would put texts into the part of the file that a run's driver reads.
+        with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
+            for chunk in chunks:
+                texts = pa.array([one.text for one in chunk], pa.string())
+                units = pa.array([one.unit_id for one in chunk], pa.uint64())
+                writer.write_table(pa.table([texts, units], schema=schema))
+        path.chmod(0o600)
+        (path.parent / HASH).write_text(hash_of(path))
 
 
 def _units(ref: CorpusRef) -> Iterator[tuple[str, bytes, int]]:
@@ -186,7 +242,7 @@ def _chunks(ref: CorpusRef, seen: Any) -> Iterator[list[tuple[str, bytes, int]]]
         yield chunk
 
 
-def _as_rows(digests: Sequence[bytes]) -> NDArray[np.float32]:
+def as_rows(digests: Sequence[bytes]) -> NDArray[np.float32]:
     """Return the first 128 bits of digests as rows (N, 8) in [0, 1), exactly."""
     numbers = np.frombuffer(b"".join(digest[:16] for digest in digests), ">u2")
     return (numbers.reshape(len(digests), _DIGEST_NUMBERS) / 2**16).astype(np.float32)
@@ -196,7 +252,7 @@ def _rows(ref: CorpusRef, seen: Any) -> Iterator[Transitions]:
     empty = True
     for chunk in _chunks(ref, seen):
         empty, size = False, len(chunk)
-        rows = _as_rows([digest for _, digest, _ in chunk])
+        rows = as_rows([digest for _, digest, _ in chunk])
         yield Transitions(
             observations=rows,
             actions=np.zeros(size, np.int64),
@@ -208,17 +264,3 @@ def _rows(ref: CorpusRef, seen: Any) -> Iterator[Transitions]:
         )
     if empty:
         raise ConfigError(f"{ref.path} holds no document that can be read")
-
-
-def _write(ref: CorpusRef, path: Path, seen: Any) -> None:
-    """Write the whole documents, for their owner alone, and how readers cut them."""
-    schema = pa.schema(
-        [(TEXT, pa.string()), (UNIT_IDS, pa.uint64())],
-        metadata={CAP: str(ref.max_characters)},
-    )
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for chunk in _chunks(ref, seen):
-            texts, units = [text for text, _, _ in chunk], [unit for _, _, unit in chunk]
-            columns = [pa.array(texts, pa.string()), pa.array(units, pa.uint64())]
-            writer.write_table(pa.table(columns, schema=schema))
-    path.chmod(0o600)

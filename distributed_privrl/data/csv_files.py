@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.bombs import MOST_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +105,8 @@ def _checked_header(path: Path, separator: Separator) -> list[str]:
             header = next(filter(_not_blank, lines), header)
             if len(header) == 1:
                 _check_separator(path, separator)
+            if len(header) > MOST_COLUMNS:
+                raise ConfigError(f"{path} has {len(header)} columns, more than {MOST_COLUMNS}")
             for fields in lines:
                 if len(fields) != len(header) and _not_blank(fields):
                     _check_separator(path, separator)

@@ -4,6 +4,8 @@ All of it is public: it is stored beside the spaces, and releases inherit it.
 """
 
 import datetime
+import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
@@ -288,8 +290,30 @@ def groups(kinds: Sequence[AnyKind]) -> list[tuple[int, int]]:
     return found
 
 
+_WHOLE = re.compile(r"(-?)0*([0-9]+?)(?:[.]0*)?")
+"""A whole number, however it is written."""
+
+
 def value_text(value: Any) -> str:
     """Return a value as text, the same whether a number was read as 7 or 7.0."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def unit_text(value: Any) -> str:
+    """Return whose name a value is: of 7, 7.0, "7", "7.0", " 7" and "007" the same.
+
+    Letters are taken as they stand, in their canonical form (NFKC), without spaces around them and
+    without characters that nobody sees.
+
+    Privacy: what is guaranteed is guaranteed to a unit. A person in two spellings, as where a
+    column with gaps was written as 7.0, would be two, with twice the influence that is charged. Two
+    people who are taken for one share a guarantee that covers each of them.
+    """
+    text = unicodedata.normalize("NFKC", value_text(value))
+    if not text.isascii():
+        text = "".join(one for one in text if unicodedata.category(one) != "Cf")
+    text = text.strip()
+    whole = _WHOLE.fullmatch(text)
+    return f"{whole[1]}{whole[2]}" if whole else text

@@ -6,19 +6,21 @@ the usual one.
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import gymnasium
-import h5py
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from h5py import h5a, h5d, h5g, h5i, h5s, h5t
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError, StorageError
+from distributed_privrl.data.bombs import size_on_disk
+from distributed_privrl.data.hdf5 import check_array, check_own, open_hdf5
 from distributed_privrl.data.spaces import part_width, row_shape
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
 
@@ -50,6 +52,8 @@ class EpisodeReader:
 
     Raises:
         StorageError: the file cannot be read or is damaged.
+        ValueError: while it is read: something in it points to another file, or declares more than
+            the file holds.
     """
 
     def __init__(
@@ -59,7 +63,9 @@ class EpisodeReader:
         observation_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
     ) -> None:
-        self._file = h5py.File(path, "r")
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(open_hdf5(path))
+        self._size = size_on_disk(path)
         self._dataset = dataset
         self._spaces = {b"observations": observation_space, b"actions": action_space}
 
@@ -72,11 +78,23 @@ class EpisodeReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        self._stack.close()
+
+    def check_count(self, episodes: int) -> None:
+        """Check that the file may have as many episodes as its metadata say.
+
+        Raises:
+            StorageError: it has fewer.
+        """
+        if not 0 <= episodes <= len(self._file):
+            raise StorageError(
+                f"dataset {self._dataset!r} is damaged: its metadata say {episodes} episodes, its"
+                f" file has {len(self._file)}; write it again"
+            )
 
     def lengths(self, episodes: int) -> NDArray[np.int64]:
         """Return the number of steps of each episode, (K,)."""
-        rewards = (h5d.open(self._group(i), b"rewards").shape[0] for i in range(episodes))
+        rewards = (self._opened(self._group(i), b"rewards").shape[0] for i in range(episodes))
         return np.fromiter(rewards, dtype=np.int64, count=episodes)
 
     def unit_ids(self, episodes: int) -> NDArray[np.uint64]:
@@ -186,12 +204,21 @@ class EpisodeReader:
         for group, start, stop in parts:
             begin, end = end, end + stop - start
             if self._packed(group):
-                source = h5d.open(group, _SUCCESSORS_PATH)
+                source = self._opened(group, _SUCCESSORS_PATH)
                 kind = h5t.py_create(successors.dtype)
                 self._read(source, start, stop, successors[begin:end], kind)
 
     def _group(self, episode: int) -> Any:
-        return h5g.open(self._file.id, b"episode_%d" % episode)
+        name = b"episode_%d" % episode
+        check_own(self._file.id, name)
+        return h5g.open(self._file.id, name)
+
+    def _opened(self, group: Any, name: bytes) -> Any:
+        """Return an array of an episode that lies in the file."""
+        check_own(group, name)
+        array = h5d.open(group, name)
+        check_array(array, self._size)
+        return array
 
     def _packed(self, group: Any) -> bool:
         """Say whether the infos hold a successor for each step; Minari's own infos hold T + 1."""
@@ -200,8 +227,8 @@ class EpisodeReader:
         infos = h5g.open(group, b"infos")  # its links stay valid as long as it is held
         if not infos.links.exists(_SUCCESSORS):
             return False
-        successors = h5d.open(group, _SUCCESSORS_PATH)
-        return bool(successors.shape[:1] == h5d.open(group, b"rewards").shape)
+        successors = self._opened(group, _SUCCESSORS_PATH)
+        return bool(successors.shape[:1] == self._opened(group, b"rewards").shape)
 
     def _part(
         self, name: bytes, parts: list[tuple[Any, int, int]], *, extra: int = 0
@@ -224,7 +251,7 @@ class EpisodeReader:
         return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
 
     def _flags(self, name: bytes, parts: list[tuple[Any, int, int]]) -> NDArray[np.bool_]:
-        if parts and h5d.open(parts[0][0], name).dtype == np.bool_:
+        if parts and self._opened(parts[0][0], name).dtype == np.bool_:
             return self._column(name, parts, np.bool_)
         return np.asarray(self._column(name, parts, np.float32) != 0)
 
@@ -237,7 +264,7 @@ class EpisodeReader:
         kind, end = h5t.py_create(np.dtype(dtype), logical=True), 0
         for group, start, stop in parts:
             begin, end = end, end + stop - start
-            self._read(h5d.open(group, name), start, stop, out[begin:end], kind)
+            self._read(self._opened(group, name), start, stop, out[begin:end], kind)
         return out
 
     def _read(self, source: Any, start: int, stop: int, out: NDArray[Any], kind: Any) -> None:

@@ -92,17 +92,34 @@ def export(
         raise ConfigError(f"format is {format}, and {out} ends in {out.suffix}: make them agree")
     if declared is not None and format == ExportFormat.NPZ:
         raise ConfigError("a schema names the columns of csv and parquet, not npz's arrays")
-    info, chunks = store.info(dataset), _chunks(store, dataset, chunk_rows)
-    named: Iterable[Columns] = (_named(chunk, declared or info.declared, info) for chunk in chunks)
+    info = store.info(dataset)
     if out.exists():
         raise ConfigError(f"{out} exists already: choose another name")
     mode = 0o644 if info.may_leave else 0o600
     with atomic_path(out, mode=mode) as temporary:
         if format == ExportFormat.NPZ:
-            _write_npz(chunks, temporary)
+            _write_npz(_chunks(store, dataset, chunk_rows), temporary)
         else:
             write = {"csv": _write_csv, "parquet": _write_parquet}[format]
+            named = named_chunks(store, dataset, declared=declared, chunk_rows=chunk_rows)
             write(named, temporary)
+
+
+def named_chunks(
+    store: DatasetStore,
+    dataset: str,
+    *,
+    declared: DeclaredTable | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+) -> Iterator[Columns]:
+    """Yield the rows of a dataset as columns of a table; see `export`.
+
+    Raises:
+        ConfigError: as `export`.
+    """
+    info = store.info(dataset)
+    for chunk in _chunks(store, dataset, chunk_rows):
+        yield _named(chunk, declared or info.declared, info)
 
 
 def _write_csv(chunks: Iterable[Columns], path: Path) -> None:

@@ -227,12 +227,11 @@ def read_values(folder: Path) -> dict[str, Any]:
     """
     path = folder / FILE_NAME
     with storage_errors(f"read {path}"):
-        text = path.read_text()
+        content = path.read_bytes()
     try:
-        values = json.loads(text)
-    except ValueError as error:
+        return dict(json.loads(content))
+    except (ValueError, TypeError, RecursionError) as error:
         raise StorageError(f"{path} is damaged ({error}): restore it or write it again") from error
-    return dict(values)
 
 
 def stored_spaces(

@@ -43,7 +43,8 @@ _PEOPLE |= {"pupil", "student", "employee", "unit", "household", "plane", "tailn
 _COURSES = {"stay", "episode", "trajectory", "session", "trip", "encounter", "admission"}
 _TIMES = {"time", "hour", "day", "date", "week", "month", "year", "step", "visit", "wave", "period"}
 _TIMES |= {"minute", "second", "t", "timestamp", "order", "round", "seq", "sequence"}
-_IDS = {"id", *_PEOPLE, *_COURSES}
+_PLAIN_IDS = {"id", "hid", "pid", "uid"}
+_IDS = {*_PLAIN_IDS, *_PEOPLE, *_COURSES}
 _NO_YES = ({"0", "1"}, {"true", "false"})
 
 
@@ -206,7 +207,7 @@ def profile(
         units=units,
         trajectory=trajectory,
         order=order,
-        one_each=next((name for name in whole if _hints(name, _PEOPLE | {"id"})), None),
+        one_each=next((name for name in whole if _hints(name, _PEOPLE | _PLAIN_IDS)), None),
         separator=separator,
         found=Sensitive(tuple(_found(columns, ids, trajectory, order, roles, more=more))),
     )
@@ -278,6 +279,16 @@ def _times(there: "pd.Series[Any]") -> NDArray[np.float64] | None:
     except ConfigError:
         return None
     return found if np.isfinite(found).all() else None
+
+
+def called_as_a_person(name: str) -> bool:
+    """Say whether a column's name has a word for a person, or for what stands for one, in it.
+
+    Example:
+        >>> called_as_a_person("patient_id"), called_as_a_person("id")
+        (True, False)
+    """
+    return _hints(name, _PEOPLE)
 
 
 def _hints(name: str, words: set[str]) -> bool:

@@ -114,7 +114,9 @@ def hash_blocks(  # type: ignore[no-untyped-def]
         key = _add_part(words, width, count, keys, 1, first, second)
         _canonical(actions[start * action_width : stop * action_width], words)
         key = _add_part(words, action_width, count, keys, key, first, second)
-        pairs[start:stop] = first[:count]
+        own = pairs[start:stop]
+        for i in range(count):  # an array given to a slice takes seconds to compile
+            own[i] = first[i]
         _canonical(successors[start * width : stop * width], words)
         key = _add_part(words, width, count, keys, key, first, second)
         _canonical(rewards[start:stop], words)

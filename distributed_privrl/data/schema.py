@@ -9,8 +9,9 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
-from distributed_privrl.core.config import PositiveInt, StrictModel, read_yaml, validate
+from distributed_privrl.core.config import PositiveInt, StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.csv_files import Separator
 from distributed_privrl.data.declared import (
     LAST,

@@ -1,35 +1,33 @@
 """Reads the columns of a table to import in chunks: CSV, Parquet, NPZ, HDF5, Arrow streams."""
 
+import errno
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.data.array_files import CHUNK_ROWS, flattened, read_hdf5, read_npz
+from distributed_privrl.data.bombs import MOST_COLUMNS
 from distributed_privrl.data.csv_files import Separator, csv_frames, csv_header, likely_separator
-from distributed_privrl.data.declared import (
-    PARTS,
-    DateKind,
-    DeclaredTable,
-    LabelledKind,
-    column_names,
-)
+from distributed_privrl.data.declared import DateKind, DeclaredTable, LabelledKind
 from distributed_privrl.data.values import texts
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-CHUNK_ROWS = 2**18
-"""Rows of a table held at a time."""
+_SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_SHOWN = 32
+"""Columns that a message names."""
 _BEGINNINGS = {
     b"PK\x03\x04": ("a zip archive, as NPZ files are", (".npz",)),
     b"\x89HDF\r\n\x1a\n": ("HDF5", (".hdf5", ".h5")),
@@ -78,8 +76,7 @@ def open_file(path: Path, declared: DeclaredTable, *, separator: Separator = "co
         ".hdf5": _read_hdf5,
         ".h5": _read_hdf5,
     }
-    if path.suffix not in readers:
-        raise ConfigError(f"{path} must end in {', '.join(readers)}")
+    _check_suffix(path, readers)
     if not path.is_file():
         raise ConfigError(f"no file at {path}")
     with _reading(path):
@@ -121,11 +118,12 @@ def open_columns(path: Path, *, separator: Separator) -> Iterator["pd.DataFrame"
         ".csv": partial(_all_of_csv, separator=separator),
         ".parquet": _all_of_parquet,
     }
-    if path.suffix not in readers:
+    if path.suffix in (".npz", ".hdf5", ".h5"):
         raise ConfigError(
             f"{path} must end in {' or '.join(readers)}: write the schema of arrays (.npz, .hdf5)"
             " by hand, as docs/data.md has it"
         )
+    _check_suffix(path, readers)
     if not path.is_file():
         raise ConfigError(f"no file at {path}")
     with _reading(path):
@@ -139,15 +137,13 @@ def open_columns(path: Path, *, separator: Separator) -> Iterator["pd.DataFrame"
 
 def _all_of_csv(path: Path, *, separator: Separator) -> Iterator["pd.DataFrame"]:
     header, names = csv_header(path, separator)
-    if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
+    if twice := _several(header):
+        raise ConfigError(f"{path} has several columns {_listed(twice)}: rename all but one")
     return csv_frames(path, names, separator=separator, text=names, values={}, rows=CHUNK_ROWS)
 
 
 def _all_of_parquet(path: Path) -> Iterator["pd.DataFrame"]:
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(path)
+    file = _opened_parquet(path)
     names = file.schema_arrow.names
     return (_frame(batch, names) for batch in file.iter_batches(batch_size=CHUNK_ROWS))
 
@@ -179,10 +175,12 @@ def open_table(table: Any, declared: DeclaredTable) -> Source:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{name} cannot be read as Arrow columns: {reason}") from error
     wanted = _wanted(name, declared, reader.schema.names)
-    if twice := [one for one in wanted if reader.schema.names.count(one) > 1]:
-        raise ConfigError(f"{name} has several columns {', '.join(twice)}: rename all but one")
+    if twice := _several(reader.schema.names, set(wanted)):
+        raise ConfigError(f"{name} has several columns {_listed(twice)}: rename all but one")
+    _check_flat(name, reader.schema, wanted)
+    ids = _ids(declared)
     frames = (
-        _frame(batch.slice(start, CHUNK_ROWS), wanted)
+        _frame(batch.slice(start, CHUNK_ROWS), wanted, ids=ids)
         for batch in reader
         for start in range(0, batch.num_rows, CHUNK_ROWS)
     )
@@ -194,14 +192,28 @@ def _reading(path: Path) -> Iterator[None]:
     """Name the file in whatever is wrong with it."""
     import pyarrow as pa
 
-    damage = (ValueError, pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError)
+    damage = (
+        *(ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError),
+        *(pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, MemoryError),
+    )  # what readers raise whose files were changed at will
     try:
         with storage_errors(f"read {path}"):
-            yield
+            try:
+                yield
+            except OSError as error:
+                if error.errno in (None, errno.EINVAL):  # libraries' word for damaged files
+                    raise ValueError(str(error)) from error
+                raise
     except damage as error:
         reason = " ".join(str(error).split())
         reason = _other_content(path) or reason
         raise ConfigError(f"{path} is no proper {path.suffix[1:]} file: {reason}") from error
+
+
+def _check_suffix(path: Path, known: Collection[str]) -> None:
+    if path.suffix not in known:
+        sheet = "; save the sheet as CSV" if path.suffix in _SPREADSHEETS else ""
+        raise ConfigError(f"{path} must end in {', '.join(known)}{sheet}")
 
 
 def _other_content(path: Path) -> str | None:
@@ -216,13 +228,25 @@ def _other_content(path: Path) -> str | None:
 
 def _wanted(name: Path | str, declared: DeclaredTable, present: Iterable[str]) -> list[str]:
     """Return the named columns, each once, if they are present."""
-    wanted, known = declared.columns.named, list(present)
+    wanted, known = declared.columns.named, dict.fromkeys(map(str, present))
     absent = [column for column in wanted if column not in known]
     if absent:
-        raise ConfigError(
-            f"{name} has no column {', '.join(absent)}; it has {', '.join(map(str, known))}"
-        )
+        raise ConfigError(f"{name} has no column {_listed(absent)}; it has {_listed(known)}")
     return wanted
+
+
+def _listed(names: Collection[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(islice(names, _SHOWN)) + more
+
+
+def _several(names: Iterable[str], wanted: Collection[str] | None = None) -> list[str]:
+    """Return those names that are there more than once, sorted."""
+    counts = Counter(names)
+    return sorted(
+        name for name, count in counts.items() if count > 1 and (wanted is None or name in wanted)
+    )
 
 
 def _read_csv(path: Path, declared: DeclaredTable, *, separator: Separator) -> _Opened:
@@ -230,15 +254,15 @@ def _read_csv(path: Path, declared: DeclaredTable, *, separator: Separator) -> _
     columns = declared.columns
     header, names = csv_header(path, separator)
     wanted = _wanted(path, declared, names)
-    if twice := [name for name in wanted if header.count(name) > 1]:
-        raise ConfigError(f"{path} has several columns {', '.join(twice)}: rename all but one")
+    if twice := _several(header, set(wanted)):
+        raise ConfigError(f"{path} has several columns {_listed(twice)}: rename all but one")
     kinds = dict(declared.part("observation") + declared.part("action")) | declared.kinds
     kinds |= {
         after: kind
         for after, (_, kind) in zip(columns.following, declared.part("observation"), strict=False)
     }
     plain = [name for name, kind in kinds.items() if isinstance(kind, LabelledKind | DateKind)]
-    ids = [name for name in (columns.trajectory, columns.unit) if name is not None]
+    ids = _ids(declared)
     declared_texts = {name: texts(kind) for name, kind in kinds.items()}
     frames = csv_frames(
         path,
@@ -251,24 +275,64 @@ def _read_csv(path: Path, declared: DeclaredTable, *, separator: Separator) -> _
     return frames, declared
 
 
-def _read_parquet(path: Path, declared: DeclaredTable) -> _Opened:
+def _opened_parquet(path: Path) -> "pq.ParquetFile":
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(path)
-    wanted = _wanted(path, declared, file.schema_arrow.names)
+    size = path.stat().st_size
+    return pq.ParquetFile(
+        path, thrift_container_size_limit=MOST_COLUMNS, thrift_string_size_limit=max(size, 1)
+    )
+
+
+def _check_flat(name: Path | str, schema: "pa.Schema", wanted: list[str]) -> None:
+    """Refuse columns whose values are lists or structs.
+
+    Raises:
+        ConfigError: one of ``wanted`` is such a column.
+    """
+    import pyarrow as pa
+
+    for column in wanted:
+        kind = schema.field(column).type
+        if pa.types.is_nested(kind):
+            raise ConfigError(
+                f"{name}: column {column!r} holds several values a row ({kind}): write each of them"
+                " as a column"
+            )
+
+
+def _read_parquet(path: Path, declared: DeclaredTable) -> _Opened:
+    file = _opened_parquet(path)
+    schema = file.schema_arrow
+    wanted = _wanted(path, declared, schema.names)
+    if twice := _several(schema.names, set(wanted)):
+        raise ConfigError(f"{path} has several columns {_listed(twice)}: rename all but one")
+    _check_flat(path, schema, wanted)
     batches = file.iter_batches(batch_size=CHUNK_ROWS, columns=wanted)
-    return (_frame(batch, wanted) for batch in batches), declared
+    return (_frame(batch, wanted, ids=_ids(declared)) for batch in batches), declared
 
 
-def _frame(batch: "pa.RecordBatch", wanted: list[str]) -> "pd.DataFrame":
-    """Return the columns of a batch; whole numbers and truth values stay so beside gaps."""
+def _ids(declared: DeclaredTable) -> list[str]:
+    """Return the columns that name people and trajectories, which are read as texts."""
+    columns = declared.columns
+    return [name for name in (columns.trajectory, columns.unit) if name is not None]
+
+
+def _frame(
+    batch: "pa.RecordBatch", wanted: list[str], *, ids: Sequence[str] = ()
+) -> "pd.DataFrame":
+    """Return the columns of a batch; whole numbers and truth values stay so beside gaps.
+
+    Decimals become floats, but those of ``ids``, which beyond 2^53 would run into each other.
+    """
     import pandas as pd
     import pyarrow as pa
 
     table = pa.Table.from_batches([batch]).select(wanted)
     for place, column in enumerate(table.schema):
         if pa.types.is_decimal(column.type):
-            values = table.column(place).cast(pa.float64())
+            kind = pa.string() if column.name in ids else pa.float64()
+            values = table.column(place).cast(kind)
             table = table.set_column(place, column.name, values)
     types = {pa.bool_(): pd.BooleanDtype(), pa.int64(): pd.Int64Dtype()}
     types |= {pa.uint64(): pd.UInt64Dtype()}
@@ -279,75 +343,8 @@ def _frame(batch: "pa.RecordBatch", wanted: list[str]) -> "pd.DataFrame":
 
 
 def _read_npz(path: Path, declared: DeclaredTable) -> _Opened:
-    with zipfile.ZipFile(path):  # what is no archive at all is refused here
-        pass
-    with np.load(path, allow_pickle=False) as file:
-        wanted = _wanted(path, declared, file.files)
-        arrays = {name: _read_array(path, file, name) for name in wanted}
-    return _flattened(path, declared, arrays)
-
-
-def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = file[name]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise ConfigError(
-            f"{path}: array {name!r} holds pickled Python objects, which are not read: save it as"
-            " numbers, e.g. array.astype(float)"
-        ) from error
-    return array
+    return flattened(path, declared, read_npz(path, partial(_wanted, path, declared)))
 
 
 def _read_hdf5(path: Path, declared: DeclaredTable) -> _Opened:
-    import h5py
-
-    if not h5py.is_hdf5(path):
-        raise ValueError("it does not begin as one")
-    with h5py.File(path, "r") as file:
-        present: list[str] = []
-        file.visititems(
-            lambda name, item: present.append(name) if isinstance(item, h5py.Dataset) else None
-        )
-        arrays = {}
-        for name in _wanted(path, declared, present):
-            is_text = h5py.check_string_dtype(file[name].dtype) is not None
-            arrays[name] = np.asarray((file[name].asstr() if is_text else file[name])[()])
-    return _flattened(path, declared, arrays)
-
-
-def _flattened(path: Path, declared: DeclaredTable, arrays: dict[str, NDArray[Any]]) -> _Opened:
-    """Return arrays as columns; (N, W) rows of a part become W columns."""
-    import pandas as pd
-
-    columns = declared.columns
-    named: dict[str, tuple[str, ...]] = {}
-    flat: dict[str, NDArray[Any]] = {}
-    for role, value in columns:
-        names: list[str] = []
-        for key in (name for name in column_names(value) if name in columns.named):
-            rows = _rows(path, key, arrays[key], single=role not in PARTS)
-            width = rows.shape[1]
-            own = [key] if width == 1 else [f"{key}[{i}]" for i in range(width)]
-            flat |= dict(zip(own, rows.T, strict=True))
-            names += own
-        if role in PARTS and names:
-            named[role] = tuple(names)
-    sizes = {key: len(arrays[key]) for key in arrays}
-    if len(set(sizes.values())) > 1:
-        counts = ", ".join(f"{key} {size}" for key, size in sizes.items())
-        raise ConfigError(f"{path}: all arrays must have as many rows, got {counts}")
-    frames = (
-        pd.DataFrame({name: column[start : start + CHUNK_ROWS] for name, column in flat.items()})
-        for start in range(0, max(sizes.values()), CHUNK_ROWS)
-    )
-    return frames, declared.model_copy(update={"columns": columns.model_copy(update=named)})
-
-
-def _rows(path: Path, key: str, array: NDArray[Any], *, single: bool) -> NDArray[Any]:
-    """Return an array as (N, W), with W = 1 where one value a row is needed."""
-    if array.ndim not in (1, 2) or (single and array.ndim == 2 and array.shape[1] != 1):
-        wanted = "one value a row" if single else "(N,) or (N, W)"
-        raise ConfigError(f"{path}: array {key!r} must be {wanted}, got shape {array.shape}")
-    return array.reshape(len(array), -1) if array.ndim == 2 else array[:, None]
+    return flattened(path, declared, read_hdf5(path, partial(_wanted, path, declared)))

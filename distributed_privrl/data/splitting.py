@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.corpus_rows import documents_of_side
 from distributed_privrl.data.hashing import mix
 from distributed_privrl.data.metadata import (
     NUMBERED_KEY,
@@ -26,8 +27,8 @@ def split(
 
     ``name-v0`` becomes ``name-training-v0`` and ``name-held-out-v0``. The unit is the dataset's
     unit column, else the trajectory, else (independent transitions) the row; all of a unit's rows
-    go to one side. Which one depends on a hash of its id and the seed and on nothing else, so the
-    share held out is met on average alone.
+    go to one side, of a corpus with the documents that they stand for. Which one depends on a hash
+    of its id and the seed and on nothing else, so the share held out is met on average alone.
 
     Args:
         store: where the dataset lies.
@@ -152,6 +153,7 @@ def _write(
         declared=info.declared,
         has_successors=info.has_successors,
         metadata=metadata,
+        complete=documents_of_side(store, info.id, keep),
     )
 
 

@@ -15,6 +15,7 @@ from distributed_privrl.core.checks import check_dataset_id
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import (
     clear_unfinished,
+    make_writable,
     remove_folder,
     storage_errors,
     write_atomically,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from distributed_privrl.data.remote import RemoteDatasets
 
 CHUNK_ROWS = 65_536
+_DAMAGE = (LookupError, ValueError, TypeError, RuntimeError, OverflowError, MemoryError)
+"""What h5py raises whose file was changed at will."""
 
 Complete = Callable[[Path], Mapping[str, Any]]
 """Puts files beside the data, into a new dataset's folder, and returns further metadata."""
@@ -196,6 +199,20 @@ class DatasetStore:
             self._remote.check_new(dataset)
         else:
             check_new(self.root, dataset)
+
+    def check_writable(self, dataset: str) -> None:
+        """Check that files can be made where a dataset of this id would lie; of a folder alone.
+
+        Args:
+            dataset: its id; whether it is free is not looked at.
+
+        Raises:
+            StorageError: they cannot.
+        """
+        if self._remote is None:
+            above = [one for one in (self.root / dataset).parents if one.is_relative_to(self.root)]
+            make_writable(self.root)
+            make_writable(next(one for one in above if one.exists()))
 
     @contextlib.contextmanager
     def new(self, dataset: str, *, may_leave: bool) -> Iterator[Path]:
@@ -472,8 +489,11 @@ class DatasetStore:
 
     def _episodes(self, info: DatasetInfo) -> EpisodeReader:
         folder = self._data_folder(info.id)
-        spaces = stored_spaces(read_values(folder), folder)
-        return EpisodeReader(folder / episode_reader.FILE_NAME, info.id, *spaces)
+        values = read_values(folder)
+        spaces = stored_spaces(values, folder)
+        reader = EpisodeReader(folder / episode_reader.FILE_NAME, info.id, *spaces)
+        reader.check_count(values["total_episodes"])
+        return reader
 
     def _data_folder(self, dataset: str, *, only: Sequence[str] = ()) -> Path:
         """Return the data folder; of a copy, ``only`` names the files that are wanted."""
@@ -508,7 +528,7 @@ def _reading(dataset: str) -> Iterator[None]:
     try:
         with storage_errors(f"read dataset {dataset}"):
             yield
-    except (KeyError, ValueError) as error:
+    except _DAMAGE as error:
         reason = " ".join(str(error).split())
         raise StorageError(f"dataset {dataset!r} is damaged ({reason}): write it again") from error
 
@@ -529,7 +549,11 @@ def _check_unit(info: DatasetInfo, unit: str) -> None:
     known = [TRANSITION, *([TRAJECTORY] if info.kind == "trajectories" else [])]
     known += [info.unit_column] if info.unit_column else []
     if unit not in known:
-        raise ConfigError(f"dataset {info.id!r} has no unit {unit!r}: it knows {', '.join(known)}")
+        named = f"; to have {unit!r}, name it under columns: unit in the schema and import again"
+        raise ConfigError(
+            f"dataset {info.id!r} has no unit {unit!r}: it knows {', '.join(known)}"
+            f"{'' if unit == TRAJECTORY else named}"
+        )
 
 
 def _unit_ids(reader: EpisodeReader, episodes: int, unit: str) -> NDArray[np.uint64]:

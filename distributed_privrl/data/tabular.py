@@ -1,5 +1,6 @@
 """The columns of a flat table as typed arrays, and its rows as trajectories."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from distributed_privrl.data.declared import (
     LabelledKind,
     NumberKind,
     column_names,
+    unit_text,
     value_text,
     width,
 )
@@ -195,7 +197,7 @@ class Table:
         """Return the hashes of a column's values, (N,), or positions if it is not named.
 
         Raises:
-            ConfigError: a value is missing: every row needs its unit.
+            ConfigError: a value is missing or blank: every row needs its unit.
         """
         import pandas as pd
 
@@ -203,11 +205,32 @@ class Table:
             return np.arange(len(self), dtype=np.uint64)
         if column not in self._hashes:
             codes, values = pd.factorize(self.frame[column])
-            if (codes < 0).any():
-                raise ConfigError(f"{self._name(column)} has rows without a value")
-            hashes = [hash_unit(value_text(value)) for value in values]
-            self._hashes[column] = np.array(hashes, dtype=np.uint64)[codes]
+            names = [unit_text(value) for value in values]
+            if (codes < 0).any() or "" in names:
+                raise ConfigError(
+                    f"{self._name(column)} has rows without a value: say whose they are, or leave"
+                    " them out before the import"
+                )
+            hashes = np.array([hash_unit(name) for name in names], dtype=np.uint64)[codes]
+            self._note_alike(column, names, codes, hashes)
+            self._hashes[column] = hashes
         return self._hashes[column]
+
+    def _note_alike(
+        self, column: str, names: Sequence[str], codes: NDArray[Any], hashes: NDArray[np.uint64]
+    ) -> None:
+        """Tell the owner of names of which several differ in their letters' case alone."""
+        spellings = defaultdict(set)
+        for name in names:
+            spellings[name.casefold()].add(name)
+        alike = np.array([len(spellings[name.casefold()]) > 1 for name in names], bool)[codes]
+        self.findings.add(
+            f"{column}: the same as another but for its case",
+            f"each spelling is a {column} of its own; if they are the same, spell them alike",
+            alike,
+            hashes,
+            (names[code] for code in codes[alike]),
+        )
 
     def order(self, column: str) -> tuple[NDArray[np.float64], bool]:
         """Return the numbers that a column sorts rows by, (N,), and whether they are times.

@@ -106,7 +106,10 @@ def has_decimal_commas(series: "pd.Series[Any]") -> bool:
 
     if not (is_object_dtype(series.dtype) or is_string_dtype(series.dtype)):
         return False
-    there = series.dropna().astype(str).str.strip()
+    try:
+        there = series.dropna().astype(str).str.strip()
+    except UnicodeDecodeError:  # bytes that are no text
+        return False
     return bool(there.str.contains(",").any() and there.str.fullmatch(_WITH_COMMA).all())
 
 

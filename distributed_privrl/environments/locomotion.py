@@ -11,7 +11,7 @@ from distributed_privrl.core.errors import ConfigError, MissingExtraError
 from distributed_privrl.environments.simulators import Step
 
 _RESET_SEEDS = 2**31
-_CLIPPED = {"HalfCheetah-v5": np.inf, "Walker2d-v5": 10.0}
+_CLIPPED = {"HalfCheetah-v5": np.inf, "Hopper-v5": 10.0, "Walker2d-v5": 10.0}
 """How far each environment shows velocities."""
 
 
@@ -23,7 +23,7 @@ class Locomotion:
     covered, is not observed.
 
     Args:
-        environment: HalfCheetah-v5 or Walker2d-v5.
+        environment: HalfCheetah-v5, Hopper-v5 or Walker2d-v5.
 
     Raises:
         ConfigError: another environment.

@@ -7,10 +7,8 @@ and no account is charged.
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +17,8 @@ from scipy import stats
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.executor import LocalExecutor, WorkerGroup
+from distributed_privrl.core.executor import Executor, LocalExecutor, WorkerGroup
+from distributed_privrl.core.files import unfinished_folder
 from distributed_privrl.evaluation.canary_rows import (
     BLOCKS,
     FAN_IN,
@@ -28,6 +27,7 @@ from distributed_privrl.evaluation.canary_rows import (
     CanaryUpdate,
 )
 from distributed_privrl.evaluation.membership import Estimate, exact_interval
+from distributed_privrl.evaluation.one_run import Guesses, guessed
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.events import charged_rounds
@@ -37,7 +37,7 @@ from distributed_privrl.privacy.sampling import SECRET_BYTES, RoundSecret
 from distributed_privrl.privacy.units import TRANSITION, PrivacyBudget
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
-from distributed_privrl.rounds.server import ParameterServer, ServerSpec
+from distributed_privrl.rounds.server import ParameterServer, ServerSpec, draw_nonce
 from distributed_privrl.rounds.summing import start_workers
 from distributed_privrl.rounds.worker import (
     SecretOfRun,
@@ -50,6 +50,7 @@ CANARIES = 20_000
 ROWS_OF_A_UNIT = 3
 CONFIDENCE = 0.95
 _LEAST_CANARIES = 100
+_CANARIES_A_GUESS = 10
 _HALF = 0.5
 _LARGE = 1000.0  # times the clip norm: the gradient of a canary before it is clipped
 _RUN = "run-canaries"
@@ -70,10 +71,12 @@ class CanaryRound:
             probability; ``chance`` is that probability.
         noise_source: name of what noise and coins were drawn from.
         rows: that a canary has at most.
+        guesses: who took part, guessed from the released sum.
     """
 
     canaries: int
     participants: int
+    guesses: Guesses
     mu: Estimate
     sampled: Estimate
     noise_source: str
@@ -90,6 +93,8 @@ def canary_round(
     *,
     canaries: int = CANARIES,
     rows: int = 1,
+    executor: Executor | None = None,
+    work: Path | None = None,
     insecure_key: int | None = None,
 ) -> CanaryRound:
     """Run one round over canaries through real workers, server, ledger and noise, and measure it.
@@ -108,13 +113,18 @@ def canary_round(
         canaries: how many, a hundred at least.
         rows: that a canary has at most; above one, canary i has 1 + i mod ``rows`` of them, and
             workers take them all, as they take a trajectory's fragments.
+        executor: where workers, sums on the way and server run (default: this process); it stays
+            open.
+        work: where the round's temporary folder is made, in reach of all of them (default: the
+            system's).
         insecure_key: seeded noise and coins, for tests.
 
     Raises:
         ConfigError: too few canaries.
 
     Privacy: reads no real row; the ledger is a new one in a temporary folder, and nothing is
-    charged elsewhere.
+    charged elsewhere. Who took part is asked of the workers afterwards, under the nonce of the
+    round's draw: canaries are nobody's.
 
     Reference: Andrew et al., "One-shot empirical privacy estimation for federated learning" (2023);
     Dong, Roth, Su, "Gaussian differential privacy" (2019), for mu.
@@ -122,20 +132,23 @@ def canary_round(
     check_positive("canaries", canaries)
     if canaries < _LEAST_CANARIES:
         raise ConfigError(f"canaries must be at least {_LEAST_CANARIES}, got {canaries}")
-    with tempfile.TemporaryDirectory(prefix="privrl-audit-") as folder:
+    executor = executor or LocalExecutor()
+    with unfinished_folder(work or Path(tempfile.gettempdir())) as folder:
         observed = _Round(
             mechanism=replace(mechanism, sampling_probability=_HALF),
             canaries=canaries,
             rows=rows,
-            folder=Path(folder),
+            folder=folder,
+            executor=executor,
             insecure_key=insecure_key,
         )
         inside, released, charged_mu = observed.run()
-    taken = int(_participants(mechanism, canaries, insecure_key, rows).sum())
+    taken = int(_participants(mechanism, canaries, insecure_key, rows, executor).sum())
     low, high = exact_interval(taken, canaries, CONFIDENCE)
     return CanaryRound(
         canaries=canaries,
         participants=int(inside.sum()),
+        guesses=guessed(released, inside, made=canaries // _CANARIES_A_GUESS),
         mu=measured_mu(released, inside, charged=charged_mu),
         sampled=Estimate(
             value=taken / canaries, low=low, high=high, chance=mechanism.sampling_probability
@@ -200,7 +213,11 @@ def _worker_specs(
 
 
 def _participants(
-    mechanism: PrivateRound, canaries: int, insecure_key: int | None, rows: int
+    mechanism: PrivateRound,
+    canaries: int,
+    insecure_key: int | None,
+    rows: int,
+    executor: Executor,
 ) -> NDArray[np.bool_]:
     """Return which canaries took part in a round at the mechanism's own sampling probability."""
     random = os.urandom(SECRET_BYTES)  # of a round that is charged to nobody
@@ -210,44 +227,19 @@ def _participants(
         else SecretOfRun(run_id=_RUN, insecure_key=insecure_key)
     )
     specs = _worker_specs(mechanism, canaries, secret, rows)
-    workers = start_workers(LocalExecutor(), specs, fan_in=FAN_IN)
-    call = {"parameters": np.zeros(canaries, np.float32), "nonce": "participants"}
-    total = _total(workers.call("clipped_sum", call))
+    workers = start_workers(executor, specs, fan_in=FAN_IN)
+    inside = _inside(workers, mechanism, canaries, "participants")
     workers.close()
+    return inside
+
+
+def _inside(
+    workers: WorkerGroup, mechanism: PrivateRound, canaries: int, nonce: str
+) -> NDArray[np.bool_]:
+    """Return which canaries workers take for the draw that a nonce names."""
+    call = {"parameters": np.zeros(canaries, np.float32), "nonce": nonce}
+    total: NDArray[np.float64] = np.stack(workers.call("clipped_sum", call)).sum(axis=0)
     return total > mechanism.clip_norm / 2
-
-
-def _total(sums: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
-    total: NDArray[np.float64] = np.stack(sums).astype(np.float64).sum(axis=0)
-    return total
-
-
-class _Listening:
-    """A group that keeps what its workers answer: canaries are nobody's, their sums no secret."""
-
-    def __init__(self, group: WorkerGroup) -> None:
-        self._group = group
-        self.sums: list[NDArray[np.floating]] = []
-
-    @property
-    def size(self) -> int:
-        return self._group.size
-
-    def call(
-        self,
-        method: str,
-        shared: Mapping[str, Any] | None = None,
-        per_worker: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[Any]:
-        answers = self._group.call(method, shared, per_worker)
-        self.sums = [answer.copy() for answer in answers]
-        return answers
-
-    def wait_for_lost(self) -> None:
-        self._group.wait_for_lost()
-
-    def close(self) -> None:
-        self._group.close()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +250,7 @@ class _Round:
     canaries: int
     rows: int
     folder: Path
+    executor: Executor
     insecure_key: int | None
 
     def run(self) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
@@ -265,22 +258,22 @@ class _Round:
         ledger = self._open_ledger()
         secret = SecretOfRun(run_id=_RUN, ledger=ledger, insecure_key=self.insecure_key)
         specs = _worker_specs(self.mechanism, self.canaries, secret, self.rows)
-        executor = LocalExecutor()
-        workers = _Listening(start_workers(executor, specs, fan_in=FAN_IN))
-        server = executor.start(ParameterServer, [self._server_spec(workers, ledger)])
+        workers = start_workers(self.executor, specs, fan_in=FAN_IN)
+        spec = self._server_spec(workers, ledger)
+        server = self.executor.start(ParameterServer, [spec], service=True)
         server.call("advance", {"rounds": 1})
         entry = ledger.reserved(_RUN)
         assert entry is not None  # opened above
         (event,) = entry.event["events"]
         server.close()
+        tensors, state = load_checkpoint(self._trained, run_id=_RUN, stage="rounds")
+        nonce = draw_nonce(spec, state.block_nonce, round_index=0)
+        inside = _inside(workers, self.mechanism, self.canaries, nonce)
         workers.close()
         ledger.close()
-        tensors, _ = load_checkpoint(self._trained, run_id=_RUN, stage="rounds")
         # Without momentum Adam's first moment is the step's gradient: the noisy sum / denominator.
         released = tensors["exp_avg"].double().numpy() * self._expected_units
-        return _total(workers.sums) > self.mechanism.clip_norm / 2, released, 1 / event[
-            "noise_multiplier"
-        ]  # fmt: skip
+        return inside, released, 1 / event["noise_multiplier"]
 
     @property
     def _trained(self) -> Path:

@@ -51,7 +51,8 @@ class CanaryLoss:
 
     def __call__(self, module: nn.Module, rows: Tensor, draws: Tensor) -> Tensor:
         """Return ``s w_i`` of each row ``(M, 2)``, where w are the module's weights."""
-        chosen = nn.functional.one_hot(rows[:, 0].long(), self.dimension).to(rows.dtype)
+        chosen = rows.new_zeros(len(rows), self.dimension)
+        chosen.scatter_(1, rows[:, :1].long(), 1.0)
         return torch.as_tensor(rows[:, 1] * module(chosen)[:, 0])
 
 

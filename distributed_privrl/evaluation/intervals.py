@@ -38,6 +38,8 @@ class Interval:
 def mean_interval(values: ArrayLike) -> Interval | None:
     """Return an interval of the mean of ``values``: Student's, or of ten and more a bootstrap's.
 
+    Values that are all equal have an interval of no width, which says so.
+
     Args:
         values: (N,) independent results, such as one figure a training seed.
 
@@ -53,6 +55,8 @@ def mean_interval(values: ArrayLike) -> Interval | None:
     count = len(sample)
     if count == 1:
         return None
+    if np.ptp(sample) == 0:
+        return Interval(float(sample[0]), float(sample[0]), f"all equal, n={count}")
     from scipy import stats  # slow to import: not for a refusal
 
     if count < FEWEST_RESAMPLED:

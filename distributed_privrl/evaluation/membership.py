@@ -4,9 +4,9 @@ Nothing here is a private release: scores of sensitive rows and all that is made
 into ``private/``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,8 @@ CONFIDENCE = 0.99
 _DRAWN_AT_ONCE = 100
 
 
-class LossAttack(Protocol):
-    """A trained model that lets itself be attacked: the port that a method implements.
-
-    Privacy: losses of sensitive rows are raw private data: they go to ``private/`` alone.
-    """
+class TrainedModel(Protocol):
+    """What the attacks on a trained model share."""
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -45,8 +42,27 @@ class LossAttack(Protocol):
         """How many rounds the model was trained on sensitive rows."""
         ...
 
+
+class LossAttack(TrainedModel, Protocol):
+    """A trained model that lets itself be attacked: the port that a method implements.
+
+    Privacy: losses of sensitive rows are raw private data: they go to ``private/`` alone.
+    """
+
     def losses(self, transitions: Transitions) -> NDArray[np.float64]:
         """Return the losses ``(N, S)`` of N transitions; NaN for rows that training leaves out."""
+        ...
+
+
+@runtime_checkable
+class TextAttack(TrainedModel, Protocol):
+    """The same port, of a model of texts: the rows of a corpus stand for documents.
+
+    Privacy: as `LossAttack`.
+    """
+
+    def text_losses(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return the losses ``(N, S)`` of N documents; NaN for those that training leaves out."""
         ...
 
 

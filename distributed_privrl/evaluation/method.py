@@ -16,7 +16,7 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.progress import Progress
 
 if TYPE_CHECKING:
-    from distributed_privrl.evaluation.membership import LossAttack
+    from distributed_privrl.evaluation.membership import LossAttack, TextAttack
     from distributed_privrl.evaluation.report import Section
     from distributed_privrl.evaluation.source import Sourced
     from distributed_privrl.stages.context import MethodResult, RunContext
@@ -45,7 +45,7 @@ class Inspection:
     file_report: (
         Callable[[Any, Sourced[Path], Sourced[Sequence[Any]]], Sequence[Section]] | None
     ) = None
-    attack: Callable[[Any, Any, RunContext], LossAttack] | None = None
+    attack: Callable[[Any, Any, RunContext], LossAttack | TextAttack] | None = None
     headline: str | None = None
     whole_units: bool = False
     own_clipping: Callable[[Any], bool] | None = None
@@ -79,7 +79,7 @@ class Method:
 
         return run_method(self.declare(config), context)
 
-    def open_attack(self, config: RunConfig, context: RunContext) -> LossAttack | None:
+    def open_attack(self, config: RunConfig, context: RunContext) -> LossAttack | TextAttack | None:
         """Return the membership attack on a finished run, on CPUs; None: there is none.
 
         Raises:

@@ -114,10 +114,12 @@ class PlainTrainer:
     Args:
         agent: its name.
         config: its hyper-parameters.
+        device: that it computes on.
     """
 
     agent: str
     config: AgentConfig
+    device: str = "cpu"
 
     released_rows_only: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
@@ -160,6 +162,7 @@ class PlainTrainer:
             streams=Streams(seed),
             on_evaluation=on_evaluation,
             evaluate_every=evaluate_every,
+            device=self.device,
         )
 
     def with_settings(self, settings: Mapping[str, Any]) -> "PlainTrainer":
@@ -187,6 +190,7 @@ def find_trainer(
     settings: Mapping[str, Any] | None = None,
     *,
     more: Mapping[str, Trainer] | None = None,
+    device: str = "cpu",
 ) -> Trainer:
     """Return the trainer called ``name``.
 
@@ -194,13 +198,15 @@ def find_trainer(
         name: as in the configuration.
         settings: hyper-parameters of its agent that differ from the defaults.
         more: trainers beside the plain loops; they win over a loop of the same name.
+        device: that a plain loop computes on; others compute where they do.
 
     Raises:
         ConfigError: nobody is called that (the message lists the names), or an option is wrong.
     """
     known = {**TRAINERS, **(more or {})}
     check_known(name, known)
-    return known[name].with_settings(settings) if settings else known[name]
+    found = known[name].with_settings(settings) if settings else known[name]
+    return replace(found, device=device) if isinstance(found, PlainTrainer) else found
 
 
 def settings_of(

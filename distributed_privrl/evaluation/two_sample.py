@@ -16,7 +16,10 @@ from distributed_privrl.data.named_rows import Rows, is_category
 AREA_ROWS = 10_000
 """Of each table, at most: training and test together."""
 _MOST_LEVELS = 200
+_MOST_BINS = 255
+"""Of a column of numbers; the trees know no more values than that."""
 _FEWEST = 8
+TREES = 60
 
 
 def groups_of(rows: Rows) -> dict[str, tuple[str, ...]]:
@@ -76,13 +79,14 @@ def area(
     if any(len(part) < _FEWEST for part in (*train, *test)):
         return float("nan")
     numbers, masks = _numbers([*train, *test])
+    numbers = _binned(numbers, masks)
     x, y = np.concatenate(numbers[:2]), np.repeat([0, 1], [len(part) for part in train])
     weights = np.repeat([len(y) / len(part) for part in train], [len(part) for part in train])
     constant = (x == x[:1]).all()
     if constant:
         return 0.5
     classifier = HistGradientBoostingClassifier(
-        max_iter=60,
+        max_iter=TREES,
         learning_rate=0.1,
         max_leaf_nodes=15,
         min_samples_leaf=_FEWEST,
@@ -120,6 +124,34 @@ def _numbers(
         )
         for frame in frames
     ], few
+
+
+def _binned(
+    parts: list[NDArray[np.float64]], categories: NDArray[np.bool_]
+) -> list[NDArray[np.float64]]:
+    """Return rows whose numbers have at most `_MOST_BINS` values.
+
+    Half of the bins hold equal shares of the real training rows, the other half of the synthetic
+    ones, so that both sides weigh the same. The trees would find bins by themselves, but for rows
+    with weights they walk through each column for each bin: three quarters of a fit's time.
+
+    Args:
+        parts: real and synthetic rows that train, then any others, ``(N, D)`` each.
+        categories: ``(D,)``, columns that stay as they are.
+    """
+    shares = np.linspace(0, 1, _MOST_BINS // 2 + 2)[1:-1]
+    parts = [part.copy() for part in parts]
+    for place in np.flatnonzero(~categories):
+        known = [column[~np.isnan(column)] for column in (part[:, place] for part in parts[:2])]
+        if len(np.unique(np.concatenate(known))) <= _MOST_BINS:
+            continue
+        edges = np.unique(
+            np.concatenate([np.quantile(side, shares) for side in known if len(side)])
+        )
+        for part in parts:
+            column = part[:, place]
+            part[:, place] = np.where(np.isnan(column), np.nan, np.searchsorted(edges, column))
+    return parts
 
 
 def _positions(column: pd.Series, levels: "pd.Index[Any]") -> NDArray[np.float64]:

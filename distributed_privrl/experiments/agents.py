@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.files import remove_file, write_atomically
 from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.intervals import spread
@@ -17,12 +18,13 @@ from distributed_privrl.evaluation.returns import LAST_EVALUATIONS, LearningCurv
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
 from distributed_privrl.experiments.directory import RunDirectory
+from distributed_privrl.experiments.events import write_events
 from distributed_privrl.experiments.trials import (
     evaluations_of,
     learning_curve,
     without_reason,
 )
-from distributed_privrl.privacy.metrics import PublicValue
+from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue
 
 EVALUATION_FILE = "evaluation.json"
 FAILURES_FILE = "failures.json"
@@ -74,15 +76,44 @@ def keep_trials(trials: Trials, directory: RunDirectory, *, may_leave: bool) -> 
     if failed := reasons(trials):
         directory.write_private(FAILURES_FILE, json.dumps(failed, indent=2))
     else:
-        (directory.private / FAILURES_FILE).unlink(missing_ok=True)
+        remove_file(directory.private / FAILURES_FILE)
     if not trials:
-        (folder / EVALUATION_FILE).unlink(missing_ok=True)
+        remove_file(folder / EVALUATION_FILE)
         return
     content = json.dumps([without_reason(one) for one in trials])
     if may_leave:
         write_atomically(folder / EVALUATION_FILE, content)
     else:
         directory.write_private(EVALUATION_FILE, content)
+
+
+def write_curves(trials: Trials, directory: RunDirectory, source: Sourced[str]) -> None:
+    """Write each agent's learning curve for TensorBoard, to ``events/TRAINER-SEED/``.
+
+    Args:
+        trials: results of `run_trials` on a dataset.
+        directory: where.
+        source: the dataset's id, released or public; of a private one nothing is written.
+
+    Privacy: mean returns are post-processing of the dataset; events tell no time.
+    """
+    curves = directory.events.parent
+    for earlier in sorted(curves.glob(f"*/{directory.events.name}")):
+        remove_file(earlier)  # of agents that were asked for before
+    if not source.may_leave:
+        return
+    for trial in (one for one in trials if "failed" not in one):
+        path = curves / f"{trial['trainer']}-{trial['seed']}" / directory.events.name
+        _write_curve(learning_curve(trial), path, source)
+
+
+def _write_curve(curve: LearningCurve, path: Path, source: Sourced[str]) -> None:
+    lines = []
+    for returns in curve.returns:
+        value = source.then(lambda _: returns).value(lambda found: found.mean)  # noqa: B023  at once
+        assert isinstance(value, PublicValue | ReleasedValue), "of rows that may leave"
+        lines.append({"return": value})
+    write_events(path, lines, steps=curve.steps)
 
 
 def mean_return(trials: Trials, trainer: str) -> float | None:

@@ -1,7 +1,7 @@
 """The attacks on a finished run: which rows they look at, the loss attack, the copying detector."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,14 @@ from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.progress import silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.corpus_rows import texts_of
 from distributed_privrl.data.fingerprint import inspect
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Transitions
 from distributed_privrl.evaluation.membership import (
     AttackFigures,
     LossAttack,
+    TextAttack,
     attack_figures,
     by_group,
 )
@@ -37,12 +39,14 @@ class AttackedRows:
     """Rows of one side: members, or rows held out. Raw private data.
 
     Args:
+        dataset: id of the dataset that they are of.
         transitions: N of them.
         groups: (N,) the unit of each row; where transitions are the units, its trajectory, because
             rows of one trajectory are no independent witnesses.
         share: of its groups' rows that were taken.
     """
 
+    dataset: str
     transitions: Transitions
     groups: NDArray[np.uint64]
     share: float = 1.0
@@ -50,8 +54,8 @@ class AttackedRows:
     def thinned(self, share: float, generator: np.random.Generator) -> "AttackedRows":
         """Return rows of which ``share`` of each group's was taken, at most ``self.share``."""
         kept = generator.random(len(self.groups)) < share / self.share
-        return AttackedRows(
-            transitions=self.transitions.select(kept), groups=self.groups[kept], share=share
+        return replace(
+            self, transitions=self.transitions.select(kept), groups=self.groups[kept], share=share
         )
 
 
@@ -126,7 +130,7 @@ def attacked_rows(
         rows = _whole_units(store, dataset, unit, limit, generator)
         if max_length is not None:
             rows = rows.select(_position_in_unit(rows.unit_ids) < max_length)
-    return AttackedRows(transitions=rows, groups=rows.unit_ids, share=share)
+    return AttackedRows(dataset=dataset, transitions=rows, groups=rows.unit_ids, share=share)
 
 
 def _single_rows(
@@ -178,7 +182,8 @@ def attack_members(
 ) -> Attacked | str:
     """Attack the model by its losses, or say in words why that is not possible.
 
-    A row's score is minus the mean of its losses; where a unit has several rows, the unit's is
+    A row's score is minus the mean of its losses, or of those of the document that it stands for;
+    where a unit has several rows, the unit's is
     minus their mean. Of groups of several rows the same share is looked at on both sides: the
     attack's permutations take groups of both for alike but for their names.
 
@@ -212,7 +217,7 @@ def attack_members(
     for side in sides:
         single = len(np.unique(side.groups)) == len(side.groups)
         rows = side if single else side.thinned(common, generator)
-        scored.append(_losses(attack, rows, whole_units=config.data.unit != TRANSITION))
+        scored.append(_losses(attack, rows, store, whole_units=config.data.unit != TRANSITION))
     (members, member_groups), (others, other_groups) = scored
     figures = attack_figures(
         -members.mean(axis=1),
@@ -229,9 +234,12 @@ def attack_members(
 
 
 def _losses(
-    attack: LossAttack, rows: AttackedRows, *, whole_units: bool
+    attack: LossAttack | TextAttack, rows: AttackedRows, store: DatasetStore, *, whole_units: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.integer]]:
-    losses = attack.losses(rows.transitions)
+    if isinstance(attack, TextAttack):
+        losses = attack.text_losses(texts_of(store, rows.dataset, rows.transitions))
+    else:
+        losses = attack.losses(rows.transitions)
     kept = np.isfinite(losses).all(axis=1)
     if whole_units:
         return by_group(losses[kept], rows.groups[kept])

@@ -5,16 +5,19 @@ They inform; no guarantee rests on them.
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.config import RunConfig, RuntimeConfig
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.executor import Executor, LocalExecutor
+from distributed_privrl.core.files import make_writable, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.canaries import ROWS_OF_A_UNIT, CanaryRound, canary_round
+from distributed_privrl.evaluation.canary_rows import WORKERS
 from distributed_privrl.evaluation.neighbours import Copying
 from distributed_privrl.evaluation.report import Section, write_report
 from distributed_privrl.experiments.attacks import (
@@ -35,7 +38,7 @@ from distributed_privrl.experiments.audit_report import (
     membership_section,
 )
 from distributed_privrl.experiments.comparison import attempted
-from distributed_privrl.experiments.directory import RunDirectory, make_writable
+from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import load_config, method_named, plan_run
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.certificate import Certificate
@@ -64,14 +67,29 @@ class Audit:
     copying: Copying | str | None = None
 
 
+StartExecutor = Callable[[RuntimeConfig], Executor]
+"""Starts what a run's ``runtime`` asks for; whoever asked closes it."""
+
+
+def in_this_process(_: RuntimeConfig) -> Executor:
+    """Return an executor of this process, whatever is asked for."""
+    return LocalExecutor()
+
+
 def audit_configuration(
-    config: RunConfig, *, out: Path, progress: Progress = silent, insecure_key: int | None = None
+    config: RunConfig,
+    *,
+    out: Path,
+    start_executor: StartExecutor = in_this_process,
+    progress: Progress = silent,
+    insecure_key: int | None = None,
 ) -> Audit:
     """Run the canary round of a configuration and write ``canary.json``.
 
     Args:
         config: of any method; its number of units must be declared.
-        out: a new folder.
+        out: a new folder; where the run would be on a cluster, all nodes must reach it.
+        start_executor: starts what the canary round runs on.
         progress: told where the work is.
         insecure_key: seeded noise, for tests.
 
@@ -93,7 +111,8 @@ def audit_configuration(
     charged = ChargedRound(
         mechanism=plan.mechanism, delta=plan.budget.delta, own_clipping=_own_clipping(config)
     )
-    return Audit(canary=_write_canary(config, charged, out, progress, insecure_key))
+    canary = _write_canary(config, charged, out, start_executor, progress, insecure_key)
+    return Audit(canary=canary)
 
 
 def audit_run(
@@ -104,6 +123,7 @@ def audit_run(
     against: Path | None = None,
     store: DatasetStore | None = None,
     ledger_url: str | None = None,
+    start_executor: StartExecutor = in_this_process,
     progress: Progress = silent,
     insecure_key: int | None = None,
 ) -> Audit:
@@ -117,6 +137,7 @@ def audit_run(
         store: datasets.
         ledger_url: of the run; a valid certificate is compared with it where it is given, and it is
             read where bounds were found with noise.
+        start_executor: starts what the canary round runs on; attacks read rows in this process.
         progress: told where the work is.
         insecure_key: seeded noise of the canary round, for tests.
 
@@ -145,7 +166,7 @@ def audit_run(
     charged = _charged_round(certificate, config)
     canary: CanaryRound | str = _NO_ROUNDS
     if charged is not None:  # before a real row is read: neither it nor its time depends on one
-        canary = _write_canary(config, charged, out, progress, insecure_key)
+        canary = _write_canary(config, charged, out, start_executor, progress, insecure_key)
     attacked, copies = _attacks(config, directory, store, held_out, ledger_url, progress)
     facts = {
         "run": str(run_directory),
@@ -245,12 +266,22 @@ def _write_canary(
     config: RunConfig,
     charged: ChargedRound,
     out: Path,
+    start_executor: StartExecutor,
     progress: Progress,
     insecure_key: int | None,
 ) -> CanaryRound:
+    """Run the canary round where the run would be, with its CPUs shared by the audit's workers."""
     progress("canary round", 0, 1)
     rows = ROWS_OF_A_UNIT if method_named(config.method).inspection.whole_units else 1
-    found = canary_round(charged.mechanism, rows=rows, insecure_key=insecure_key)
+    cpus = config.runtime.least_workers * config.runtime.cpus_per_worker / WORKERS
+    asked = {"workers": WORKERS, "cpus_per_worker": cpus, "gpus_per_worker": 0.0}
+    executor = start_executor(config.runtime.model_copy(update=asked))
+    try:
+        found = canary_round(
+            charged.mechanism, rows=rows, executor=executor, work=out, insecure_key=insecure_key
+        )
+    finally:
+        executor.close()
     facts = canary_facts(found, charged)
     write_atomically(out / CANARY_FILE, json.dumps(facts, indent=2) + "\n")
     progress("canary round", 1, 1)

@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from distributed_privrl.evaluation import plots
+from distributed_privrl.evaluation.canaries import CONFIDENCE as CANARY_CONFIDENCE
 from distributed_privrl.evaluation.canaries import CanaryRound
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.intervals import FEWEST_RESAMPLED
 from distributed_privrl.evaluation.membership import CONFIDENCE, AttackFigures, Estimate
 from distributed_privrl.evaluation.neighbours import ALPHA, Copying
+from distributed_privrl.evaluation.one_run import epsilon_at_least
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.experiments.attacks import Attacked
 from distributed_privrl.privacy.accounting import epsilon
@@ -88,6 +90,14 @@ def canary_facts(found: CanaryRound, charged: ChargedRound) -> dict[str, Any]:
             }
             for name, share in (("sampled", found.sampled), ("all_units", certain))
         },
+        "guesses": {
+            "made": found.guesses.made,
+            "right": found.guesses.right,
+            "epsilon_at_least": epsilon_at_least(
+                found.guesses, delta=charged.delta, confidence=CANARY_CONFIDENCE
+            ),
+            "charged": charged.epsilon(found.mu.chance, sampling_probability=1.0),
+        },
     }
 
 
@@ -112,6 +122,15 @@ def canary_section(found: CanaryRound | str, charged: ChargedRound | None) -> Se
                 f" {value['charged']:.4g}, at delta {charged.delta:g}",
             )
         )
+    guesses = facts["guesses"]
+    metrics.append(
+        Metric(
+            name="epsilon of one round at least, if every unit took part",
+            value=PublicValue(guesses["epsilon_at_least"]),
+            explanation=f"{guesses['right']} of {guesses['made']} guesses of who took part were"
+            f" right; charged {guesses['charged']:.4g}, at delta {charged.delta:g}",
+        )
+    )
     return Section(
         title=title,
         explanation=f"{found.canaries} made-up units of at most {found.rows} rows, with orthogonal"

@@ -1,7 +1,7 @@
 """Sections that compare synthetic with real rows, for private reports alone."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,12 @@ from distributed_privrl.evaluation.embedding import EmbeddingMethod, embed
 from distributed_privrl.evaluation.fidelity import fidelity
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.report import Metric, Section
-from distributed_privrl.evaluation.trajectory_score import (
-    TrajectoryScore,
-    TrajectoryScoreConfig,
-    WindowEncoder,
-    trajectory_score,
-    windows_of,
-)
+
+if TYPE_CHECKING:
+    from distributed_privrl.evaluation.trajectory_score import (
+        TrajectoryScore,
+        TrajectoryScoreConfig,
+    )
 
 NEIGHBOUR_ROWS = 5000
 EMBEDDED_ROWS = 2000
@@ -154,8 +153,8 @@ def score_trajectories(
     real: str,
     synthetic: str,
     public: str,
-    config: TrajectoryScoreConfig | None = None,
-) -> TrajectoryScore | str:
+    config: "TrajectoryScoreConfig | None" = None,
+) -> "TrajectoryScore | str":
     """Return the TrajScore, or in words why there is none.
 
     Args:
@@ -171,11 +170,13 @@ def score_trajectories(
     for dataset in (real, synthetic, public):
         if store.info(dataset).kind == "transitions":
             return f"not applicable: {dataset} holds independent transitions, no trajectories"
-    config = config or TrajectoryScoreConfig()
+    from distributed_privrl.evaluation import trajectory_score as measure  # torch: for this alone
+
+    config = config or measure.TrajectoryScoreConfig()
     info = store.info(public)
     layout = RowLayout(info.observation_space, info.action_space)
     windows = {
-        dataset: windows_of(store.read_trajectories(dataset), layout, config.window)
+        dataset: measure.windows_of(store.read_trajectories(dataset), layout, config.window)
         for dataset in (public, real, synthetic)
     }
     for dataset in (real, synthetic):
@@ -185,8 +186,8 @@ def score_trajectories(
                 f" {config.window} steps"
             )
     streams = Streams(0).child("trajectory score")
-    encoder = WindowEncoder(windows[public], config, streams)
-    return trajectory_score(
+    encoder = measure.WindowEncoder(windows[public], config, streams)
+    return measure.trajectory_score(
         encoder,
         windows[real],
         windows[synthetic],
@@ -195,7 +196,7 @@ def score_trajectories(
     )
 
 
-def trajectory_section(score: TrajectoryScore | str, public: str) -> Section:
+def trajectory_section(score: "TrajectoryScore | str", public: str) -> Section:
     """Return a section on the TrajScore; for private reports alone.
 
     Args:

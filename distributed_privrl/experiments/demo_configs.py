@@ -226,6 +226,8 @@ DEMOS = {
     "privorl_n": Demo(config=CONFIG, recipes=_MAZES),
     "privorl_ar": Demo(config=AUTOREGRESSIVE, recipes=_MAZES),
     "marginals": Demo(config=MARGINALS, recipes=_MAZES[:1]),
+    "pgm": Demo(config={**MARGINALS, "method": "pgm"}, recipes=_MAZES[:1]),
+    "privsyn": Demo(config={**MARGINALS, "method": "privsyn"}, recipes=_MAZES[:1]),
     "privorl_j": Demo(
         config=TRAJECTORIES,
         recipes=tuple(

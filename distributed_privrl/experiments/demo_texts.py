@@ -93,7 +93,7 @@ def compare(config: RunConfig, out: Path, directory: RunDirectory) -> dict[str, 
         compared is post-processing of the release.
     """
     from distributed_privrl.methods.dprft.config import DprftConfig
-    from distributed_privrl.methods.dprft.training import untuned_texts
+    from distributed_privrl.methods.dprft.writing import untuned_texts
 
     assert isinstance(config, DprftConfig)
     released = directory.path / config.output.texts

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from distributed_privrl.core.config import NoisyBounds, RunConfig, read_yaml, validate
+from distributed_privrl.core.config import NoisyBounds, RunConfig, validate
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.files import (
     UNFINISHED,
@@ -22,6 +21,7 @@ from distributed_privrl.core.files import (
     write_atomically,
 )
 from distributed_privrl.core.places import ObjectUri, Place, check_folder
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.bounds import bounds_text
 from distributed_privrl.experiments.events import NAME, write_events
 from distributed_privrl.privacy.metrics import PublicValue, ReleasedValue, metrics_record
@@ -372,18 +372,6 @@ def holds_something(folder: Path) -> bool:
         raise ConfigError(f"--out {folder} is a file: name a folder")
     clear_unfinished(folder)
     return folder.is_dir() and any(not p.name.startswith(UNFINISHED) for p in folder.iterdir())
-
-
-def make_writable(folder: Path) -> None:
-    """Make a folder that shall be written to, unless it is there, and see that it can be.
-
-    Raises:
-        StorageError: it cannot be made or written to.
-    """
-    with storage_errors(f"write to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
 
 
 def _as_yaml(config: RunConfig) -> str:

@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from distributed_privrl.core.config import parse_yaml
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.data.profile import USABLE, ColumnKind, DraftedColumn, Profile, Roles
+from distributed_privrl.core.yaml_files import parse_yaml
+from distributed_privrl.data.profile import (
+    USABLE,
+    ColumnKind,
+    DraftedColumn,
+    Profile,
+    Roles,
+    called_as_a_person,
+)
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 
 _ACTIONS = {"action", "actions", "treatment", "treat", "drug", "dose", "arm", "decision", "offer"}
@@ -54,6 +61,7 @@ class Draft:
         reward: column.
         terminated: column; None: trajectories are complete, or there are none.
         guessed: which of action and reward were neither named, nor are called so.
+        unit_guessed: the unit was not named, and is not called like a person.
     """
 
     profile: Profile
@@ -67,6 +75,7 @@ class Draft:
     reward: str
     terminated: str | None
     guessed: tuple[str, ...]
+    unit_guessed: bool
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -174,6 +183,9 @@ def drafted(profile: Profile, asked: AskedRoles, *, source: Path, dataset: str) 
         reward=reward,
         terminated=terminated,
         guessed=tuple(role for role, how in told.items() if not how),
+        unit_guessed=asked.rows.unit is None
+        and unit not in (None, TRANSITION)
+        and not called_as_a_person(str(unit)),
     )
 
 
@@ -265,6 +277,11 @@ def _schema(draft: Draft) -> list[str]:
             ]
     if draft.unit not in (None, TRANSITION, TRAJECTORY):
         lines.append(f"  unit: {_name(str(draft.unit))}  # what one person contributes")
+        if draft.unit_guessed:
+            lines += [
+                "  # GUESSED: unit, because no column is called like a person. Whom the release",
+                "  # protects depends on it: to change it, draft anew with --unit COLUMN.",
+            ]
     if draft.left_out:
         told = ", ".join(f"{name} ({profile[name].kind})" for name in draft.left_out)
         lines.append(f"  # left out: {told}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.executor import Executor, LocalExecutor
-from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.files import make_writable, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
@@ -26,10 +26,11 @@ from distributed_privrl.experiments.agents import (
     mean_return,
     reasons,
     returns_section,
+    write_curves,
 )
 from distributed_privrl.experiments.clearance import Release
 from distributed_privrl.experiments.comparison import attempted_sections
-from distributed_privrl.experiments.directory import RunDirectory, holds_something, make_writable
+from distributed_privrl.experiments.directory import RunDirectory, holds_something
 from distributed_privrl.experiments.evaluation_checks import (
     check_agents_fit,
     check_compared,
@@ -90,6 +91,7 @@ class Surroundings:
             opens it.
         start_executor: starts what agents are trained on, once everything is checked.
         parallel: agents at a time.
+        device: that plain loops compute on, in the executor's processes.
         more_trainers: trainers beside the plain loops, by name.
         progress: told where long work is.
     """
@@ -98,6 +100,7 @@ class Surroundings:
     ledger_url: str | None = None
     start_executor: Callable[[], Executor] = LocalExecutor
     parallel: int = 1
+    device: str = "cpu"
     more_trainers: Mapping[str, Trainer] = field(default_factory=dict)
     progress: Progress = silent
 
@@ -158,6 +161,7 @@ def evaluate_datasets(
             parallel=around.parallel,
             progress=around.progress,
             judged_on=str(request.reference) if request.offline else "",
+            device=around.device,
         )
         sections = _content(around.store, request.synthetic, evaluated)
         trials: Trials = []
@@ -169,6 +173,7 @@ def evaluate_datasets(
             sections.append(returns_section(trials, place, certificate=certificate, source=source))
             figures |= _figures(trials, known, place) if source.may_leave else {}
         keep_trials(trials, directory, may_leave=source.may_leave)
+        write_curves(trials, directory, source)
         if source.may_leave:
             title = f"Evaluation of {request.synthetic}"
             _write(out, "public", title, certificate, sections)
@@ -287,7 +292,7 @@ def _check_kind(out: Path, kind: str, *, resume: bool) -> None:
     """Check that what lies in a folder was shown as what the dataset is now."""
     if not resume or (begun := _begun(out))["kind"] == kind:
         return
-    shown = ("report.html", "report.json", EVALUATION_FILE, AGENTS)
+    shown = ("report.html", "report.json", EVALUATION_FILE, AGENTS, "events")
     left = ", ".join(str(out / name) for name in shown if (out / name).exists())
     raise ConfigError(
         f"{begun['dataset']} was {begun['kind']} when the evaluation in {out} began and is {kind}"

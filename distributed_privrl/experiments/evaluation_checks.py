@@ -31,7 +31,10 @@ def check_agents_fit(
     for trainer in trainers.values():
         check_trainer(trainer, info.action_space)
     if environment is None:
-        raise ConfigError(f"{info.id} names no environment to evaluate in: give --env")
+        raise ConfigError(
+            f"{info.id} names no environment to evaluate in: give --env; for records of people,"
+            " which have none, agents are valued on real episodes by --offline --reference ID"
+        )
     check_environment(
         environment,
         {"observation": info.observation_space, "action": info.action_space},

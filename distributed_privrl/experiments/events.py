@@ -1,6 +1,6 @@
 """Metrics as events for TensorBoard: what `metrics_record` lets through, and no time of day."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,17 @@ def write_events(
     lines: Iterable[Mapping[str, PublicValue | ReleasedValue]],
     *,
     searched: Mapping[str, PublicValue] | None = None,
+    steps: Sequence[int] | None = None,
 ) -> None:
     """Write the numbers of metrics as scalar events, all at once; the same metrics, the same bytes.
 
-    A line's number is its step. Numbers of a line that names its stage are grouped by it.
+    Numbers of a line that names its stage are grouped by it.
 
     Args:
         path: of the file.
         lines: of metrics.
         searched: values of a trial, for TensorBoard's table of hyperparameters.
+        steps: of the lines, public; None: a line's number is its step.
 
     Raises:
         TypeError: a value says neither that it is public nor who paid for it.
@@ -45,7 +47,7 @@ def write_events(
     events = [Event(file_version=_VERSION)]
     if values:
         events.append(Event(summary=Summary(value=[_session(values)])))
-    for step, record in enumerate(records):
+    for step, record in zip(steps or range(len(records)), records, strict=True):
         scalars = [Summary.Value(tag=tag, simple_value=one) for tag, one in _numbers(record)]
         events.append(Event(step=step, wall_time=step, summary=Summary(value=scalars)))
     with atomic_path(path) as unfinished:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from distributed_privrl.core.files import remove_file
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.off_policy.judge import ESTIMATORS, Estimate, Judgement
 from distributed_privrl.evaluation.report import Metric, Section
@@ -17,6 +18,7 @@ from distributed_privrl.experiments.training import Training
 from distributed_privrl.experiments.trials import AGENTS, TRAINING_ON_PRIVATE
 
 OFF_POLICY_FILE = "off-policy.json"
+WHO_ACTED = "mean return of who acted"
 TITLE = "Valued on real episodes, without a simulator"
 _STAGE = "off-policy estimates"
 _FEWEST_EFFECTIVE = 30
@@ -51,7 +53,7 @@ class OffPolicy:
 
     def sections(self) -> list[Section]:
         """Train and value everything, and return the section of the private report."""
-        (self.directory.private / OFF_POLICY_FILE).unlink(missing_ok=True)
+        remove_file(self.directory.private / OFF_POLICY_FILE)
         return attempted_sections(TITLE, self._section)
 
     def _section(self) -> list[Section]:
@@ -62,7 +64,7 @@ class OffPolicy:
         judge = judge_of(self.store, self.reference)
         done, acted = judge.mean_return(), judge.who_acted()
         self.training.progress(_STAGE, 1, 1)
-        found = {"mean return of who acted": _numbers(done)}
+        found = {WHO_ACTED: _numbers(done)}
         metrics = [
             Metric(
                 name="who acted: mean return",
@@ -85,7 +87,7 @@ class OffPolicy:
                 if not judged:
                     metrics.append(Metric(name=cell, value="all failed", explanation=seeds))
                     continue
-                found[cell] = _record(judged, done)
+                found[cell] = agent_record(judged, done)
                 metrics += _metrics(cell, judged, done, seeds)
         for side, trials in (("synthetic", ours), ("real", theirs)):
             metrics += [
@@ -154,7 +156,8 @@ def _support(judged: list[Judgement]) -> tuple[float, float, float]:
     )
 
 
-def _record(judged: list[Judgement], done: Estimate) -> dict[str, Any]:
+def agent_record(judged: list[Judgement], done: Estimate) -> dict[str, Any]:
+    """Return what the file says of the agents of one trainer and dataset, over their seeds."""
     effective, weight, unseen = _support(judged)
     means = {name: Estimate.mean([one.estimates[name] for one in judged]) for name in ESTIMATORS}
     return {

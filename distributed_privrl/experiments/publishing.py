@@ -10,6 +10,7 @@ from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.metadata import CERTIFICATE_KEY, PUBLIC_KEY
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.cards import SYNTHETIC_KEY, algorithm_name, write_card
 from distributed_privrl.experiments.clearance import dataset_outputs
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.privacy.certificate import Certificate, Output, hash_output
@@ -37,10 +38,11 @@ class Publisher(Protocol):
         ...
 
     def check_free(self) -> None:
-        """Check that nothing of another run lies where the release goes.
+        """Check that nothing of another run lies where the release goes, and it can be written.
 
         Raises:
             ConfigError: something does.
+            StorageError: it cannot.
         """
         ...
 
@@ -128,11 +130,13 @@ class DatasetPublisher:
         return self.dataset
 
     def check_free(self) -> None:
-        """Check that the dataset does not exist, or is this run's.
+        """Check that the dataset does not exist, or is this run's, and that it can be written.
 
         Raises:
             ConfigError: it is another's.
+            StorageError: the store cannot be written to.
         """
+        self.store.check_writable(self.name)
         if self.name in self.store.ids():
             owner = self.store.info(self.name).metadata.open(Purpose.CHECK).get(RUN_KEY)
             if owner != self.directory.run_id:
@@ -154,7 +158,7 @@ class DatasetPublisher:
             "action_space": info.action_space,
             "environment": self.config.data.environment,
             "declared": info.declared,
-            "metadata": {RUN_KEY: self.directory.run_id},
+            "metadata": {RUN_KEY: self.directory.run_id, **self._signed()},
         }
         if self.public:
             about["metadata"] |= {PUBLIC_KEY: True}
@@ -177,10 +181,17 @@ class DatasetPublisher:
         return dataset_outputs(self.store, self.name)
 
     def attach(self, certificate: Certificate) -> None:
-        """Put the certificate into the dataset's metadata; public rows need none."""
+        """Put the certificate into the dataset's metadata, and a card beside; public: neither."""
         if self.public:
             return
         self.store.update_metadata(self.name, {CERTIFICATE_KEY: certificate.to_dict()})
+        write_card(self.store, self.name)
+
+    def _signed(self) -> dict[str, Any]:
+        """Return Minari's keys on who made the dataset, and how, as far as they are declared."""
+        output = self.config.output
+        said = {**output.signed(), SYNTHETIC_KEY: True} if isinstance(output, OutputConfig) else {}
+        return {"algorithm_name": algorithm_name(self.config.method), **said}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +225,7 @@ class FilesPublisher:
 
         Raises:
             ConfigError: one of them exists and is another run's.
+            StorageError: the store cannot be written to.
         """
         for publisher in self.beside:
             publisher.check_free()

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from distributed_privrl.core.files import remove_file
 from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.embedding import EmbeddingMethod
@@ -66,7 +67,7 @@ class Comparison:
         if self.trainers:
             found += attempted_sections("The same agents on the real dataset", self._agents)
         else:
-            (self.directory.private / RATIOS_FILE).unlink(missing_ok=True)
+            remove_file(self.directory.private / RATIOS_FILE)
         if self.public is not None:
             self.training.progress("TrajScore", 0, 1)
             found += attempted_sections("TrajScore", self._trajectories)

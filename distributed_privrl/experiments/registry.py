@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distributed_privrl.core.config import RunConfig, read_yaml, validate, with_overrides
+from distributed_privrl.core.config import RunConfig, validate, with_overrides
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from distributed_privrl.data.store import DatasetStore

@@ -62,7 +62,9 @@ def evaluate_release(
     check_agents(config, store, more_trainers=more_trainers)
     if not evaluation.trainers or config.data.environment is None:
         return []
-    content = content_of(store, config.output.dataset)
+    from distributed_privrl.stages.devices import device_of  # torch: for those who train alone
+
+    content, device = content_of(store, config.output.dataset), device_of(config.runtime)
     specs = [
         TrialSpec(
             root=store.place,
@@ -75,6 +77,7 @@ def evaluate_release(
             episodes=evaluation.episodes,
             options=settings_of(trainer, evaluation.options, more=more_trainers),
             more=more_trainers or {},
+            device=device,
         )
         for trainer in evaluation.trainers
         for seed in range(evaluation.seeds)

@@ -4,6 +4,7 @@
 rows and is not for release.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,7 @@ from distributed_privrl.evaluation.report import Metric, Section, write_report
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
+from distributed_privrl.experiments.cards import write_card
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.measures_report import measures_sections
@@ -145,14 +147,16 @@ def _write_dataset_reports(
         sections.append(returns_section(trials, maze, certificate=about, source=source))
     sections += trajectory_sections(store, source, {name: name for name in public}, maze)
     begun = directory.begun_with(config)
+    numbers = directory.path / "report.json"
     facts = facts_sections(begun, store, ledger, directory.run_id, info) if releasable else []
     write_report(
         directory.report,
-        directory.path / "report.json",
+        numbers,
         title=f"{output.dataset}: a synthetic dataset",
         certificate=certificate.to_dict(),
         sections=[*sections, *facts] if releasable else [],
     )
+    write_card(store, dataset, report=json.loads(numbers.read_text()))
     real, synthetic = config.data.sensitive, rows.content
     parts: dict[str, Callable[[], Sequence[Section]]] = {
         TITLE: lambda: usefulness_sections(store, real=real, synthetic=dataset),

@@ -6,6 +6,7 @@ Whatever trains or draws figures is imported once a run gets there: most refusal
 import importlib.metadata
 import platform
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from distributed_privrl.core.errors import (
     VerificationError,
 )
 from distributed_privrl.core.executor import Executor
-from distributed_privrl.core.files import storage_errors, write_atomically
+from distributed_privrl.core.files import owned_folder, storage_errors, write_atomically
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.spaces import same_form
 from distributed_privrl.data.store import DatasetStore
@@ -114,7 +115,8 @@ def run(
         BudgetError: no budget, or not enough of it; nothing has been drawn.
         UnsafeError: public and sensitive data overlap, units do not fit, or a dataset is not what
             the configuration calls it (`check_inputs`, `inspect_inputs`); nothing has been drawn.
-        StorageError: the disk is full; resume once there is space.
+        StorageError: the disk is full (resume once there is space), the store cannot be written to,
+            or another process works in ``out``.
 
     Privacy: as the method states it; the fingerprint stays in the ledger. The refusal on overlap is
     a message to the operator alone and tells that a public row is a sensitive one.
@@ -127,64 +129,71 @@ def run(
     check_agents(config, store, more_trainers=more_trainers)
     fresh = not RunDirectory(out).config_path.exists()
     source = RunContext.noise_class(insecure_key)
-    ledger = Ledger(ledger_url)
-    ledger.accounts()  # a ledger that cannot be read is found before a folder is made
-    directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
-    store.clear()
-    try:
-        publisher = publisher_of(config, store, directory, public=stand_in)
-        publisher.check_free()
-        check_inputs(config, store, ledger)
-        for dataset in config.releases:
-            cleared(store, dataset, reader=config.method, ledger=ledger)
-        _check_known(config, directory, ledger)
-        context = RunContext(
-            run_id=directory.run_id,
-            folder=_working_folder(config, directory),
-            executor=executor,
-            store=store,
-            ledger=ledger,
-            fingerprint=inspect_inputs(config, store, ledger, progress=progress).identity,
-            progress=progress,
-            insecure_key=insecure_key,
-            make_private=directory.make_private,
-            anyway=anyway,
-        )
-        result = method_named(config.method).run(config, context)
-        certificate = _release(config, context, result, directory, publisher, sign_key)
-        _release_beside(config, context, result, directory, sign_key, public=stand_in)
-        _log(directory, certificate)
-        from distributed_privrl.experiments.judging import judged
+    with closing(Ledger(ledger_url)) as ledger:
+        ledger.accounts()  # a ledger that cannot be read is found before a folder is made
+        with owned_folder(out):
+            directory = RunDirectory.create(out, config, resume=resume, noise_source=source.name)
+            store.clear()
+            try:
+                publisher = publisher_of(config, store, directory, public=stand_in)
+                publisher.check_free()
+                check_inputs(config, store, ledger)
+                for dataset in config.releases:
+                    cleared(store, dataset, reader=config.method, ledger=ledger)
+                _check_known(config, directory, ledger)
+                context = RunContext(
+                    run_id=directory.run_id,
+                    folder=_working_folder(config, directory),
+                    executor=executor,
+                    store=store,
+                    ledger=ledger,
+                    fingerprint=inspect_inputs(config, store, ledger, progress=progress).identity,
+                    progress=progress,
+                    insecure_key=insecure_key,
+                    make_private=directory.make_private,
+                    anyway=anyway,
+                )
+                result = method_named(config.method).run(config, context)
+                certificate = _release(config, context, result, directory, publisher, sign_key)
+                _release_beside(config, context, result, directory, sign_key, public=stand_in)
+                _log(directory, certificate)
+                from distributed_privrl.experiments.judging import judged
 
-        trials = judged(
-            config,
-            store,
-            directory,
-            certificate,
-            executor,
-            ledger=ledger,
-            progress=progress,
-            more_trainers=more_trainers,
-            reports=reports,
-        )
-        directory.clear()  # of workers that died while the run went on
-    except (ConfigError, BudgetError, UnsafeError, UselessError) as error:
-        charged, certified = _charged(directory, ledger), directory.certificate.exists()
-        if charged and not certified:
-            error.add_note(
-                f"({directory.run_id} stays charged: --resume goes on once that is mended,"
-                f" `privrl ledger settle {directory.run_id}` gives it up)"
-            )
-        if fresh and not charged and not certified:
-            directory.discard()  # refused before anything was charged or made
-        raise
-    finally:
-        ledger.close()
+                trials = judged(
+                    config,
+                    store,
+                    directory,
+                    certificate,
+                    executor,
+                    ledger=ledger,
+                    progress=progress,
+                    more_trainers=more_trainers,
+                    reports=reports,
+                )
+                directory.clear()  # of workers that died while the run went on
+            except (ConfigError, BudgetError, UnsafeError, UselessError) as error:
+                charged, certified = _charged(directory, ledger), directory.certificate.exists()
+                if charged and not certified:
+                    error.add_note(_charged_note(directory.run_id, final=error.final))
+                if fresh and not charged and not certified:
+                    directory.discard()  # refused before anything was charged or made
+                raise
     return RunResult(
         certificate=certificate,
         directory=directory,
         released=publisher.name,
         trials=trials,
+    )
+
+
+def _charged_note(run_id: str, *, final: bool) -> str:
+    if final:
+        return (
+            f"({run_id} stays charged and cannot go on: `privrl ledger settle {run_id}` closes it)"
+        )
+    return (
+        f"({run_id} stays charged: --resume goes on once that is mended,"
+        f" `privrl ledger settle {run_id}` gives it up)"
     )
 
 

@@ -28,6 +28,7 @@ class Training:
         parallel: agents at a time.
         progress: told how far they are.
         judged_on: id of real episodes that agents are valued on, instead of an environment.
+        device: that plain loops compute on.
     """
 
     store: DatasetStore
@@ -41,6 +42,7 @@ class Training:
     parallel: int
     progress: Progress
     judged_on: str = ""
+    device: str = "cpu"
 
     def run(
         self, dataset: str, trainers: Iterable[str], *, kept: Path, stage: str
@@ -62,6 +64,7 @@ class Training:
                 more=self.more,
                 judged_on=self.judged_on,
                 judged_content=judged_content,
+                device=self.device,
             )
             for trainer in trainers
             for seed in range(self.seeds)

@@ -63,6 +63,7 @@ class TrialSpec:
         more: trainers beside the plain loops.
         judged_on: id of real episodes that its policy is valued on, instead of an environment.
         judged_content: tells one content of those from another.
+        device: that a plain loop computes on.
     """
 
     root: str
@@ -77,6 +78,7 @@ class TrialSpec:
     more: Mapping[str, Trainer] = field(default_factory=dict)
     judged_on: str = ""
     judged_content: str = ""
+    device: str = "cpu"
 
     @property
     def cell(self) -> str:
@@ -126,14 +128,14 @@ class AgentTrial:
         except Exception as error:
             if not quiet:
                 raise
-            return _failure(self._spec, error)
+            return failure(self._spec, error)
 
     def _train(self, told: Callable[[int], None] | None) -> dict[str, Any]:
         spec = self._spec
         register()
         store = DatasetStore(spec.root)
         info = store.info(spec.dataset)
-        trainer = find_trainer(spec.trainer, spec.options, more=spec.more)
+        trainer = find_trainer(spec.trainer, spec.options, more=spec.more, device=spec.device)
         if spec.judged_on == spec.dataset:
             rows = training_half(store, spec.dataset)
         else:
@@ -295,14 +297,14 @@ def _result(
     except Exception as error:
         if ends and isinstance(error, PrivRLError) and type(error) is not WorkerLostError:
             raise
-        return _failure(spec, error)
+        return failure(spec, error)
     finally:
         group.close()
     return result
 
 
-def _failure(spec: TrialSpec, error: Exception) -> dict[str, Any]:
-    """Return the result of a trial that failed."""
+def failure(spec: TrialSpec, error: Exception) -> dict[str, Any]:
+    """Return the result of a trial that failed, and the text of its error."""
     cause = getattr(error, "cause", None) or error  # an executor may wrap what was raised
     reason = " ".join(str(cause).split())[:_LONGEST_REASON]
     return {**spec.record(), "failed": type(cause).__name__, "reason": reason}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_privrl.core.errors import RowsError, RowsWarning, StorageError, UnsafeError
+from distributed_privrl.core.folders import as_given
 from distributed_privrl.experiments.directory import RunDirectory
 
 
@@ -35,7 +36,8 @@ def rows_withheld(out: Path) -> Iterator[None]:
             shown(message, category, *place, **more)
             return
         keep(str(message))
-        text = f"a warning that tells of rows lies in {directory.refusal_path}, for their owner"
+        where = as_given(str(directory.refusal_path))
+        text = f"a warning that tells of rows lies in {where}, for their owner"
         shown(text, UserWarning, *place, **more)
 
     refused: str | None = None

@@ -166,7 +166,7 @@ class Belief:
             deviation=deviation,
             total=self.total,
             expected=self.expected(clique),
-            margins=[self._margin(i) for i in clique],
+            margins=[self.margin(i) for i in clique],
             ordered=self.ordered(clique),
         )
         random = self._streams.numpy(f"cleaning/{len(self.tables)}")
@@ -247,7 +247,7 @@ class Belief:
             return
         sizes = self.sizes
         hidden = self._successors.hidden
-        margins = [self._margin(i) for i in (*range(len(self.shapes)), *hidden)]
+        margins = [self.margin(i) for i in (*range(len(self.shapes)), *hidden)]
         public = self._public_tables(margins)
         self._of_public = tuple(public)
         if not self.tables and not public:
@@ -291,7 +291,7 @@ class Belief:
             columns=self.columns,
             shapes=self.shapes,
             field=self._field,
-            couplings=couplings(self.columns, self._field, cliques, self._rows),
+            couplings=couplings(self.columns, self.sizes, cliques, self._rows),
             lengths=lengths,
         )
 
@@ -307,7 +307,7 @@ class Belief:
         """Say whether each column has two bins at least that stand out from its noise."""
         return all(
             int((margin.masses > _SEEN * margin.deviations).sum()) > 1
-            for margin in map(self._margin, clique)
+            for margin in map(self.margin, clique)
         )
 
     def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
@@ -325,7 +325,8 @@ class Belief:
             planned=self._planned,
         )
 
-    def _margin(self, place: int) -> Margin:
+    def margin(self, place: int) -> Margin:
+        """Return what is known of a column's bins from its own counts; needs `shapes`."""
         shape = self.shapes[place]
         masses = shape.bin_masses
         masses = masses * (self.total / masses.sum())

@@ -194,3 +194,23 @@ def _kept_and_raked(
     if rest.sum() > 0:
         return np.asarray(kept + rest * ((total - kept.sum()) / rest.sum()))
     return np.asarray(kept * (total / kept.sum())) if kept.any() else expected
+
+
+def norm_sub(counts: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """Return counts less one number each, cut at zero, so that they add up to ``total``.
+
+    Args:
+        counts: of any shape.
+        total: above zero.
+
+    Reference: Wang, Lopuhaa-Zwakenberg, Li, Skoric and Li 2020 (Norm-Sub).
+
+    Example:
+        >>> norm_sub(np.array([5.0, 3.0, -2.0]), 6.0).tolist()
+        [4.0, 2.0, 0.0]
+    """
+    falling = np.sort(counts, axis=None)[::-1]
+    over = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
+    kept = int(np.flatnonzero(falling > over)[-1])
+    found: NDArray[np.float64] = np.maximum(counts - over[kept], 0.0)
+    return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from distributed_privrl.data.spaces import Space, box_bounds
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.column import Column, Part
-from distributed_privrl.marginals.steps import Steps
+from distributed_privrl.marginals.steps import Steps, length_starts
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 
 _IN_WORDS: dict[Part, str] = {
@@ -65,8 +65,8 @@ class TableColumns:
         columns: of the table.
         observation_space: of the dataset.
         action_space: of the dataset.
-        lengths: groups of lengths of trajectories that are counted, each trajectory once, beside
-            the columns; 0: none are.
+        longest: steps of a trajectory at most, whose lengths are counted, each trajectory once,
+            beside the columns; 0: they are not.
         unused: places of columns that are counted and that nothing is drawn from.
         unit_sizes: classes of the last column, which tells how many rows a row's unit has; None:
             there is no such column.
@@ -75,7 +75,7 @@ class TableColumns:
     columns: tuple[Column, ...]
     observation_space: Space
     action_space: Space
-    lengths: int = 0
+    longest: int = 0
     unused: frozenset[int] = frozenset()
     unit_sizes: UnitSizes | None = None
 
@@ -89,6 +89,11 @@ class TableColumns:
     def sizes(self) -> tuple[int, ...]:
         """Cells or categories of each column."""
         return tuple(one.size for one in self.columns)
+
+    @property
+    def lengths(self) -> int:
+        """Groups of lengths that are counted; see `length_starts`."""
+        return len(length_starts(self.longest)) if self.longest else 0
 
     @property
     def counted(self) -> tuple[int, ...]:

@@ -14,8 +14,14 @@ PER_UNIT = 10
 """Rows, and trajectories, of a unit that weigh alike where nothing is said and it may have many."""
 
 
-class TableConfig(StrictModel):
-    """Cells, joint counts and weights."""
+class DrawConfig(StrictModel):
+    """Drawing the release."""
+
+    chunk_rows: PositiveInt = Field(default=65_536, description="rows drawn at once")
+
+
+class CountedConfig(StrictModel):
+    """Cells, joint counts, and weights of rows."""
 
     next_observation: Literal["auto", "absolute", "difference"] = Field(
         default="auto",
@@ -29,27 +35,10 @@ class TableConfig(StrictModel):
         " the less noise; what units of more rows do differently is then told by classes of their"
         " size (default: 1 where a transition is the unit, else 10)",
     )
-    trajectories_per_unit: Annotated[int, Field(ge=1, le=UNIT_WEIGHT)] | None = Field(
-        default=None,
-        description="the same for trajectories, whose lengths are counted: each of a unit's m"
-        " trajectories weighs 1 / max(m, c) (default: 1 where a trajectory is the unit, else 10)",
-    )
     bins: Annotated[int, Field(ge=2, le=256)] = Field(
         default=48, description="bins of a number in joint counts at most; noise decides below that"
     )
     cells: PositiveInt = Field(default=20_000, description="cells of a joint count at most")
-    model_cells: PositiveInt = Field(
-        default=300_000, description="cells of the model's tables together at most (8 bytes each)"
-    )
-    draws: PositiveInt = Field(
-        default=200_000, description="rows that stand for the model while counts are chosen"
-    )
-
-    public_prior: bool = Field(
-        default=True,
-        description="take relations from rows of data.public, until sensitive rows differ; false:"
-        " take bounds alone from them",
-    )
 
     def coding(self, data: DataConfig) -> NextObservation:
         """Return how numbers after a step are counted."""
@@ -68,6 +57,28 @@ class TableConfig(StrictModel):
     def unit_sizes(self, data: DataConfig) -> UnitSizes:
         """Return the classes of units by their rows."""
         return UnitSizes(self.row_cap(data), 1 if data.unit == TRANSITION else data.max_length)
+
+
+class TableConfig(CountedConfig):
+    """The same, weights of trajectories, and the model that follows from the counts."""
+
+    trajectories_per_unit: Annotated[int, Field(ge=1, le=UNIT_WEIGHT)] | None = Field(
+        default=None,
+        description="the same for trajectories, whose lengths are counted: each of a unit's m"
+        " trajectories weighs 1 / max(m, c) (default: 1 where a trajectory is the unit, else 10)",
+    )
+    model_cells: PositiveInt = Field(
+        default=300_000, description="cells of the model's tables together at most (8 bytes each)"
+    )
+    draws: PositiveInt = Field(
+        default=200_000, description="rows that stand for the model while counts are chosen"
+    )
+
+    public_prior: bool = Field(
+        default=True,
+        description="take relations from rows of data.public, until sensitive rows differ; false:"
+        " take bounds alone from them",
+    )
 
     def trajectory_cap(self, data: DataConfig) -> int:
         """Return the number c of ``trajectories_per_unit``."""

@@ -11,7 +11,7 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.shards import ShardRef, load_trajectories, rows_by_unit, shard_of
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.columns import CodedRows, TableColumns
-from distributed_privrl.marginals.steps import Steps, steps_in_time
+from distributed_privrl.marginals.steps import Steps, length_starts, steps_in_time
 from distributed_privrl.marginals.tables import Clique, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
@@ -124,7 +124,9 @@ class CountWorker:
 
     def __init__(self, spec: CountSpec) -> None:
         self._columns = spec.columns
-        self._rows, self._weights, self._once = _weighted_rows(spec)
+        self._rows, self._weights, self._once, times = _weighted_rows(spec)
+        starts = length_starts(max(spec.columns.longest, 1))
+        self._length_groups = np.maximum(np.searchsorted(starts, times + 1, side="right") - 1, 0)
         self._known: tuple[NDArray[np.int64], ...] = ()
         self._bins = np.empty((0, 0), np.int32)
 
@@ -132,7 +134,7 @@ class CountWorker:
         """Return the counts of all columns that have counts of their own, one after the other.
 
         ``(sum of TableColumns.counted,)`` int64: of each column its cells, then its values; at last
-        the lengths of trajectories, by the group of their last step.
+        the lengths of trajectories, in groups.
         """
         parts = []
         for place, column in enumerate(self._columns.columns):
@@ -143,9 +145,9 @@ class CountWorker:
                 values = self._rows.values[:, self._columns.valued.index(place)]
                 parts.append(self._histogram(values, column.counted - column.size))
         if self._columns.lengths:
-            (time,) = self._columns.of("time")
-            times = self._rows.cells[:, time]
-            lengths = np.bincount(times, weights=self._once, minlength=self._columns.lengths)
+            lengths = np.bincount(
+                self._length_groups, weights=self._once, minlength=self._columns.lengths
+            )
             parts.append(lengths.astype(np.int64))
         return np.concatenate(parts)
 
@@ -181,20 +183,23 @@ class CountWorker:
 
 def _weighted_rows(
     spec: CountSpec,
-) -> tuple[CodedRows, NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[CodedRows, NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Return the rows that count, and the whole numbers that each weighs, exact as float64.
 
     The second number is the weight of the trajectory that ends with the row; elsewhere it is zero.
+    The last is the row's place in its trajectory.
     """
     cells = [np.empty((0, len(spec.columns)), np.int32)]
     values = [np.empty((0, len(spec.columns.valued)), np.int32)]
     valid, units = [np.empty(0, np.bool_)], [np.empty(0, np.uint64)]
+    times = [np.empty(0, np.int64)]
     for steps, ids in spec.source():
         coded = spec.columns.coded(steps)
         cells.append(coded.cells)
         values.append(coded.values)
         valid.append(coded.valid)
         units.append(ids)
+        times.append(np.zeros(len(ids), np.int64) if steps.times is None else steps.times)
     order, _, counts = rows_by_unit(np.concatenate(units), spec.max_rows_per_unit)
     of_unit = np.repeat(counts, counts)
     each = UNIT_WEIGHT // np.maximum(of_unit, spec.rows_per_unit)
@@ -204,7 +209,7 @@ def _weighted_rows(
         valid=np.concatenate(valid)[order],
     ).of_units(spec.columns, of_unit)
     weights = np.where(rows.valid, each, 0).astype(np.float64)
-    return rows, weights, _once_a_trajectory(spec, rows, counts)
+    return rows, weights, _once_a_trajectory(spec, rows, counts), np.concatenate(times)[order]
 
 
 def _once_a_trajectory(

@@ -1,6 +1,6 @@
 """Draws from a Markov random field, some of its columns given, and likelihoods of its rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -58,9 +58,12 @@ class Drawer:
     Args:
         field: the distribution.
         given: columns that the caller fills in.
+        first: columns that are drawn before all others.
     """
 
-    def __init__(self, field: Field, given: Iterable[int] = ()) -> None:
+    def __init__(
+        self, field: Field, given: Iterable[int] = (), *, first: Collection[int] = ()
+    ) -> None:
         self._field, self._sizes, known = field, field.sizes, set(given)
         self._mixed: list[tuple[Clique, NDArray[np.float64]]] = []
         self._alike: list[_Factor] = []
@@ -73,7 +76,7 @@ class Drawer:
                 self._mixed.append((clique, values))
                 varying.append(set(free))
         self._known = tuple(sorted({i for one, _ in self._mixed for i in one} & known))
-        order, self._cells = drawing_order(field.sizes, field.potentials, known)
+        order, self._cells = drawing_order(field.sizes, field.potentials, known, first=first)
         self._order = order
         self._same: dict[int, _Conditional] = {}
         for column, parents in order:
@@ -83,12 +86,16 @@ class Drawer:
                 found, self._alike = _sum_out(column, parents, self._alike, field.sizes)
                 self._same[column] = found
 
+    def in_order(self, columns: Collection[int]) -> list[int]:
+        """Return some of the drawn columns in the order in which they are drawn."""
+        return [column for column, _ in reversed(self._order) if column in columns]
+
     def shares(self, column: int, rows: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return how likely each bin of a drawn column is, ``(N, K)``.
 
         Args:
             column: its place.
-            rows: ``(N, V)``, with the hidden columns.
+            rows: ``(N, V)``, with the hidden columns that it is drawn after.
         """
         if all(column != one for one, _ in self._order):
             raise ConfigError(f"column {column} is not drawn")
@@ -180,7 +187,11 @@ class Drawer:
 
 
 def drawing_order(
-    sizes: Sequence[int], cliques: Iterable[Clique], given: Iterable[int]
+    sizes: Sequence[int],
+    cliques: Iterable[Clique],
+    given: Iterable[int],
+    *,
+    first: Collection[int] = (),
 ) -> tuple[list[tuple[int, Clique]], int]:
     """Return the order in which columns are summed out, the given ones left out, and its cells.
 
@@ -188,6 +199,7 @@ def drawing_order(
         sizes: bins of each column.
         cliques: of the model.
         given: columns that others are drawn given.
+        first: columns that are drawn before all others.
 
     Returns:
         each column with those it is drawn after; and the cells of all tables of one row together.
@@ -196,6 +208,7 @@ def drawing_order(
     order, cells = elimination(
         [1 if i in known else size for i, size in enumerate(sizes)],
         [tuple(i for i in clique if i not in known) for clique in cliques],
+        last=first,
     )
     return [one for one in order if one[0] not in known], cells - len(known)
 

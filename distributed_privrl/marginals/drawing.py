@@ -32,22 +32,18 @@ class Coupling:
 
 
 @dataclass(frozen=True, eq=False)
-class TableModel:
-    """A distribution over rows of a table; all of it released or public.
+class NumberModel:
+    """Which numbers lie in the bins of a table's rows; all of it released or public.
 
     Args:
         columns: of the table.
         shapes: of each column; those of columns that share one are the same.
-        field: over bins.
         couplings: of numbers, by place.
-        lengths: weight of trajectories by the group of their last step; empty: nobody counted.
     """
 
     columns: TableColumns
     shapes: tuple[ColumnShape, ...]
-    field: Field
     couplings: dict[int, Coupling]
-    lengths: NDArray[np.float64]
 
     def numbers(
         self,
@@ -99,6 +95,30 @@ class TableModel:
             add(place)
         return order
 
+    def unit_shares(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how often rows of units of each class are drawn: as often as there are such rows.
+
+        Args:
+            weights: ``(K,)`` of all rows of each class, as they are counted.
+        """
+        sizes = self.columns.unit_sizes
+        assert sizes is not None
+        shares = weights * sizes.rows
+        return np.asarray(shares / shares.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel(NumberModel):
+    """A distribution over rows of a table; all of it released or public.
+
+    Args:
+        field: over bins.
+        lengths: weight of trajectories by the group of their last step; empty: nobody counted.
+    """
+
+    field: Field
+    lengths: NDArray[np.float64]
+
     def transitions(self, count: int, random: np.random.Generator) -> Transitions:
         """Return ``count`` independent transitions."""
         rows = np.zeros((count, len(self.columns)), np.int32)
@@ -117,23 +137,24 @@ class TableModel:
             weights: ``(K,)`` of all rows of each class, as they are counted.
             random: of the draws.
         """
-        sizes = self.columns.unit_sizes
-        assert sizes is not None
-        shares = weights * sizes.rows
         (place,) = self.columns.of("unit")
-        rows[:, place] = random.choice(sizes.count, len(rows), p=shares / shares.sum())
+        shares = self.unit_shares(weights)
+        rows[:, place] = random.choice(len(shares), len(rows), p=shares)
 
 
 def couplings(
-    columns: TableColumns, field: Field, cliques: Sequence[Clique], rows: NDArray[np.int32]
+    columns: TableColumns,
+    sizes: Sequence[int],
+    cliques: Sequence[Clique],
+    rows: NDArray[np.integer],
 ) -> dict[int, Coupling]:
     """Return how numbers lie in their bins, for those that were counted together.
 
     Args:
         columns: of the table.
-        field: over bins.
+        sizes: bins of each column.
         cliques: that were measured.
-        rows: ``(N, V)``, drawn from the field.
+        rows: ``(N, V)``, drawn from the model.
 
     Each number follows at most one other, the one that it goes with most, among those before it.
     """
@@ -155,12 +176,12 @@ def couplings(
         leader = max(sorted(leaders), key=strength.__getitem__)
         if strength[leader] < _UNRELATED:
             continue
-        table = counts_of(rows, (leader, place), field.sizes)
+        table = counts_of(rows, (leader, place), sizes)
         found[place] = Coupling(leader, local_correlation(table))
     return found
 
 
-def _ranks(rows: NDArray[np.int32]) -> NDArray[np.float64]:
+def _ranks(rows: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the standardised ranks of each column's bins, ``(N, V)``."""
     ranks = np.zeros(rows.shape)
     for place in range(rows.shape[1]):

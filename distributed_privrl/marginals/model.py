@@ -5,7 +5,7 @@ Estimation is private-PGM's (McKenna, Sheldon and Miklau 2019), by the library m
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,13 +53,14 @@ class Field:
 
 
 def elimination(
-    sizes: Sequence[int], cliques: Iterable[Clique]
+    sizes: Sequence[int], cliques: Iterable[Clique], *, last: Collection[int] = ()
 ) -> tuple[list[tuple[int, Clique]], int]:
     """Return a greedy order in which columns are summed out, and how many cells that takes.
 
     Args:
         sizes: bins of each column.
         cliques: of the model.
+        last: columns that are summed out after all others.
 
     Returns:
         each column with those it depends on, the first to be summed out first (drawn last); and the
@@ -76,7 +77,7 @@ def elimination(
         return math.prod(sizes[i] for i in (one, *neighbours[one])), one
 
     while left:
-        one = min(left, key=cost)
+        one = min(left.difference(last) or left, key=cost)
         around = neighbours[one] & left
         cells += cost(one)[0]
         order.append((one, tuple(sorted(around))))

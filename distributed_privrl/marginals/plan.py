@@ -1,8 +1,7 @@
 """What a run of marginals releases and costs, from public facts alone."""
 
 import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,10 @@ from pydantic import Field
 
 from distributed_privrl.core.config import PositiveInt, PrivacyConfig, Probability, StrictModel
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.marginals.tables import Clique
+from distributed_privrl.marginals.verdict import verdict_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
+from distributed_privrl.privacy.accounting import Accountant
 from distributed_privrl.privacy.calibration import calibrate_schedule
 from distributed_privrl.privacy.events import Event
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
@@ -25,20 +27,10 @@ from distributed_privrl.privacy.units import (
 )
 from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.release_plan import ReleasePlan
-from distributed_privrl.stages.verdict import OF_STRONG_PAIRS, Grade, Verdict
 
 _FEWEST, _MOST = 0.5, 3.0
 _SCORE_SPAN = 3
 """A cell's part of a score has slopes between -2 and 1 in the cell's count."""
-
-
-_STANDS_OUT = 3.0
-FEWEST_BINS = 10.0
-"""Bins of a column that can be told from noise, below which no column of many values survives."""
-BINS_A_VALUE = 2.0
-"""Bins that can be told from noise for each value of a column of few, below which it is lost."""
-FEWEST_CELLS = 80.0
-"""Cells of a joint count that can be told from noise, below which most pairs are lost."""
 
 
 class SelectionConfig(StrictModel):
@@ -73,30 +65,37 @@ class StepRelease:
     """What one step draws; noise and events come from here.
 
     Args:
-        columns: of all single columns together; None: the step chooses joint counts.
+        columns: of all single columns together; None: the step releases something else.
+        vector: of one vector of integers: scores of pairs, or joint counts that nobody chose.
         choices: of joint counts; None: it chooses none.
         tables: of each joint count that was chosen.
-        count: joint counts that it chooses and measures.
+        count: joint counts that it measures, as far as they are known before.
     """
 
     columns: IntegerGaussianRelease | None = None
+    vector: IntegerGaussianRelease | None = None
     choices: ExponentialSelection | None = None
     tables: IntegerGaussianRelease | None = None
     count: int = 0
 
     def __post_init__(self) -> None:
         paid = {one.count for one in (self.choices, self.tables) if one is not None}
-        if (self.columns is None) != bool(paid) or not paid <= {self.count}:
-            raise UnsafeError("a step counts columns, or chooses and releases equally many counts")
+        if sum((self.columns is not None, self.vector is not None, bool(paid))) != 1:
+            raise UnsafeError("a step counts columns, releases a vector, or chooses joint counts")
+        if paid and (paid != {self.count} or self.choices is None or self.tables is None):
+            raise UnsafeError("a step chooses and releases equally many joint counts")
+
+    @property
+    def gaussian(self) -> IntegerGaussianRelease:
+        """The one whose noise integers get."""
+        (found,) = (one for one in (self.columns, self.vector, self.tables) if one is not None)
+        return found
 
     @property
     def events(self) -> tuple[Event, ...]:
         """What the step is charged as."""
-        if self.columns is not None:
-            return (self.columns.event,)
-        assert self.choices is not None
-        assert self.tables is not None
-        return (self.choices.event, self.tables.event)
+        choices = () if self.choices is None else (self.choices.event,)
+        return (*choices, self.gaussian.event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +104,9 @@ class MarginalsPlan(ReleasePlan):
 
     Args:
         releases: of each step; empty without privacy.
-        counts: joint counts that each step after the first one chooses.
+        counts: joint counts that each step after the first one measures.
+        cliques: joint counts that are measured whatever was released; empty: what was released
+            decides.
 
     Raises:
         UnsafeError: the schedule charges something else than what is drawn.
@@ -113,10 +114,11 @@ class MarginalsPlan(ReleasePlan):
 
     releases: tuple[StepRelease, ...] = ()
     counts: tuple[int, ...] = ()
+    cliques: tuple[Clique, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.schedule != tuple(one.events for one in self.releases):
+        if self.schedule != schedule_of(self.releases):
             raise UnsafeError("the schedule must charge what the steps' releases draw")
         if self.releases and self.counts != tuple(one.count for one in self.releases[1:]):
             raise UnsafeError("a step must choose as many joint counts as its releases pay for")
@@ -223,12 +225,8 @@ def marginals_plan(
     def releases(factor: float) -> tuple[StepRelease, ...]:
         return _releases(config, counts, relation, histograms, factor)
 
-    def events(factor: float) -> tuple[Event, ...]:
-        return merged(_schedule(releases(factor)))
-
-    factor = calibrate_schedule(events, budget, privacy.accountant)
-    drawn = releases(factor)
-    noise = _noise_facts(drawn, relation)
+    drawn = calibrated(releases, budget, privacy.accountant)
+    noise = _noise_facts(drawn)
     return MarginalsPlan(
         units=units,
         budget=budget,
@@ -236,7 +234,7 @@ def marginals_plan(
         spent=spent,
         steps=steps,
         spare=0,
-        schedule=_schedule(drawn),
+        schedule=schedule_of(drawn),
         releases=drawn,
         counts=counts,
         details={**about, **noise},
@@ -250,74 +248,6 @@ def marginals_plan(
         ),
         noise=f"Gaussian integers, {total} joint counts {of_what}",
     )
-
-
-def bins_needed(sizes: Sequence[int]) -> float:
-    """Return how many bins of a column must be told from noise, so that half of them survive.
-
-    Args:
-        sizes: cells or categories of each column; () where nobody knows: they have many.
-
-    Example:
-        >>> bins_needed([2, 2, 101]), bins_needed([2, 101, 101])
-        (4.0, 10.0)
-    """
-    return min(BINS_A_VALUE * statistics.median_low(sizes), FEWEST_BINS) if sizes else FEWEST_BINS
-
-
-def verdict_of(
-    units: int,
-    sizes: Sequence[int],
-    *,
-    column_noise_units: float,
-    joint_noise_units: float,
-    rows_per_unit: int = 1,
-    fewer: str = "",
-) -> Verdict:
-    """Return what is left of a table under its noise.
-
-    A cell can be told from noise where it weighs three deviations of it, so that
-    units / (3 deviations) cells can. The limits are measured: docs/design/0004-verdicts.md.
-
-    Args:
-        units: number of them.
-        sizes: see `bins_needed`.
-        column_noise_units: deviation of a column's cell, in units.
-        joint_noise_units: deviation of a joint count's cell, in units.
-        rows_per_unit: rows that a unit must have to weigh one; the verdict takes it that they do.
-        fewer: key and value that ask for fewer joint counts; empty: there is only one.
-    """
-    bins = units / (_STANDS_OUT * column_noise_units)
-    cells = units / (_STANDS_OUT * joint_noise_units)
-    figures = (
-        f"of {units} units, {bins:.3g} bins of a column (its values, or ranges of them) and"
-        f" {cells:.3g} cells of a joint count (combinations of values) can be told from noise"
-    )
-    if rows_per_unit > 1:
-        figures += (
-            f", if most units have {rows_per_unit} rows or more: one with n rows weighs"
-            f" n/{rows_per_unit} (model.rows_per_unit)"
-        )
-    changes = ["raise privacy.epsilon", "leave out columns"]
-    other = "or take a method that makes less of the data"
-    needed = bins_needed(sizes)
-    named = {"bins": bins, "bins_needed": needed, "cells": cells}
-    if bins < needed:
-        return Verdict(
-            grade=Grade.HOPELESS,
-            reason=f"nothing survives: {figures}, where half of the columns need {needed:g} bins",
-            advice=", ".join([*changes, other]),
-            figures=named,
-        )
-    if cells < FEWEST_CELLS:
-        asked = [f"ask for fewer joint counts ({fewer})"] if fewer else []
-        return Verdict(
-            grade=Grade.LIMITED,
-            reason=f"single columns only, and the strongest pairs of them: {figures}",
-            advice=", ".join([*changes, *asked, other]),
-            figures=named,
-        )
-    return Verdict(grade=Grade.FINE, reason=f"{figures}; {OF_STRONG_PAIRS}", figures=named)
 
 
 def _split(total: int, steps: int) -> tuple[int, ...]:
@@ -349,11 +279,8 @@ def _releases(
     counts as e^2 / 4 of 1 / z^2, as zero-concentrated differential privacy has it.
     """
     total, sensitivity = sum(counts), integer_sensitivity(relation)
-    columns = IntegerGaussianRelease(
-        sensitivity=sensitivity * math.sqrt(histograms),
-        noise_multiplier=factor / math.sqrt(config.columns_share),
-    )
-    steps = [StepRelease(columns=columns)]
+    share = config.columns_share
+    steps = [column_release(relation, histograms=histograms, share=share, factor=factor)]
     for count in counts:
         choices = ExponentialSelection(
             span=score_span(relation),
@@ -369,16 +296,59 @@ def _releases(
     return tuple(steps)
 
 
-def _schedule(releases: tuple[StepRelease, ...]) -> Schedule:
+def calibrated(
+    releases: Callable[[float], tuple[StepRelease, ...]],
+    budget: PrivacyBudget,
+    accountant: Accountant,
+) -> tuple[StepRelease, ...]:
+    """Return the releases of all steps with the least noise that a budget allows.
+
+    Args:
+        releases: of each step, by a factor of all noise.
+        budget: of the stage.
+        accountant: composes them.
+
+    Raises:
+        ConfigError: no noise keeps the budget.
+    """
+
+    def events(factor: float) -> tuple[Event, ...]:
+        return merged(schedule_of(releases(factor)))
+
+    return releases(calibrate_schedule(events, budget, accountant))
+
+
+def schedule_of(releases: Sequence[StepRelease]) -> Schedule:
+    """Return what each step is charged as."""
     return tuple(one.events for one in releases)
 
 
-def _noise_facts(releases: tuple[StepRelease, ...], relation: Relation) -> dict[str, float]:
+def column_release(
+    relation: Relation, *, histograms: int, share: float, factor: float
+) -> StepRelease:
+    """Return the step that counts all columns.
+
+    Args:
+        relation: of neighbouring datasets.
+        histograms: of single columns, that a row has one entry in each of.
+        share: of the budget.
+        factor: the noise multiplier of one release that has all of the budget.
+    """
+    columns = IntegerGaussianRelease(
+        sensitivity=integer_sensitivity(relation) * math.sqrt(histograms),
+        noise_multiplier=factor / math.sqrt(share),
+    )
+    return StepRelease(columns=columns)
+
+
+def _noise_facts(releases: tuple[StepRelease, ...]) -> dict[str, float]:
     """Return the noise of a cell in units: what ``privrl plan`` says of it."""
-    first, last = releases[0].columns, releases[-1].tables
-    assert first is not None
-    assert last is not None
     return {
-        "column_noise_units": round(first.standard_deviation / UNIT_WEIGHT, 3),
-        "joint_noise_units": round(last.standard_deviation / UNIT_WEIGHT, 3),
+        "column_noise_units": in_units(releases[0].gaussian.standard_deviation),
+        "joint_noise_units": in_units(releases[-1].gaussian.standard_deviation),
     }
+
+
+def in_units(deviation: float) -> float:
+    """Return the deviation of a noise in units, as plans show it."""
+    return round(deviation / UNIT_WEIGHT, 3)

@@ -12,14 +12,23 @@ from scipy.optimize import brentq
 from distributed_privrl.core.progress import SAMPLING, Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import Trajectories, Transitions, offsets_of
+from distributed_privrl.marginals.balancing import FirstStates, Odds
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.drawer import Drawer
+from distributed_privrl.marginals.crowd import Crowd
+from distributed_privrl.marginals.drawer import Drawer, drawing_order
 from distributed_privrl.marginals.drawing import TableModel
-from distributed_privrl.marginals.steps import time_starts
+from distributed_privrl.marginals.steps import length_starts, time_starts
 
 _LEAST = 1e-6
+_ROUNDING = 1e-9
 _WIDEST = 30.0
 _BEGINNERS = 50_000
+_CANDIDATES = 8
+"""States of which each trajectory's first one is chosen."""
+_MOST_CELLS = 1_000_000
+"""Of the tables by which actions are drawn before all else; 8 bytes each."""
+_PILOTS, _PILOT = 4, 500
+"""Times that trajectories are drawn to see how often actions are taken, and how many each time."""
 
 
 def known_before(columns: TableColumns) -> tuple[int, ...]:
@@ -32,7 +41,11 @@ class Rollout:
     """Draws trajectories.
 
     The first step is drawn given its time alone; each later one given its time, the action before
-    and the observation that the step before has led to: the very numbers, so that steps join.
+    and the observation that the step before has led to: the very numbers, so that steps join. What
+    the model knows little of makes actions as likely as others, and each step leads to more of it;
+    so odds of an action are raised or lowered, in all states and at all times alike, until actions
+    after the first are as frequent as the model has them. Odds of first states are, too, where the
+    model does not tell them from later ones; see `FirstStates`.
 
     Args:
         model: of a step.
@@ -46,7 +59,16 @@ class Rollout:
     def _drawers(self) -> tuple[Drawer, Drawer]:
         columns, field = self.model.columns, self.model.field
         begin = Drawer(field, columns.of("previous", "time", "unit"))
-        return begin, Drawer(field, known_before(columns))
+        decided = () if self._deciding is None else columns.of("action")
+        return begin, Drawer(field, (*known_before(columns), *decided))
+
+    @cached_property
+    def _deciding(self) -> Drawer | None:
+        """What draws the actions of a later step; None: tables of all of them are too large."""
+        columns, field = self.model.columns, self.model.field
+        known, actions = known_before(columns), columns.of("action")
+        _, cells = drawing_order(field.sizes, field.potentials, known, first=actions)
+        return Drawer(field, known, first=actions) if cells <= _MOST_CELLS else None
 
     def draw(
         self,
@@ -62,6 +84,19 @@ class Rollout:
             random: public.
             told: how many of the longest ones' steps are drawn.
         """
+        return self._walk(count, random, *self._balance, told)
+
+    def _walk(
+        self,
+        count: int,
+        random: np.random.Generator,
+        odds: Odds,
+        firsts: FirstStates,
+        told: Callable[[int], None] = lambda _: None,
+        *,
+        on_trial: bool = False,
+    ) -> Trajectories:
+        """Return trajectories; those on trial are noted, to correct the odds by them."""
         columns = self.model.columns
         drawn: list[tuple[NDArray[np.int64], Transitions]] = []
         bins = np.zeros((count, len(self.model.field.sizes)), np.int32)
@@ -69,7 +104,9 @@ class Rollout:
         places, before = np.arange(count), [np.empty(0)] * len(columns)
         for time in range(self.longest):
             told(time)
-            numbers = self._step(time, bins, scores, before, random)
+            numbers = self._step(time, bins, scores, before, random, odds, firsts)
+            if on_trial:
+                firsts.see(self._crowd.kinds(bins), places, bins)
             steps = columns.transitions(numbers)
             last = time == self.longest - 1
             truncated = (steps.truncated | last) & ~steps.terminated
@@ -112,6 +149,8 @@ class Rollout:
         scores: NDArray[np.float64],
         before: Sequence[NDArray[np.float64]],
         random: np.random.Generator,
+        odds: Odds,
+        firsts: FirstStates,
     ) -> list[NDArray[np.float64]]:
         """Draw a step in place, and return its numbers; those of the observation are given."""
         columns = self.model.columns
@@ -122,15 +161,72 @@ class Rollout:
             self._nothing_before(bins)
             for _ in columns.of("unit"):
                 self.model.draw_units(bins, self._beginners, random)
-            self._drawers[0].fill(bins, random)
+            self._begin(bins, random, firsts)
             self._end(time, self._drawers[0], bins, random)
             return self.model.numbers(bins, random, scores=scores)
+        self._act(bins, random, odds)
         self._drawers[1].fill(bins, random)
         self._end(time, self._drawers[1], bins, random)
         known = set(known_before(columns))
         asked = [i for i in range(len(columns)) if i not in known]
         numbers = self.model.numbers(bins, random, places=asked, scores=scores)
         return [before[i] if i in known else one for i, one in enumerate(numbers)]
+
+    def _act(self, bins: NDArray[np.int32], random: np.random.Generator, odds: Odds) -> None:
+        """Draw the actions of a step by odds, in place."""
+        if self._deciding is None:
+            return
+        columns = self.model.columns
+        units = np.zeros(len(bins), np.int64)
+        for unit in columns.of("unit"):
+            units = bins[:, unit].astype(np.int64)
+        for place in self._deciding.in_order(columns.of("action")):
+            shares = odds.raised(place, self._deciding.shares(place, bins))
+            above = (shares.cumsum(axis=1) <= random.random(len(bins))[:, None]).sum(axis=1)
+            bins[:, place] = np.minimum(above, shares.shape[1] - 1)
+            odds.count(place, units, bins[:, place])
+
+    def _begin(
+        self, bins: NDArray[np.int32], random: np.random.Generator, firsts: FirstStates
+    ) -> None:
+        """Draw first steps, whose units are known, in place."""
+        if not firsts.wanted:
+            self._drawers[0].fill(bins, random)
+            return
+        candidates = np.repeat(bins, _CANDIDATES, axis=0)
+        self._drawers[0].fill(candidates, random)
+        bins[:] = firsts.chosen(candidates.reshape(len(bins), _CANDIDATES, -1), random)
+
+    @cached_property
+    def _crowd(self) -> Crowd:
+        return Crowd(self.model)
+
+    @cached_property
+    def _balance(self) -> tuple[Odds, FirstStates]:
+        """How odds of actions and of first states are raised, found by trajectories on trial."""
+        usual = {} if self._deciding is None else self._crowd.later_actions()
+        untold = self._untold
+        odds = Odds({place: np.ones_like(one) for place, one in usual.items()})
+        firsts = FirstStates(self._crowd.shares(untold), self._crowd.kind_shares)
+        for turn in range(_PILOTS if usual or untold else 0):
+            self._walk(_PILOT, np.random.default_rng(turn), odds, firsts, on_trial=True)
+            odds.correct(usual)
+            firsts.correct()
+        return odds, firsts
+
+    @property
+    def _untold(self) -> list[int]:
+        """Columns that move, of which no joint count tells first states from later ones."""
+        columns = self.model.columns
+        moving = {columns[z].place for z in columns.of("next_observation")}
+        nothing = [z for z in columns.of("previous") if columns[z].cells is None]
+        tell = {*columns.of("time"), *nothing}
+        told = [set(clique) for clique in self.model.field.potentials if tell & set(clique)]
+        return [
+            place
+            for place in columns.of("observation")
+            if columns[place].place in moving and not any(place in one for one in told)
+        ]
 
     def _nothing_before(self, bins: NDArray[np.int32]) -> None:
         """Write that nothing was done before the first step, in place."""
@@ -166,6 +262,9 @@ class Rollout:
         if hazard is None:
             return
         (place,) = self.model.columns.of("end")
+        if hazard == 0:
+            bins[:, place] = 0
+            return
         shares = drawer.shares(place, bins)
         kinds = (shares[:, 1:] + _LEAST * self._kinds) * (self._kinds > 0)
         goes_on = np.maximum(shares[:, 0], _LEAST)
@@ -179,7 +278,7 @@ class Rollout:
             brentq(missing, -_WIDEST, _WIDEST) if missing(-_WIDEST) < 0 < missing(_WIDEST) else 0.0
         )
         scaled = odds * np.exp(factor)
-        ends = random.random(len(bins)) < scaled / (1 + scaled)
+        ends = random.random(len(bins)) < (1.0 if hazard == 1 else scaled / (1 + scaled))
         cut = random.random(len(bins)) < kinds[:, -1] / kinds.sum(axis=1)
         bins[:, place] = np.where(ends, np.where(cut, kinds.shape[1], 1), 0)
 
@@ -200,13 +299,15 @@ class Rollout:
         lengths = self.model.lengths
         if not len(lengths) or lengths.sum() <= 0:
             return []
-        starts = np.append(time_starts(len(lengths)), self.longest)
+        starts = np.append(length_starts(self.model.columns.longest), self.longest + 1)
         left = np.cumsum(lengths[::-1])[::-1]
         hazards: list[float | None] = []
         for group, (start, stop) in enumerate(pairwise(starts.tolist())):
-            share = lengths[group] / left[group] if left[group] > 0 else None
-            each = None if share is None else float(1 - (1 - share) ** (1 / max(stop - start, 1)))
-            hazards += [each if each is not None and 0 < each < 1 else None] * (stop - start)
+            if left[group] <= 0:
+                break
+            each = float(lengths[group] / left[group]) / max(stop - start, 1)  # as many of each
+            found = [each / (1 - place * each) for place in range(stop - start)]
+            hazards += [1.0 if one > 1 - _ROUNDING else one for one in found]
         return hazards
 
     def _state_after(

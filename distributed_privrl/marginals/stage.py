@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from distributed_privrl.core.config import DataConfig, RunConfig
 from distributed_privrl.core.errors import UnsafeError
@@ -14,7 +14,7 @@ from distributed_privrl.data.spaces import Space
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.marginals.column import ENDS
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
+from distributed_privrl.marginals.config import CountedConfig, TableConfig, TrajectoryTableConfig
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StepSource, StoredSteps
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
@@ -26,8 +26,9 @@ from distributed_privrl.stages.encoders import bounds_of, foreseen_columns
 
 if TYPE_CHECKING:
     from distributed_privrl.marginals.drawing import TableModel
-    from distributed_privrl.marginals.program import ProgramSpec
+    from distributed_privrl.marginals.table_program import ProgramSpec, TableProgram
 
+ModelT = TypeVar("ModelT")
 CHECKPOINT = "marginals.safetensors"
 STAGE = "marginals"
 ASSUMED_COLUMNS = 12
@@ -98,7 +99,7 @@ def foreseen_table(data: DataConfig, store: DatasetStore | None, table: Table) -
     return ForeseenTable(columns=columns, assumed=not known.declared)
 
 
-def transition_columns(data: DataConfig, table: TableConfig) -> Table:
+def transition_columns(data: DataConfig, table: CountedConfig) -> Table:
     """Return what makes the columns of transitions.
 
     Args:
@@ -116,14 +117,18 @@ def rollout_columns(data: DataConfig, table: TrajectoryTableConfig, *, longest: 
         table: as of transitions, and what a step knows of the ones before it.
         longest: steps of a trajectory at most.
     """
-    groups = 2 if table.stationary else time_groups(longest)
-    in_time = functools.partial(trajectory_columns, groups=groups, previous=table.previous_action)
+    in_time = functools.partial(
+        trajectory_columns,
+        groups=2 if table.stationary else time_groups(longest),
+        previous=table.previous_action,
+        longest=0 if table.stationary else longest,
+    )
     return _counted_as(data, table, in_time, ends=len(ENDS))
 
 
 def _counted_as(
     data: DataConfig,
-    table: TableConfig,
+    table: CountedConfig,
     rows: Callable[[TableColumns], TableColumns],
     *,
     ends: int = 2,
@@ -199,19 +204,28 @@ def stage_plan(
     )
 
 
+def adaptive_program(spec: "ProgramSpec[TableModel]") -> "TableProgram[TableModel]":
+    """Return the program whose joint counts are chosen by what was released before."""
+    from distributed_privrl.marginals.program import MarginalsProgram
+
+    return MarginalsProgram(spec)
+
+
 @dataclass(frozen=True, kw_only=True)
-class MarginalsStage:
+class MarginalsStage(Generic[ModelT]):
     """What a stage of marginals counts; what is charged for it is in its plan alone.
 
     Args:
         columns: of the table.
         table: cells, joint counts and weights.
+        program: builds what is released, and the model that follows from it; picklable.
         source: where the rows of a shard come from.
         given: columns that others are drawn given; see `drawer.Drawer`.
     """
 
     columns: TableColumns
     table: TableConfig
+    program: Callable[["ProgramSpec[ModelT]"], "TableProgram[ModelT]"]
     source: Callable[[ShardRef], StepSource]
     given: tuple[int, ...] = ()
 
@@ -219,7 +233,7 @@ class MarginalsStage:
         """Release what is left of the plan's steps.
 
         Privacy: unit ``data.unit``, relation of the plan's budget; see `CountWorker` for what a
-        unit adds to a count and `MarginalsProgram` for what is drawn. Events: those of the plan's
+        unit adds to a count and the program for what is drawn. Events: those of the plan's
         schedule, which are the ones that were charged.
         """
         from distributed_privrl.stages.training import StepsSpec, release_in_steps
@@ -249,7 +263,7 @@ class MarginalsStage:
         )
         release_in_steps(spec, config, context, plan)
 
-    def model(self, config: RunConfig, context: RunContext, plan: MarginalsPlan) -> "TableModel":
+    def model(self, config: RunConfig, context: RunContext, plan: MarginalsPlan) -> ModelT:
         """Return the model of what was released: post-processing.
 
         Raises:
@@ -267,8 +281,8 @@ class MarginalsStage:
 
     def _program(
         self, config: RunConfig, context: RunContext, plan: MarginalsPlan
-    ) -> "ProgramSpec":
-        from distributed_privrl.marginals.program import ProgramSpec
+    ) -> "ProgramSpec[ModelT]":
+        from distributed_privrl.marginals.table_program import ProgramSpec
 
         if len(plan.counts) + 1 != plan.steps:
             raise UnsafeError("a plan of marginals has one step for columns, and its choices")
@@ -276,6 +290,7 @@ class MarginalsStage:
             columns=self.columns,
             plan=plan,
             chooser=context.chooser(),
+            program=self.program,
             seed=config.seed,
             most_bins=self.table.bins,
             most_cells=self.table.cells,

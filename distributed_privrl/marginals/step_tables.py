@@ -62,13 +62,16 @@ def step_columns(
     return TableColumns((*before, *actions, reward, *after, *end), observation_space, action_space)
 
 
-def trajectory_columns(steps: TableColumns, *, groups: int, previous: bool) -> TableColumns:
+def trajectory_columns(
+    steps: TableColumns, *, groups: int, previous: bool, longest: int = 0
+) -> TableColumns:
     """Return the columns of a step of a trajectory: those of a transition, and what came before.
 
     Args:
         steps: of transitions, whose ends tell three cases apart.
         groups: of steps by their time, see `time_starts`; 2: the first, and all others.
         previous: with the action of the step before.
+        longest: steps of a trajectory at most, whose lengths are counted; 0: they are not.
     """
     before: list[Column] = []
     for place in steps.of("action") if previous else ():
@@ -88,7 +91,7 @@ def trajectory_columns(steps: TableColumns, *, groups: int, previous: bool) -> T
         (*steps.columns, *before, time),
         steps.observation_space,
         steps.action_space,
-        lengths=groups if groups > 2 else 0,
+        longest=longest,
     )
 
 

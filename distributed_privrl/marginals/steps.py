@@ -7,8 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.cleaning import norm_sub
 from distributed_privrl.marginals.column import Column
 
+EXACT = 24
+"""Lengths that are told apart; longer ones in ever wider groups, and the longest one by itself."""
 LATER = 8
 """So many steps from the start of a trajectory are told apart; later ones in ever wider groups."""
 
@@ -107,6 +110,47 @@ def time_starts(groups: int) -> NDArray[np.int64]:
     while len(starts) < groups:
         starts.append(starts[-1] + max(2, starts[-1] // 4))
     return np.array(starts, np.int64)
+
+
+def length_starts(longest: int) -> NDArray[np.int64]:
+    """Return the shortest length of each group of lengths that are counted together, ``(G,)``.
+
+    Panels have one length, and what is cut has the longest: both are counted by themselves.
+
+    Args:
+        longest: steps of a trajectory at most.
+
+    Example:
+        >>> length_starts(40).tolist()[-5:]
+        [23, 24, 30, 37, 40]
+    """
+    starts = list(range(1, min(longest, EXACT) + 1))
+    while (following := starts[-1] + max(2, starts[-1] // 4)) < longest:
+        starts.append(following)
+    return np.array(starts + [longest] * (starts[-1] < longest), np.int64)
+
+
+def cleaned_lengths(counts: NDArray[np.float64], longest: int) -> NDArray[np.float64]:
+    """Return the noisy weights of trajectories by their length without negative ones.
+
+    Noise on lengths that nobody has would be half of the trajectories if it was only cut off, and
+    what it takes from each of many rare lengths would shorten them all. So lengths of the same
+    group of times are cleaned together first, and then each group by itself.
+
+    Args:
+        counts: ``(G,)`` weights by `length_starts`.
+        longest: steps of a trajectory at most.
+    """
+    starts = length_starts(longest)
+    groups = np.searchsorted(time_starts(time_groups(longest)) + 1, starts, side="right") - 1
+    found = np.zeros(len(counts))
+    if (total := float(counts.sum())) <= 0:
+        return found
+    together = np.bincount(groups, weights=counts).astype(np.float64)
+    for group, own in enumerate(norm_sub(together, total)):
+        if own > 0:
+            found[groups == group] = norm_sub(counts[groups == group], float(own))
+    return found
 
 
 def time_groups(longest: int) -> int:

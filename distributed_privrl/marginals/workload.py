@@ -16,7 +16,7 @@ _TURN = 3
 _STATE: frozenset[Part] = frozenset({"observation", "time", "previous"})
 
 
-def workload(columns: TableColumns) -> dict[Clique, int]:
+def workload(columns: TableColumns, *, most_triples: int = MOST_TRIPLES) -> dict[Clique, int]:
     """Return the joint counts that may be measured, with their weights.
 
     What an agent learns from has the largest: actions in a state, rewards and ends given state and
@@ -25,6 +25,7 @@ def workload(columns: TableColumns) -> dict[Clique, int]:
 
     Args:
         columns: of the table.
+        most_triples: joint counts of three columns at most; of more there are none.
     """
     pairs: dict[Clique, int] = {
         pair: pair_weight(columns[pair[0]], columns[pair[1]])
@@ -45,7 +46,7 @@ def workload(columns: TableColumns) -> dict[Clique, int]:
         *((s, z, r) for s, z in itertools.combinations(states, 2) for r in (*rewards, *ends)),
         *((s, z, a) for s, z in itertools.combinations(states, 2) for a in actions),
     ]
-    if len(triples) > MOST_TRIPLES:
+    if len(triples) > most_triples:
         triples = []
     return pairs | {tuple(sorted(one)): LARGEST_WEIGHT for one in triples}
 

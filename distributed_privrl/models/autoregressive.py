@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.models.layers import Waves, mlp
-from distributed_privrl.models.row_bins import RowBins
+from distributed_privrl.models.row_bins import RowBins, drawn_categories
 
 _SMALL_OUTPUT = 0.1
 
@@ -107,9 +107,7 @@ class AutoregressiveNetwork(nn.Module):
         Args:
             rows: M.
             generator: source of the rows.
-            floor: categories of a ``floored`` variable that are less likely than this share of
-                the likeliest are not drawn: what noise and initial weights leave where nothing
-                was learned.
+            floor: of ``floored`` variables; see `drawn_categories`.
             context: ``(M, C)``; see `forward`.
             given: the first columns ``(M, G)``, whole variables, that are not drawn.
         """
@@ -124,13 +122,7 @@ class AutoregressiveNetwork(nn.Module):
                     continue
                 uniforms = torch.rand(2, rows, generator=generator, device=device)
                 logits = self._logits(index, self.bins.inputs(drawn), context)
-                weights = logits.double().softmax(dim=1)
-                if one.floored:
-                    weights = weights * (weights >= floor * weights.amax(dim=1, keepdim=True))
-                totals = weights.cumsum(dim=1)
-                below = uniforms[0].double().unsqueeze(1) * totals[:, -1:]
-                chosen = torch.searchsorted(totals, below, right=True).squeeze(1)
-                chosen = chosen.clamp(max=one.size - 1)
+                chosen = drawn_categories(logits, uniforms[0], floor=floor * one.floored)
                 columns = self.bins.columns(index, chosen, uniforms[1])
                 drawn[:, one.start : one.stop] = columns
         return drawn

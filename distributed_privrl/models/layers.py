@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,26 @@ def mlp(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     for inputs, outputs in itertools.pairwise(widths):
         layers += [linear(inputs, outputs, generator), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def check_weights(weights: Iterable[Tensor], *, needed: int, finite: bool = True) -> None:
+    """Check weights that a file holds, before networks are made for them.
+
+    Args:
+        weights: all of them.
+        needed: numbers that the networks have, at least.
+        finite: refuse weights that are no finite numbers.
+
+    Raises:
+        ConfigError: there are fewer, or one is not finite.
+    """
+    held = 0
+    for one in weights:
+        held += one.numel()
+        if finite and not torch.isfinite(one).all():
+            raise ConfigError("its weights are not all finite numbers")
+    if held < needed:
+        raise ConfigError(f"it has {held} weights, and describes networks of {needed}")
 
 
 class Waves(nn.Module):

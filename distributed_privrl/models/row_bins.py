@@ -86,7 +86,7 @@ class RowBins:
         """
         import torch
 
-        return torch.stack([_category(one, rows) for one in self.variables], dim=-1)
+        return torch.stack([category_of(one, rows) for one in self.variables], dim=-1)
 
     def inputs(self, rows: Tensor) -> Tensor:
         """Return what networks are shown of ``rows`` ``(..., D)``: numbers from -1 to 1."""
@@ -123,7 +123,8 @@ class RowBins:
         return (low + uniforms * (high - low)).unsqueeze(1)
 
 
-def _category(variable: Variable, rows: Tensor) -> Tensor:
+def category_of(variable: Variable, rows: Tensor) -> Tensor:
+    """Return a variable's category ``(...)`` in rows ``(..., D)``; see `RowBins.categories`."""
     if variable.kind == "one_hot":
         return rows[..., variable.start : variable.stop].argmax(dim=-1)
     import torch
@@ -131,3 +132,23 @@ def _category(variable: Variable, rows: Tensor) -> Tensor:
     marks = torch.tensor(variable.marks, dtype=rows.dtype, device=rows.device)
     inner = marks[1:-1] if variable.kind == "number" else (marks[1:] + marks[:-1]) / 2
     return torch.bucketize(rows[..., variable.start].contiguous(), inner, right=True)
+
+
+def drawn_categories(logits: Tensor, uniforms: Tensor, *, floor: float) -> Tensor:
+    """Return a category for each row ``(M,)``.
+
+    Args:
+        logits: ``(M, K)``.
+        uniforms: what chooses, ``(M,)`` in [0, 1).
+        floor: categories that are less likely than this share of the likeliest are not drawn:
+            what noise and initial weights leave where nothing was learned.
+    """
+    import torch
+
+    weights = logits.double().softmax(dim=1)
+    if floor:
+        weights = weights * (weights >= floor * weights.amax(dim=1, keepdim=True))
+    totals = weights.cumsum(dim=1)
+    below = uniforms.double().unsqueeze(1) * totals[:, -1:]
+    chosen = torch.searchsorted(totals, below, right=True).squeeze(1)
+    return chosen.clamp(max=logits.shape[1] - 1)

@@ -4,14 +4,16 @@ import itertools
 from collections.abc import Collection, Sequence
 
 from distributed_privrl.core.checks import check_positive
-from distributed_privrl.models.row_bins import RowBins
+from distributed_privrl.models.row_bins import RowBins, Variable
 
 STEP_FEATURES = 64
 """Fixed features of a diffusion step, in networks of fragments."""
 POSITION_FEATURES = 64
-"""Fixed features of a token's place in a `TrajectoryTransformer`."""
+"""Fixed features of a token's place in a transformer."""
+START_FEATURES = 2
+"""What stands before the tokens of a `TokenTransformer`."""
 WIDENING = 4
-"""Times that the MLP in a block of a `TrajectoryTransformer` is wider than a token."""
+"""Times that the MLP in an `AttentionBlock` is wider than a token."""
 KERNEL = 3
 """Steps that a convolution of a `TrajectoryUNet` sees."""
 _END_BITS = 2
@@ -100,6 +102,19 @@ def step_parts(observation_width: int, action_width: int) -> list[int]:
     return [observation_width, action_width, 1, observation_width, _END_BITS]
 
 
+def block_weights(width: int) -> int:
+    """Return how many numbers an `AttentionBlock` learns.
+
+    Args:
+        width: of a token.
+    """
+    return (
+        dense_weights((width, 3 * width))
+        + dense_weights((width, width))
+        + dense_weights((width, WIDENING * width, width))
+    )
+
+
 def transformer_weights(
     observation_width: int,
     action_width: int,
@@ -116,19 +131,42 @@ def transformer_weights(
     """
     parts = step_parts(observation_width, action_width)
     shown = [waves_width(part, column_frequencies) for part in parts]
-    block = (
-        dense_weights((width, 3 * width))
-        + dense_weights((width, width))
-        + dense_weights((width, WIDENING * width, width))
-    )
     return (
         dense_weights((STEP_FEATURES, width, width))
         + dense_weights((sum(shown) + 1, width, len(parts) * width))
         + sum(dense_weights((part, width, width)) for part in shown)
         + dense_weights((POSITION_FEATURES, width))
-        + depth * block
+        + depth * block_weights(width)
         + sum(dense_weights((width, width, part)) for part in parts)
     )
+
+
+def token_weights(
+    variables: Sequence[Variable], *, width: int, depth: int, column_frequencies: int
+) -> int:
+    """Return how many numbers a `TokenTransformer` learns; arguments as there.
+
+    Args:
+        variables: of a step, those of the next observation left out.
+        width: of a token.
+        depth: number of blocks.
+        column_frequencies: see `waves_width`.
+    """
+    shown = [code_width(one, column_frequencies) for one in variables]
+    return (
+        dense_weights((START_FEATURES, width))
+        + dense_weights((POSITION_FEATURES, width))
+        + sum(dense_weights((numbers, width)) for numbers in shown)
+        + depth * block_weights(width)
+        + sum(dense_weights((width, one.size)) for one in variables)
+    )
+
+
+def code_width(variable: Variable, column_frequencies: int) -> int:
+    """Return how many fixed numbers stand for a category of a variable; see `category_codes`."""
+    if variable.kind == "number":
+        return waves_width(1, column_frequencies)
+    return variable.size
 
 
 def unet_weights(

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from distributed_privrl.core.checks import check_positive
-from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.models.attention import AttentionBlock, check_heads, normalise
 from distributed_privrl.models.fragment_inputs import (
     condition_features,
     embedding,
@@ -16,7 +16,6 @@ from distributed_privrl.models.layers import Waves, linear
 from distributed_privrl.models.sizes import (
     POSITION_FEATURES,
     STEP_FEATURES,
-    WIDENING,
     step_parts,
 )
 
@@ -70,8 +69,7 @@ class TrajectoryTransformer(nn.Module):
         sizes = {"horizon": horizon, "width": width, "depth": depth, "heads": heads}
         for name, value in sizes.items():
             check_positive(name, value)
-        if width % heads:
-            raise ConfigError(f"heads={heads} must divide width={width}")
+        check_heads(heads, width)
         self.parts = step_parts(observation_width, action_width)
         self.step_width = sum(self.parts)
         self.horizon = horizon
@@ -82,7 +80,7 @@ class TrajectoryTransformer(nn.Module):
         self.condition = embedding(sum(shown) + 1, width, _PARTS * width, generator)
         self.embed = nn.ModuleList(embedding(p, width, width, generator) for p in shown)
         self.position = linear(POSITION_FEATURES, width, generator)
-        self.blocks = nn.ModuleList(_Block(width, heads, generator) for _ in range(depth))
+        self.blocks = nn.ModuleList(AttentionBlock(width, heads, generator) for _ in range(depth))
         self.decode = nn.ModuleList(embedding(width, width, p, generator) for p in self.parts)
         self.register_buffer("positions", _position_features(horizon), persistent=False)
 
@@ -98,7 +96,7 @@ class TrajectoryTransformer(nn.Module):
         for block in self.blocks:
             hidden = block(hidden, keys)
         streams = torch.split(hidden[:, _PREFIX_TOKENS:], self.horizon, dim=1)
-        decoded = [mlp(_normalise(part)) for mlp, part in zip(self.decode, streams, strict=True)]
+        decoded = [mlp(normalise(part)) for mlp, part in zip(self.decode, streams, strict=True)]
         return torch.cat(decoded, dim=-1).masked_fill(padded, 0)
 
     def _tokens(self, noisy: Tensor, step_condition: Tensor, condition: Tensor) -> Tensor:
@@ -113,35 +111,6 @@ class TrajectoryTransformer(nn.Module):
         )
         position: Tensor = self.position(self.positions.expand(rows, -1, -1))
         return torch.cat(tokens, dim=1) + position
-
-
-class _Block(nn.Module):
-    """Self-attention and an MLP, each behind a layer norm and beside a skip connection."""
-
-    def __init__(self, width: int, heads: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query_key_value = linear(width, 3 * width, generator)
-        self.mix = linear(width, width, generator)
-        self.widen = linear(width, WIDENING * width, generator)
-        self.narrow = linear(WIDENING * width, width, generator)
-
-    def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
-        """Return the next tokens ``(N, T, W)``; ``keys`` ``(N, 1, 1, T)`` says which are seen."""
-        hidden = hidden + self.mix(self._attend(_normalise(hidden), keys))
-        output: Tensor = hidden + self.narrow(F.gelu(self.widen(_normalise(hidden))))
-        return output
-
-    def _attend(self, hidden: Tensor, keys: Tensor) -> Tensor:
-        rows, tokens, width = hidden.shape
-        fused = self.query_key_value(hidden).view(rows, tokens, 3, self.heads, -1)
-        query, key, value = fused.permute(2, 0, 3, 1, 4).unbind(0)
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=keys)
-        return seen.transpose(1, 2).reshape(rows, tokens, width)
-
-
-def _normalise(hidden: Tensor) -> Tensor:
-    return F.layer_norm(hidden, hidden.shape[-1:])
 
 
 def _position_features(horizon: int) -> Tensor:

@@ -17,6 +17,7 @@ import dp_accounting as dp
 import numpy as np
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 
 from distributed_privrl.core.checks import check_delta
 from distributed_privrl.core.errors import ConfigError, UnsafeError
@@ -39,8 +40,8 @@ _LARGEST_EPSILON = 1000.0
 _ROUNDING = 2.0**-50
 _STEP_ROUNDING = 1e-14
 _ROOT_TOLERANCE = 1e-12
-_FEW_ORDERS = (1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 11, 16, 23, 32, 45, 64, 128, 256, 1024)
-"""Of Renyi divergences, where a figure is for a search: any orders bound epsilon from above."""
+_FEW_ORDERS = (1.1, 1.2, 1.5, 1.8, 2, 2.5, 3, 4, 5, 6, 8, 11, 16, 23, 32, 45, 63, 128, 256, 1024)
+"""Some of dp_accounting's orders, for searches: any of them bound epsilon from above."""
 
 
 _coarse: ContextVar[bool] = ContextVar("coarse", default=False)
@@ -229,12 +230,33 @@ logging.getLogger("absl").addFilter(_is_news)
 
 
 def _renyi_epsilon(atoms: Atoms, delta: float, certified: bool = True) -> float:
-    accountant = RdpAccountant(
-        orders=None if certified else _FEW_ORDERS,
-        neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL,
-    )
-    accountant.compose(dp.ComposedDpEvent(_renyi_events(atoms)))
-    return float(accountant.get_epsilon(delta))
+    """Return the least epsilon over dp_accounting's orders, or over few of them for a search.
+
+    At an order, epsilon is a convex function of it divided by the order less 1: (order - 1) times a
+    divergence is a cumulant, and what converts it to epsilon is convex, too. So epsilon falls to
+    its least and rises from there, and a second look at the orders between the neighbours of the
+    best of a few finds it. Where a divergence is so small that delta alone covers it, it is
+    smallest at the least order, which is one of the few. Selections' divergences are bounds of
+    another form: every order is looked at.
+    """
+    event = dp.ComposedDpEvent(_renyi_events(atoms))
+    if atoms.selections and certified:
+        return _least_epsilon(event, delta, DEFAULT_RDP_ORDERS)[0]
+    value, best = _least_epsilon(event, delta, _FEW_ORDERS)
+    if not certified or not math.isfinite(value):
+        return value
+    low = max((order for order in _FEW_ORDERS if order < best), default=1)
+    high = min((order for order in _FEW_ORDERS if order > best), default=best)
+    between = [order for order in DEFAULT_RDP_ORDERS if low < order < high and order != best]
+    return min(value, _least_epsilon(event, delta, between)[0]) if between else value
+
+
+def _least_epsilon(event: dp.DpEvent, delta: float, orders: Sequence[float]) -> tuple[float, float]:
+    """Return the least epsilon over ``orders``, and at which of them it is."""
+    accountant = RdpAccountant(orders, dp.NeighboringRelation.REPLACE_SPECIAL)
+    accountant.compose(event)
+    value, order = accountant.get_epsilon_and_optimal_order(delta)
+    return float(value), float(order)
 
 
 def _pld_epsilon(atoms: Atoms, delta: float, certified: bool) -> float:

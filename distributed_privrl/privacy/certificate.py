@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator
 
 from distributed_privrl.core.config import PositiveFloat, PositiveInt, StrictModel
 from distributed_privrl.core.errors import ConfigError, UnsafeError
@@ -56,10 +56,24 @@ class Stage(StrictModel):
         return events
 
 
+def _output_id(value: str) -> str:
+    parts = value.split("/")
+    if len(value) > LONGEST_ID or any(len(part.encode()) > LONGEST_NAME for part in parts):
+        raise ValueError(f"must have {LONGEST_ID} characters at most, {LONGEST_NAME} bytes a name")
+    if not value.isprintable():
+        raise ValueError("must hold no control characters")
+    return value
+
+
+LONGEST_ID, LONGEST_NAME = 1024, 255
+OutputId = Annotated[str, Field(min_length=1), AfterValidator(_output_id)]
+"""The path of a file or folder below that of the outputs."""
+
+
 class Output(StrictModel):
     """A released file or folder, and its `hash_output`."""
 
-    id: Annotated[str, Field(min_length=1)]
+    id: OutputId
     sha256: Digest
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
@@ -27,11 +27,19 @@ from distributed_privrl.privacy.certificate import (
     total_cost,
     total_cross_check,
 )
+from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
 from distributed_privrl.privacy.reservations import (
     TOLERANCE,
     ReservationLedger,
     check_reservations,
 )
+
+MOST_BYTES = 2**24
+"""Of a certificate."""
+MOST_EVENTS = 256
+"""Different ones of a certificate: an accountant takes up to a second for each."""
+MOST_NESTING = 8
+"""Events within each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +174,10 @@ def _check_valid(certificate: Certificate, source: Path | str) -> None:
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise VerificationError(f"no certificate at {path}: give the path of certificate.json")
-    with storage_errors(f"read {path}"):
-        content = path.read_bytes()
+    with storage_errors(f"read {path}"), path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise VerificationError(f"{path} has more than {MOST_BYTES} bytes: it is no certificate")
     try:
         values = json.loads(content, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -221,6 +231,12 @@ def _check_signature(
 def _recomputed(certificate: Certificate, path: Path) -> dict[AccountKey, Cost]:
     if not certificate.stages:
         raise VerificationError(f"{path}: there are no stages to recompute epsilon from")
+    different = {event for stage in certificate.stages for event in _leaves(stage.events, path)}
+    if len(different) > MOST_EVENTS:
+        raise VerificationError(
+            f"{path}: {len(different)} different events, more than the {MOST_EVENTS} that are"
+            " recomputed"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -239,6 +255,24 @@ def _recomputed(certificate: Certificate, path: Path) -> dict[AccountKey, Cost]:
                 f"{path}: states {name}={_shown(stated)}, its stages give {_shown(recomputed)}"
             )
     return costs
+
+
+def _leaves(events: Sequence[Event], path: Path, depth: int = 1) -> Iterator[str]:
+    """Yield each event that holds no others, as JSON.
+
+    Raises:
+        VerificationError: events are nested deeper than `MOST_NESTING`.
+    """
+    if depth > MOST_NESTING:
+        raise VerificationError(f"{path}: more than {MOST_NESTING} events within each other")
+    for event in events:
+        if isinstance(event, ParallelEvent):
+            for branch in event.branches:
+                yield from _leaves(branch, path, depth + 1)
+        elif isinstance(event, RepeatAndSelectEvent):
+            yield from _leaves(event.events, path, depth + 1)
+        else:
+            yield event.model_dump_json()
 
 
 def _agree(stated: float | None, recomputed: float | None) -> bool:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from distributed_privrl.core.errors import StorageError, UnsafeError
-from distributed_privrl.core.files import atomic_path
+from distributed_privrl.core.files import write_atomically
 
 Stage = Literal["pretraining", "rounds", "policy"]
 
@@ -45,12 +45,11 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], state: CheckpointSta
     Raises:
         StorageError: the disk is full or the folder cannot be written.
     """
-    with atomic_path(path, mode=0o600) as temporary:  # no certificate covers it yet
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            temporary,
-            metadata={"state": json.dumps(asdict(state))},
-        )
+    content = save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        metadata={"state": json.dumps(asdict(state))},
+    )
+    write_atomically(path, content, mode=0o600)  # no certificate covers it yet
 
 
 def load_checkpoint(

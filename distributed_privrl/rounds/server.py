@@ -148,14 +148,8 @@ class ParameterServer(RoundServer):
 
     @property
     def _draw_nonce(self) -> str:
-        """What names this draw of noise: coins follow from it, so no two draws share one.
-
-        It has the block's nonce in it, which a rebuilt server never takes up again. Rounds of tests
-        and without privacy are numbered, so that they can be repeated.
-        """
-        if self._ledger is None or self._spec.insecure_key is not None:
-            return str(self._round)
-        return f"{self._nonce}/{self._round}"
+        """What names this draw of noise: coins follow from it, so no two draws share one."""
+        return draw_nonce(self._spec, self._nonce, round_index=self._round)
 
     def _broadcast(self) -> NDArray[np.floating]:
         """Return the parameters, and behind them what losses read and no round trains."""
@@ -166,6 +160,22 @@ class ParameterServer(RoundServer):
     def _parameters(self) -> NDArray[np.floating]:
         view: NDArray[np.floating] = self._optimiser.vector.detach().cpu().numpy()
         return view
+
+
+def draw_nonce(spec: ServerSpec, block_nonce: str, *, round_index: int) -> str:
+    """Return what names a draw of noise for the workers, whose coins follow from it.
+
+    It has the block's nonce in it, which a rebuilt server never takes up again. Rounds of tests and
+    without privacy are numbered, so that they can be repeated.
+
+    Args:
+        spec: of the server that draws.
+        block_nonce: names the reservation that is drawn from.
+        round_index: number of the round.
+    """
+    if spec.ledger is None or spec.insecure_key is not None:
+        return str(round_index)
+    return f"{block_nonce}/{round_index}"
 
 
 def _check_exact(mechanism: PrivateRound, expected_units: float, dimension: int) -> None:

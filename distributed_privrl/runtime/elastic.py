@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from distributed_privrl.core.errors import WorkerLostError
+from distributed_privrl.core.folders import refresh_all
 from distributed_privrl.privacy.metrics import PublicValue
 from distributed_privrl.rounds.summing import total_of
-from distributed_privrl.runtime.calls import LOSSES_A_CALL, losses, own_error, shareable
+from distributed_privrl.runtime.calls import LOSSES_A_CALL, losses, not_built, own_error, shareable
 from distributed_privrl.runtime.metrics import show
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class ShardHost:
 
     def _worker(self, shard: int) -> Any:
         if shard not in self._workers:
+            refresh_all()  # it may go on with what a host published that has left
             self._workers[shard] = self._worker_cls(self._shards[shard])
         return self._workers[shard]
 
@@ -97,6 +99,7 @@ class ElasticGroup:
         shards: how many there are; as many as actors, or more.
         least: actors without which no call begins.
         recovery_seconds: how long it waits for these.
+        after_call: called once a call is answered.
         on_close: called once the actors are ended.
     """
 
@@ -108,12 +111,13 @@ class ElasticGroup:
         shards: int,
         least: int,
         recovery_seconds: float,
+        after_call: Callable[[], None] = lambda: None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._names, self._actors = list(names), list(actors)
         self._shards, self._least = shards, least
         self._recovery_seconds = recovery_seconds
-        self._on_close = on_close
+        self._after_call, self._on_close = after_call, on_close
         self._here: dict[int, set[int]] = {}
         self._asked: dict[int, Any] = {}
         self._shown = 0
@@ -168,6 +172,7 @@ class ElasticGroup:
                         ) from error
                 else:
                     left -= set(now_asked)
+        self._after_call()
         return _in_order(answers)
 
     def _lose(self, host: int, error: Any) -> None:
@@ -227,9 +232,7 @@ class ElasticGroup:
         if self._closed:
             raise WorkerLostError(f"worker {host} was ended: its group is closed") from error
         if getattr(error, "actor_init_failed", False):
-            raise WorkerLostError(
-                f"worker {host} could not be built: {str(error).strip().splitlines()[-1]}"
-            ) from error
+            raise not_built(f"worker {host}", error) from error
 
     def _show_alive(self) -> None:
         """Show the cluster's operator how many answer; once where nothing changed."""

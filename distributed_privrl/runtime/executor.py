@@ -13,8 +13,10 @@ from typing import Any
 
 from distributed_privrl.core.config import RuntimeConfig
 from distributed_privrl.core.errors import ConfigError, WorkerLostError
+from distributed_privrl.core.folders import refresh_all, working_copies
 from distributed_privrl.privacy.metrics import PublicValue
-from distributed_privrl.runtime.calls import LOSSES_A_CALL, losses, own_error, shareable
+from distributed_privrl.runtime.arriving import arriving
+from distributed_privrl.runtime.calls import LOSSES_A_CALL, losses, not_built, own_error, shareable
 from distributed_privrl.runtime.elastic import ElasticGroup, ShardHost
 from distributed_privrl.runtime.gang import Gang
 from distributed_privrl.runtime.metrics import show
@@ -41,6 +43,7 @@ class RayWorkerGroup:
         actors: their handles.
         repeat_lost_calls: see `Executor.start`.
         recovery_seconds: how long an actor may take to come back, from when it is missed.
+        after_call: called once a call is answered.
         on_close: called once the actors are ended.
     """
 
@@ -51,13 +54,14 @@ class RayWorkerGroup:
         *,
         repeat_lost_calls: bool,
         recovery_seconds: float,
+        after_call: Callable[[], None] = lambda: None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._names = list(names)
         self._actors = list(actors)
         self._repeat = repeat_lost_calls
         self._recovery_seconds = recovery_seconds
-        self._on_close = on_close
+        self._after_call, self._on_close = after_call, on_close
         self._closed = False
         self._shown = 0
 
@@ -89,10 +93,12 @@ class RayWorkerGroup:
 
         self._show_alive(self.size)
         references = [submit(index) for index in range(len(self._actors))]
-        return [
+        answers = [
             self._answer(index, method, reference, submit)
             for index, reference in enumerate(references)
         ]
+        self._after_call()
+        return answers
 
     def _answer(self, index: int, method: str, reference: Any, submit: Callable[[int], Any]) -> Any:
         """Return the answer behind a reference, or of the call's repetition."""
@@ -155,10 +161,7 @@ class RayWorkerGroup:
         if self._closed:
             raise WorkerLostError(f"worker {index} was ended: its group is closed") from error
         if getattr(error, "actor_init_failed", False):
-            raise WorkerLostError(
-                f"worker {index} of {self.size} could not be built:"
-                f" {str(error).strip().splitlines()[-1]}"
-            ) from error
+            raise not_built(f"worker {index} of {self.size}", error) from error
 
     def close(self) -> None:
         """End the actors."""
@@ -248,7 +251,8 @@ class RayExecutor:
     ) -> RayWorkerGroup | ElasticGroup:
         """Start one actor a shard, or as many as there is room for; see `Executor.start`.
 
-        Calls are never retried by Ray itself.
+        Calls are never retried by Ray itself. Files of a run in an object store are where a worker
+        is built, and here once its call is answered.
 
         Raises:
             ConfigError: others held the CPUs for longer than ``wait_seconds``.
@@ -280,6 +284,7 @@ class RayExecutor:
                 shards=len(shards),
                 least=least,
                 recovery_seconds=self._recovery_seconds,
+                after_call=refresh_all,
                 on_close=leave,
             )
         else:
@@ -290,6 +295,7 @@ class RayExecutor:
                 actors,
                 repeat_lost_calls=repeat_lost_calls,
                 recovery_seconds=self._recovery_seconds,
+                after_call=refresh_all,
                 on_close=leave,
             )
         self._groups.append(group)
@@ -299,7 +305,7 @@ class RayExecutor:
         self, label: str, cls: type, options: Mapping[str, Any], given: Sequence[tuple[Any, ...]]
     ) -> tuple[list[str], list[Any]]:
         """Start an actor for each tuple of arguments; return their names and handles."""
-        actor_cls = self._ray.remote(**options)(cls)
+        actor_cls = self._ray.remote(**options)(arriving(cls, working_copies()))
         names = [f"{label}-{uuid.uuid4().hex}" for _ in given]
         actors = [
             actor_cls.options(name=name).remote(*own)

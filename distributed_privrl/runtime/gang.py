@@ -70,13 +70,14 @@ class Gang:
 
         Raises:
             ConfigError: others held the CPUs for too long.
-            WorkerLostError: the executor was closed meanwhile.
+            WorkerLostError: the executor is closed, or was closed meanwhile.
         """
         if surrounding_group() is not None:
             return {}
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         with self._lock:
+            self._check_open()
             if self._group is None:
                 self._group = self._reserve()
             self._inside.add(group)
@@ -91,8 +92,7 @@ class Gang:
         try:
             while not made.wait(LOOK_SECONDS):
                 waited = time.monotonic() - began
-                if self._closed:
-                    raise WorkerLostError("no worker was started: the executor is closed")
+                self._check_open()
                 if waited > self._wait_seconds:
                     raise ConfigError(
                         f"{self._needs} found no room within"
@@ -113,6 +113,10 @@ class Gang:
         if said:
             logger.warning("%s have their places", self._needs)
         return made
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkerLostError("no worker was started: the executor is closed")
 
     @property
     def _needs(self) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.places import Place
 from distributed_privrl.privacy.ledger.storage import ledger_url
 from distributed_privrl.runtime.session import prepare_environment
 
@@ -54,11 +55,11 @@ def in_job() -> bool:
     return OF_A_JOB in os.environ or OF_A_SCRIPT in os.environ
 
 
-def check_job(out: Path, ledger: str | None) -> None:
+def check_job(out: Place, ledger: str | None) -> None:
     """Refuse, in a job, what its next start on other machines would not find.
 
     Args:
-        out: the run's folder.
+        out: the run's folder, or its URI.
         ledger: its URL, or None.
 
     Raises:
@@ -73,11 +74,11 @@ def check_job(out: Path, ledger: str | None) -> None:
             "a job's ledger must outlive its cluster, and SQLite is a file on it: a retry would"
             " find a fresh budget; give PostgreSQL by --ledger file:/secrets/ledger"
         )
-    if not outlives(out):
+    if isinstance(out, Path) and not outlives(out):
         raise UnsafeError(
-            f"--out {out} lies on a machine of the cluster: a retried job would not find it; give a"
-            f" folder on a network file system, or name the shared folder that it is in by"
-            f" {SHARED_VARIABLE} (privrl submit --shared DIR)"
+            f"--out {out} lies on a machine of the cluster: a retried job would not find it; give"
+            " s3://BUCKET/KEY or a folder on a network file system, or name the shared folder that"
+            f" it is in by {SHARED_VARIABLE} (privrl submit --shared DIR)"
         )
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from distributed_privrl.core.config import RunConfig, RuntimeConfig
 from distributed_privrl.core.executor import DeferredExecutor, Executor, LocalExecutor
+from distributed_privrl.core.places import place_of
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.stored_folders import opened_folder
 from distributed_privrl.experiments import run as program
 from distributed_privrl.runtime.jobs import check_job, rows_kept_from_log
 
@@ -72,7 +74,7 @@ def run(
 
     Args:
         config: from `load_config`.
-        out: the run's folder.
+        out: the run's folder, a path or a URI; see `data.stored_folders.opened_folder`.
         ledger: the ledger's URL; None: ``PRIVRL_LEDGER`` or the user's data folder.
         store: datasets; None: Minari's folder.
         resume: continue the run in ``out``.
@@ -83,14 +85,15 @@ def run(
     Raises:
         UnsafeError: in a job of a cluster, as `check_job`.
     """
-    check_job(Path(out), ledger)
+    place = place_of("out", out)
+    check_job(place, ledger)
     executor = start_executor(config.runtime)
     try:
-        with rows_kept_from_log(Path(out)):
+        with opened_folder(place, name="out") as folder, rows_kept_from_log(folder):
             return program.run(
                 config,
                 executor,
-                out=Path(out),
+                out=folder,
                 ledger_url=ledger,
                 store=store,
                 resume=resume,

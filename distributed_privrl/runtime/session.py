@@ -17,7 +17,9 @@ from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.memory import forbid_core_dumps
 from distributed_privrl.core.threads import THREAD_ENVIRONMENT, cap_threads
+from distributed_privrl.runtime.tls import check_tls
 
 TOKEN_FILE = Path("~/.ray/auth_token")
 # Else whoever calls another process keeps an event of it, whatever the called actor's options are:
@@ -58,9 +60,12 @@ def prepare_environment() -> None:
     """Set what Ray reads when it is imported: call it before that.
 
     Raises:
-        UnsafeError: the environment switches token authentication off.
+        UnsafeError: the environment switches token authentication off, or as in `check_tls`.
+        ConfigError: as in `check_tls`.
     """
     cap_threads()
+    forbid_core_dumps()
+    check_tls()
     if os.environ.get("RAY_AUTH_MODE", "token") != "token":
         raise UnsafeError(
             "RAY_AUTH_MODE is not token: whoever reaches such a Ray could read sums before noise;"
@@ -185,7 +190,8 @@ def _nothing_answers(address: str) -> ConfigError:
 def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleType:
     """Start a local Ray, or join the cluster at ``address``; return the ``ray`` module.
 
-    A handler of SIGTERM that this program has set stays: Ray's own would end it on the spot.
+    A handler of SIGTERM that this program has set stays: Ray's own would end it on the spot. What
+    comes while Ray starts, and has it exit, is handed to ours.
 
     Args:
         address: see `cluster_address`.
@@ -236,6 +242,10 @@ def connect(*, address: str | None = None, cpus: float | None = None) -> ModuleT
     on_termination = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**options)
+    except SystemExit as stop:
+        if stop.code == signal.SIGTERM and callable(on_termination):
+            on_termination(signal.SIGTERM, None)
+        raise
     except ConnectionError as error:
         raise _nothing_answers(str(cluster)) from error
     except ray.exceptions.AuthenticationError as error:

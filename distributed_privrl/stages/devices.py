@@ -27,12 +27,29 @@ class DeviceProbe:
         return self._device == "cpu" or torch.cuda.is_available()
 
 
-def check_device(runtime: RuntimeConfig, executor: Executor) -> None:
+def check_own_device(runtime: RuntimeConfig) -> None:
+    """Refuse a run that computes in the process that starts it, where that finds no GPU.
+
+    Raises:
+        ConfigError: torch sees none here.
+    """
+    if not DeviceProbe(device_of(runtime)).finds_device():
+        raise ConfigError(
+            f"runtime.gpus_per_worker={runtime.gpus_per_worker:g}, but torch sees no GPU in the"
+            " process that starts the run, which trains the language model: set it to 0, or start"
+            " the run on a machine that has one"
+        )
+
+
+def check_device(
+    runtime: RuntimeConfig, executor: Executor, *, asked: str = "runtime.gpus_per_worker"
+) -> None:
     """Refuse a run whose workers would find no GPU; asks them where they will live.
 
     Args:
         runtime: says how many workers there are and whether they compute on GPUs.
         executor: gives a worker's process what the configuration reserves for it.
+        asked: what the user set.
 
     Raises:
         ConfigError: torch sees no GPU in a worker's process.
@@ -47,7 +64,7 @@ def check_device(runtime: RuntimeConfig, executor: Executor) -> None:
         probes.close()
     if not all(found):
         raise ConfigError(
-            f"runtime.gpus_per_worker={runtime.gpus_per_worker:g}, but torch sees no GPU in"
+            f"{asked}={runtime.gpus_per_worker:g}, but torch sees no GPU in"
             f" {found.count(False)} of {len(found)} workers: set it to 0, or install the driver and"
             " a torch built for it"
         )

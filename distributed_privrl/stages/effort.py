@@ -1,6 +1,6 @@
 """How much work a stage is, from public facts alone; `experiments.speeds` makes minutes of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from distributed_privrl.agents.work import StepWork
@@ -41,6 +41,15 @@ class Effort:
             work: of a step.
         """
         return cls(learned_steps=steps * work.networks, learned_rows=steps * rows * work.weights)
+
+    def by_rows(self, factor: float) -> "Effort":
+        """Return the work where each row uses the weights ``factor`` times as often."""
+        return replace(
+            self,
+            private_rows=factor * self.private_rows,
+            learned_rows=factor * self.learned_rows,
+            drawn_rows=factor * self.drawn_rows,
+        )
 
     def __add__(self, other: "Effort") -> "Effort":
         """Return the work of both."""

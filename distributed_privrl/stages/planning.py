@@ -56,6 +56,27 @@ def check_declared(method: DeclaredMethod[WorldT]) -> None:
         )
 
 
+def _check_here(method: DeclaredMethod[WorldT], store: DatasetStore | None) -> None:
+    """Check a declaration, and what it asks of the sensitive dataset's columns, if that is here.
+
+    Args:
+        method: that declares a run.
+        store: of its datasets (default: Minari's folder).
+
+    Raises:
+        ConfigError: as `check_declared`, or the dataset knows no such unit, or no column that the
+            public report's counts are of.
+        UnsafeError: as `check_declared`.
+
+    Privacy: columns' names are declared, and public; see `DatasetInfo`. No row is read.
+    """
+    check_declared(method)
+    here, data = DatasetStore() if store is None else store, method.config.data
+    if here.holds(data.sensitive):
+        here.check_unit(data.sensitive, data.unit)
+        check_measures(method.config, here)
+
+
 def _keys(method: DeclaredMethod[WorldT]) -> list[str]:
     """Return the configuration's keys that ask for what is found with noise."""
     named = {first.name: first.key for first in method.all_first_releases()}
@@ -137,20 +158,16 @@ def plan_declared(method: DeclaredMethod[WorldT], store: DatasetStore | None = N
 
     Args:
         method: that declares them.
-        store: datasets, of which a plan reads the declared spaces, if they are here (default:
-            Minari's folder).
+        store: datasets, of which a plan reads the declared spaces and columns, if they are here
+            (default: Minari's folder).
 
     Raises:
-        ConfigError: as `check_declared` and `declared_stages`, or the number of units is not
-            declared or too small.
+        ConfigError: as `check_declared` and `declared_stages`, the sensitive dataset is here and
+            knows no such unit, or the number of units is not declared or too small.
         UnsafeError: as `check_declared` and `declared_stages`, delta is not below 1/units, or there
             is no stage.
     """
-    check_declared(method)
-    if method.config.evaluation.measures is not None:
-        here = DatasetStore() if store is None else store
-        if here.holds(method.config.data.sensitive):
-            check_measures(method.config, here)
+    _check_here(method, store)
     return _foreseen(method, store, declared_units(method.config.data))
 
 
@@ -168,7 +185,7 @@ def planned_events(
             before its stages, whose events are known only then.
         UnsafeError: as `plan_declared`.
     """
-    check_declared(method)
+    _check_here(method, store)
     if method.charged_before:
         raise ConfigError(
             f"{' and '.join(_keys(method))}: found with noise, so what a run costs is not known"
@@ -192,12 +209,12 @@ def plans_by_units(
         counts: numbers of units.
 
     Raises:
-        ConfigError: as `check_declared`.
+        ConfigError: as `check_declared`, or the sensitive dataset is here and knows no such unit.
         UnsafeError: as `check_declared`.
 
     Privacy: the numbers are given, and no dataset is counted.
     """
-    check_declared(method)
+    _check_here(method, store)
     found = []
     for count in counts:
         try:

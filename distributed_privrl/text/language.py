@@ -66,7 +66,8 @@ class Language:
         """Return the model in a folder of transformers; nothing is fetched from a network.
 
         Args:
-            folder: that `save`, or ``save_pretrained`` of both, wrote.
+            folder: that `save`, or ``save_pretrained`` of both, wrote; or an id on the hub whose
+                files lie in the hub's cache.
             dtype: of the weights, e.g. ``bfloat16`` for a large model that is not trained.
 
         Raises:
@@ -77,16 +78,22 @@ class Language:
         try:
             tokenizer = package.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model = package.AutoModelForCausalLM.from_pretrained(
-                folder, local_files_only=True, dtype=dtype
+                folder, local_files_only=True, dtype=dtype, use_safetensors=True
             )
         except (OSError, ValueError, KeyError) as error:
             raise StorageError(
                 f"{folder} holds no causal language model and tokenizer of transformers"
-                f" ({str(error).splitlines()[0]}): name a folder that save_pretrained wrote"
+                f" ({str(error).splitlines()[0]}): name a folder that save_pretrained wrote, or"
+                " bring a model of the hub with `hf download ID`"
             ) from error
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         return cls(model=model.eval(), tokenizer=tokenizer)
+
+    def to(self, device: str) -> "Language":
+        """Move the model to a device, e.g. ``cuda``, and return it."""
+        self.model.to(device)
+        return self
 
     def save(self, folder: Path) -> None:
         """Write both into a folder that `load` and any tool of transformers read."""

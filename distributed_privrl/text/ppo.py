@@ -35,7 +35,7 @@ from distributed_privrl.text.ppo_losses import (
     whitened,
 )
 from distributed_privrl.text.pretraining import keep, public_loss
-from distributed_privrl.text.prompts import Prompt
+from distributed_privrl.text.prompts import Prompt, drawn_prompts
 from distributed_privrl.text.scoring import Scorer
 from distributed_privrl.text.states import TrainingState, load_state, save_state
 from distributed_privrl.text.stopping import StepMetrics, StoppingRule
@@ -195,11 +195,9 @@ class PpoTrainer:
 
     def _drawn_prompts(self, step: int) -> list[Prompt]:
         """Return each prompt of a step once for each of its samples."""
-        generator, count = self._streams.numpy(f"prompts {step}"), len(self._prompts)
-        rounds = math.ceil(self._config.prompts / count)
-        rows = np.concatenate([generator.permutation(count) for _ in range(rounds)])
-        chosen = rows[: self._config.prompts]
-        return [self._prompts[row] for row in np.repeat(chosen, self._config.samples)]
+        generator = self._streams.numpy(f"prompts {step}")
+        chosen = drawn_prompts(self._prompts, self._config.prompts, generator)
+        return [prompt for prompt in chosen for _ in range(self._config.samples)]
 
     def _judged(
         self, completions: Completions, rewards: NDArray[np.float64], passed: NDArray[np.bool_]

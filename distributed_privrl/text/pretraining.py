@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.files import remove_folder, storage_errors, unfinished_folder
+from distributed_privrl.core.files import (
+    remove_file,
+    remove_folder,
+    storage_errors,
+    unfinished_folder,
+)
+from distributed_privrl.core.folders import keeping_of
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.language import (
@@ -93,7 +99,7 @@ def pretrained(
     rows = packed(language, texts, length=config.model.context)
     _train(language, rows, home / _STATE, config=config, streams=streams, progress=progress)
     keep(language, finished)
-    (home / _STATE).unlink(missing_ok=True)
+    remove_file(home / _STATE)
     return Language.load(finished)
 
 
@@ -108,7 +114,7 @@ def keep(language: Language, folder: Path) -> None:
         with unfinished_folder(folder.parent) as unfinished:
             language.save(unfinished / "model")
             remove_folder(folder)
-            (unfinished / "model").rename(folder)
+            keeping_of(folder).publish(unfinished / "model", folder)
 
 
 def packed(language: Language, texts: Sequence[str], *, length: int) -> NDArray[np.int64]:

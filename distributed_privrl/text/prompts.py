@@ -14,13 +14,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-import yaml
 from pydantic import Field, model_validator
 
-from distributed_privrl.core.config import PositiveInt, StrictModel
+from distributed_privrl.core.config import PositiveInt, StrictModel, validate
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.files import storage_errors
 from distributed_privrl.core.random import Streams
+from distributed_privrl.core.yaml_files import mapping_in, read_yaml
 from distributed_privrl.text.generation import generate
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.public_text import PublicDocument
@@ -113,14 +112,14 @@ def templates(path: Path | None = None) -> dict[str, PromptTemplate]:
     """
     if path is None:
         kept = importlib.resources.files("distributed_privrl.text") / "prompt_templates.yaml"
-        text = kept.read_text(encoding="utf-8")
+        found = mapping_in(kept.read_text(encoding="utf-8"), source=kept.name)
     else:
-        with storage_errors(f"read {path}"):
-            text = path.read_text(encoding="utf-8")
-    try:
-        return {name: PromptTemplate(**one) for name, one in yaml.safe_load(text).items()}
-    except (ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
+        found = read_yaml(path)
+    source = "prompt templates" if path is None else str(path)
+    return {
+        name: validate(PromptTemplate, one, source=f"{source}: {name}")
+        for name, one in found.items()
+    }
 
 
 def asked_prompts(
@@ -154,6 +153,15 @@ def asked_prompts(
     rows = [generator.permutation(len(fields)) for _ in range(math.ceil(count / len(fields)))]
     chosen = np.concatenate(rows)[:count]
     return [_filled(template, fields[row], generator) for row in chosen]
+
+
+def drawn_prompts(
+    prompts: Sequence[Prompt], count: int, generator: np.random.Generator
+) -> list[Prompt]:
+    """Return as many prompts, drawn evenly: none comes again before all have come."""
+    rounds = math.ceil(count / len(prompts))
+    rows = np.concatenate([generator.permutation(len(prompts)) for _ in range(rounds)])
+    return [prompts[row] for row in rows[:count]]
 
 
 def document_prompts(

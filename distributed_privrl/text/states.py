@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from distributed_privrl.core.errors import StorageError
-from distributed_privrl.core.files import atomic_path
+from distributed_privrl.core.files import write_atomically
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,7 @@ def save_state(
         }
     kept = {name: tensor.cpu().clone().contiguous() for name, tensor in tensors.items()}
     document = json.dumps({"step": state.step, "numbers": dict(state.numbers), "of": state.of})
-    with atomic_path(path, mode=0o600) as temporary:
-        save_file(kept, temporary, metadata={"state": document})
+    write_atomically(path, save(kept, metadata={"state": document}), mode=0o600)
 
 
 def load_state(

@@ -7,6 +7,8 @@ References: Shao et al., "DeepSeekMath" (2024), section 4.1; Ahmadian et al., "B
 revisiting REINFORCE-style optimization" (2024), section 2.2.
 """
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,19 +18,21 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
-from distributed_privrl.core.files import remove_folder
+from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError, UnsafeError
+from distributed_privrl.core.files import remove_folder, storage_errors, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.extra import text_package
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.ppo_config import Outcome
 from distributed_privrl.text.pretraining import keep
-from distributed_privrl.text.prompts import Prompt
+from distributed_privrl.text.prompts import Prompt, drawn_prompts
 from distributed_privrl.text.scoring import Scorer
 
-_BEFORE = "before"
-"""Folder of the model before training, while it is trained."""
+_BEFORE, _CHECKPOINTS, _OF = "before", "trl", "training.json"
+"""Folders of the model before training and of trl's checkpoints, and what they are of."""
+_WHOLE = "trainer_state.json"
+"""What trl writes into a checkpoint last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,10 @@ class TrlConfig:
         kl_weight: price of a nat.
         temperature: of the draws.
         bf16: numbers of half the length, on a GPU that has them.
+        checkpoint_every: steps between two checkpoints.
+
+    Raises:
+        ConfigError: numbers do not fit together.
     """
 
     algorithm: Literal["grpo", "rloo"] = "grpo"
@@ -62,6 +70,7 @@ class TrlConfig:
     kl_weight: float = 0.05
     temperature: float = 1.0
     bf16: bool = False
+    checkpoint_every: int = 10
 
     def __post_init__(self) -> None:
         if self.prompts * self.samples % self.minibatch or self.samples < 2:
@@ -69,6 +78,19 @@ class TrlConfig:
                 f"minibatch {self.minibatch} must divide prompts x samples ="
                 f" {self.prompts} x {self.samples}, and samples be two or more"
             )
+
+
+def check_machinery() -> None:
+    """Refuse to train where trl is missing, or where several processes would.
+
+    Raises:
+        ConfigError: several processes train.
+        MissingExtraError: trl or datasets is not installed.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("several processes train, and one alone may ask for scores: start one")
+    for name in ("trl", "datasets"):
+        text_package(name)
 
 
 def train_with_trl(
@@ -80,55 +102,98 @@ def train_with_trl(
     config: TrlConfig,
     streams: Streams,
     folder: Path,
+    told: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Tune a model in place and keep it in the folder ``model``.
 
-    A training that was killed does not go on: trl's draws come from generators of the whole
-    process, so other texts would be scored and charged. `ppo.PpoTrainer` does.
+    A training that was killed goes on at trl's last checkpoint, which holds the state of its
+    generators: steps since then are made again with the same texts, whose scores the scorer has
+    stored. Where a GPU rounds otherwise the second time, texts differ, and are paid for anew.
 
     Args:
-        language: trained in place.
+        language: as it is before training; trained in place, where it is.
         scorer: asked once a step, about the samples that passed the gate.
         gate: public checks.
         prompts: public ones.
         config: how.
         streams: public randomness.
-        folder: of the model.
+        folder: of checkpoints, and in the end of the model.
+        told: called with the steps taken.
 
     Raises:
         ConfigError: there are no prompts, or several processes train.
         MissingExtraError: trl or datasets is not installed.
-        StorageError: the folder cannot be written.
+        StorageError: the folder cannot be written, or holds another training.
         UnsafeError: trl asks for scores in an evaluation.
     """
     if not prompts:
         raise ConfigError("prompts must hold at least one, got none")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("several processes train, and one alone may ask for scores: start one")
+    check_machinery()
     trl, datasets = text_package("trl"), text_package("datasets")
     reward = GatedReward(scorer, gate, prompts)
     made = trl.GRPOTrainer if config.algorithm == "grpo" else trl.RLOOTrainer
+    _check_same(folder, repr((config, streams.seed, list(prompts))))
     keep(language, folder / _BEFORE)  # trl reads its reference from where a model comes from
     language.model.config._name_or_path = str(folder / _BEFORE)
     with torch.random.fork_rng():
         trainer = made(
             model=language.model,
             reward_funcs=reward,
-            args=_arguments(trl, config, streams, folder),
-            train_dataset=datasets.Dataset.from_dict({"prompt": [one.text for one in prompts]}),
+            args=_arguments(trl, config, streams, folder, on_cpu=language.device.type == "cpu"),
+            train_dataset=datasets.Dataset.from_dict(
+                {"prompt": [one.text for one in _in_order(prompts, config, streams)]}
+            ),
             processing_class=language.tokenizer,
+            callbacks=[_teller(config, told)],
         )
+        trainer.remove_callback(text_package("transformers").PrinterCallback)  # it tells times
         reward.training = lambda: bool(trainer.model.training)
         outcome = Outcome(steps=config.steps)
         try:
-            trainer.train()
+            trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
         except BudgetError as refusal:
             done = trainer.state.global_step // config.epochs
             outcome = Outcome(steps=done, stopped="the budget is spent", refusal=refusal)
     language.model.eval()
-    remove_folder(folder / _BEFORE)
     keep(language, folder / "model")
+    for needless in (_BEFORE, _CHECKPOINTS):
+        remove_folder(folder / needless)
     return outcome
+
+
+def _check_same(folder: Path, facts: str) -> None:
+    """Write down what the training is of, and refuse to go on with another one."""
+    path, digest = folder / _OF, hashlib.sha256(facts.encode()).hexdigest()
+    with storage_errors(f"read {path}"):
+        if path.exists() and json.loads(path.read_text()) != digest:
+            raise StorageError(f"{folder} holds another training: take another folder")
+    write_atomically(path, json.dumps(digest) + "\n")
+
+
+def _in_order(prompts: Sequence[Prompt], config: TrlConfig, streams: Streams) -> list[Prompt]:
+    """Return the prompts of all steps: trl's own order would begin anew after a kill."""
+    found = list[Prompt]()
+    for step in range(config.steps):
+        found += drawn_prompts(prompts, config.prompts, streams.numpy(f"prompts {step}"))
+    return found
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """Return the last checkpoint that was written to its end; None: there is none."""
+    whole = [one.parent for one in (folder / _CHECKPOINTS).glob(f"checkpoint-*/{_WHOLE}")]
+    last = max(whole, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
+    return None if last is None else str(last)
+
+
+def _teller(config: TrlConfig, told: Callable[[int], None]) -> Any:
+    """Return what tells of each step, once all its epochs are done."""
+
+    class Teller(text_package("transformers").TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+            if state.global_step % config.epochs == 0:
+                told(state.global_step // config.epochs)
+
+    return Teller()
 
 
 class GatedReward:
@@ -166,10 +231,10 @@ class GatedReward:
         return [float(one) for one in self._gate.rewards(scores, passed)]
 
 
-def _arguments(trl: Any, config: TrlConfig, streams: Streams, folder: Path) -> Any:
+def _arguments(trl: Any, config: TrlConfig, streams: Streams, folder: Path, *, on_cpu: bool) -> Any:
     parts = config.prompts * config.samples // config.minibatch
     common = {
-        "output_dir": str(folder / "trl"),
+        "output_dir": str(folder / _CHECKPOINTS),
         "max_steps": config.steps * config.epochs,
         "per_device_train_batch_size": config.minibatch,
         "gradient_accumulation_steps": parts,
@@ -182,14 +247,17 @@ def _arguments(trl: Any, config: TrlConfig, streams: Streams, folder: Path) -> A
         "beta": config.kl_weight,
         "temperature": config.temperature,
         "bf16": config.bf16,
-        "use_cpu": not torch.cuda.is_available(),
+        "use_cpu": on_cpu,
         "seed": streams.integer("trl") % 2**31,
-        "save_strategy": "no",
+        "shuffle_dataset": False,
+        "save_strategy": "steps",
+        "save_steps": config.checkpoint_every * config.epochs,  # never between two epochs of a step
+        "save_total_limit": 1,
         "logging_strategy": "no",
         "eval_strategy": "no",
         "report_to": [],
         "disable_tqdm": True,
-        "gradient_checkpointing": torch.cuda.is_available(),
+        "gradient_checkpointing": not on_cpu,
     }
     if config.algorithm == "grpo":
         return trl.GRPOConfig(**common, scale_rewards="batch")

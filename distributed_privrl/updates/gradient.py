@@ -19,7 +19,7 @@ from distributed_privrl.updates.local_update import RowLoss, RowLosses, UnitBatc
 from distributed_privrl.updates.parameters import FlatParameters
 from distributed_privrl.updates.unit_rows import UnitRows
 
-PerUnitGradients = Literal["auto", "book_keeping", "opacus"]
+PerUnitGradients = Literal["auto", "book_keeping", "opacus", "single"]
 
 
 class _Accumulate(Protocol):
@@ -88,6 +88,44 @@ class OpacusGradients:
         self._wrapped.remove_hooks()
 
 
+class SingleGradients:
+    """The gradient of one unit after the other, whatever the module is made of.
+
+    Memory is that of one gradient. Tied weights and layers of other packages are autograd's own
+    affair, and a unit's bits depend on no other unit.
+
+    Args:
+        flat: the module's parameters.
+    """
+
+    def __init__(self, flat: FlatParameters) -> None:
+        self._flat = flat
+        self._parameters = [p for p in flat.module.parameters() if p.requires_grad]
+
+    def add_clipped_gradients(
+        self,
+        row_losses: RowLosses,
+        *,
+        units: UnitRows,
+        clip_norm: float | None,
+        total: ExactSum,
+    ) -> list[ClippedCall]:
+        """Add each unit's clipped gradient to ``total``; see `BookKeeping`."""
+        for unit in range(len(units)):
+            _, rows = units.part(unit, 1)
+            loss = row_losses(self._flat.module, rows).sum()
+            found = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+            vector = torch.cat([one.reshape(-1) for one in found])[None]
+            total.add_rows(slice(None), clip_rows(vector, clip_norm).contiguous())
+        return []
+
+    def add_calls(self, clipped: Sequence[ClippedCall], total: ExactSum) -> None:
+        """Add nothing: all gradients were formed."""
+
+    def close(self) -> None:
+        """Nothing was hooked."""
+
+
 def clip_rows(vectors: Tensor, clip_norm: float | None) -> Tensor:
     """Return each row scaled to norm at most ``clip_norm``; a non-finite row becomes zero.
 
@@ -131,12 +169,14 @@ class GradientUpdate:
         row_loss: see `GradientLocalUpdate`.
         clip_norm: see `GradientLocalUpdate`.
         micro_batch_rows: see `GradientLocalUpdate`.
+        per_unit_gradients: see `GradientLocalUpdate`.
     """
 
     build: Callable[[], nn.Module]
     row_loss: RowLoss
     clip_norm: float | None
     micro_batch_rows: int
+    per_unit_gradients: PerUnitGradients = "auto"
 
     @property
     def draw_count(self) -> int:
@@ -150,6 +190,7 @@ class GradientUpdate:
             row_loss=self.row_loss,
             clip_norm=self.clip_norm,
             micro_batch_rows=self.micro_batch_rows,
+            per_unit_gradients=self.per_unit_gradients,
         )
 
 
@@ -164,7 +205,8 @@ class GradientLocalUpdate:
         clip_norm: L2 bound of a unit's vector; None for training without privacy.
         micro_batch_rows: rows computed at once, but all of a unit: memory does not depend on the
             batch beyond it.
-        per_unit_gradients: ``auto`` takes book-keeping where it can.
+        per_unit_gradients: ``auto`` takes book-keeping where it can, and Opacus elsewhere;
+            ``single`` takes one unit after the other, for large modules of any kind.
 
     Raises:
         ConfigError: book-keeping is asked for a module that has other than linear parameters, or
@@ -197,10 +239,12 @@ class GradientLocalUpdate:
                 f"parameters are {self._flat.vector.dtype}: gradients are bounded and summed in"
                 " float32 or float64 alone"
             )
-        use_opacus = self.per_unit_gradients == "opacus" or not supported
-        self._gradients = (
-            OpacusGradients(self._flat) if use_opacus else book_keeping.BookKeeping(self._flat)
-        )
+        if self.per_unit_gradients == "single":
+            self._gradients = SingleGradients(self._flat)
+        elif self.per_unit_gradients == "opacus" or not supported:
+            self._gradients = OpacusGradients(self._flat)
+        else:
+            self._gradients = book_keeping.BookKeeping(self._flat)
         self._total = ExactSum(self._flat.dimension, self.clip_norm, like=self._flat.vector)
 
     @property

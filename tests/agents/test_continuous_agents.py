@@ -204,7 +204,7 @@ def test_the_ensemble_s_values_and_slopes_are_those_of_its_members() -> None:
     critic = stir(EnsembleCritic(4, (8, 6, 5), 3, generator()))
     pairs = batch(9).pairs.clone().requires_grad_()
     values, slopes = critic.values_and_slopes(pairs.detach(), 2)
-    assert torch.equal(values, critic(pairs.detach()))
+    torch.testing.assert_close(values, critic(pairs.detach()))
     for index, member in enumerate(members_of(critic)):
         alone = member(pairs).squeeze(-1)
         torch.testing.assert_close(values[index], alone)
@@ -226,6 +226,18 @@ def test_the_lowest_critic_s_gradient_reaches_actions_alone() -> None:
     (wanted,) = torch.autograd.grad((weight * expected).sum(), other)
     torch.testing.assert_close(found, wanted)
     assert not gradients(critic, critic.lowest(rows.observations, actions))
+
+
+def test_one_critic_may_be_the_lowest_of_all_rows() -> None:
+    critic = stir(EnsembleCritic(4, (8, 6), 3, generator()), 0.5)
+    with torch.no_grad():
+        critic.biases[-1][1] -= 1e3
+    rows = batch(7)
+    actions = rows.actions.clone().requires_grad_()
+    (found,) = torch.autograd.grad(critic.lowest(rows.observations, actions).sum(), actions)
+    alone = list(members_of(critic))[1](torch.cat((rows.observations, actions), dim=1))
+    (wanted,) = torch.autograd.grad(alone.sum(), actions)
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize(("hidden", "eta"), [((8, 6, 5), 1.0), ((7,), 0.3), ((8, 6), 0.0)])

@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -6,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.torch
 import torch
 from gymnasium.spaces import Box, Discrete
 
@@ -15,6 +18,7 @@ from distributed_privrl.agents.policy import ActionScale, Policy
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data.spaces import Space
 from distributed_privrl.models.layers import mlp
+from tests.worlds.bounded import bounded
 
 ACTIONS = Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
 OBSERVATIONS = Box(-np.inf, np.inf, (3,))
@@ -182,3 +186,25 @@ def test_an_exported_policy_needs_torch_alone(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", command, str(tmp_path / "policy.pt")], check=True, cwd=tmp_path
     )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_policy_of_weights_that_are_no_numbers_is_refused(tmp_path: Path, value: float) -> None:
+    broken = policy()
+    with torch.no_grad():
+        next(broken.network.parameters())[0, 0] = value
+    broken.save(tmp_path / "policy.safetensors")
+    with pytest.raises(StorageError, match="its weights are not all finite numbers"):
+        Policy.load(tmp_path / "policy.safetensors")
+
+
+def test_a_policy_that_claims_larger_networks_than_it_holds_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    policy().save(path)
+    with safetensors.safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["policy"])
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    about["widths"][""] = [3, 10**6, 10**6, 2]
+    safetensors.torch.save_file(weights, path, {"policy": json.dumps(about)})
+    with bounded(), pytest.raises(StorageError, match="describes networks of 1000007000002"):
+        Policy.load(path)

@@ -74,8 +74,8 @@ def test_accounting_times_a_computation_and_no_memory_of_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = last_line(accounting, capsys)
-    assert found["ratios"]["calibrate_seconds"] > 0.05
-    assert found["ratios"]["certify_seconds"] > 0.02
+    assert found["ratios"]["calibrate_seconds"] > 0.02, "a remembered figure takes microseconds"
+    assert found["ratios"]["certify_seconds"] > 0.004
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks import cells, utility_cells, utility_expert, utility_primorl
-from distributed_privrl.core.config import read_yaml, with_overrides
+from distributed_privrl.core.config import with_overrides
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.experiments.registry import parse_config
 
 EXPERT = {"environment": "cartpole", "agent": "discrete_cql", "seed": 2}

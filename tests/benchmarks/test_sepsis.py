@@ -13,6 +13,7 @@ from benchmarks import sepsis, sepsis_levers
 from benchmarks.sepsis_levers import OutcomeCounts, clusters
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments.sepsis import DEATH, OVER, SURVIVAL
+from distributed_privrl.methods.value_iteration import study
 from distributed_privrl.methods.value_iteration.study import Simulated
 from distributed_privrl.privacy.exact_releases import DiscreteGaussianRelease
 
@@ -105,6 +106,7 @@ def test_clusters_are_public_and_leave_the_ends_by_themselves() -> None:
 def test_cells_are_stored_and_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(study, "UNTIL_THE_END", 150)  # steps, after which few are left
     store, seen = tmp_path / "cells.jsonl", []
 
     def progress(stage: str, done: int, total: int, note: str = "") -> None:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.cells import CONFIGURATIONS
 from benchmarks.table_methods import delta_of
 from benchmarks.tables import fleet
-from distributed_privrl.core.config import read_yaml
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.registry import load_config
 from distributed_privrl.privacy.verification import verify_certificate
@@ -67,7 +67,7 @@ def test_a_small_fleet_goes_the_whole_path(
             f"data.bounds={CONFIGURATIONS / 'bounds' / 'fleet.yaml'}",
             *("privacy.epsilon=60", "privacy.delta=1e-4", "evaluation.measures.epsilon=4"),
             *("model.bins=8", "model.cells=400", "model.draws=400", "output.size=2000"),
-            *("training.steps=1", "training.tables=4"),
+            *("training.steps=1", "training.tables=7"),
         ],
     )
     run, _ = world.finish(config, monkeypatch)  # reports: tests of the methods

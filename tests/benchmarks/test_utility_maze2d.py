@@ -45,7 +45,8 @@ def with_quick(
 def test_the_table_is_made_kept_and_read_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_quick(monkeypatch, MAZE_TABLES, "privorl_n", replace(QUICK, agents=AGENTS))
+    small = replace(QUICK, agents=AGENTS, steps=1000, synthetic=500)
+    with_quick(monkeypatch, MAZE_TABLES, "privorl_n", small)
     command = ["--scale", "quick", "--mazes", "eval-umaze", "--epsilons", "5", "--parallel", "1"]
     command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path)]
     utility_maze2d.main(command)
@@ -104,7 +105,7 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
 def test_rows_of_41_numbers_have_a_table_of_their_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_quick(monkeypatch, MUJOCO_TABLES, "privorl_n", replace(QUICK, steps=2000))
+    with_quick(monkeypatch, MUJOCO_TABLES, "privorl_n", replace(QUICK, steps=600, synthetic=300))
     monkeypatch.setattr(judging, "write_reports", lambda *_, **__: None)
     short = {"training_steps": 9, "reference_episodes": 1, "snapshots": 1}
     for name in ("halfcheetah", "halfcheetah-expert"):

@@ -52,12 +52,12 @@ def test_every_row_is_a_valid_configuration(task: str, variant: str, tmp_path: P
     private = "privacy.epsilon=null" not in benchmark.VARIANTS.get(variant, ())
     cell = Cell(task=task, variant=variant, epsilon=1.0 if private else None, seed=3)
     count = benchmark._trajectories(cell)
-    config: Any = parse_config(benchmark._values(cell, setting, count), source="cell")
+    config: Any = parse_config(benchmark.values_of(cell, setting, count), source="cell")
     assert (config.privacy.epsilon is not None) == private
     assert (config.seed, config.data.sensitive) == (3, setting.dataset(task, count))
     assert Path(config.data.bounds).exists()
     if count is not None:
-        whole: Any = parse_config(benchmark._values(cell, setting, None), source="cell")
+        whole: Any = parse_config(benchmark.values_of(cell, setting, None), source="cell")
         share = whole.training.expected_batch_size / whole.data.units
         assert (config.data.units, config.training.expected_batch_size / count) == (
             count,

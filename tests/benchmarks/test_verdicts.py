@@ -27,7 +27,7 @@ from benchmarks.verdict_errors import (
 from benchmarks.verdict_tables import REAL, TABLES, table_of
 from benchmarks.verdicts import Cell, columns_of, values_of, wanted
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.plan import FEWEST_CELLS
+from distributed_privrl.marginals.verdict import FEWEST_CELLS
 from distributed_privrl.stages.round_verdict import LITTLE_NOISE, MUCH_NOISE
 
 STORED: dict[str, Any] = json.loads((RESULTS / "verdicts.json").read_text())

@@ -4,14 +4,15 @@ import contextlib
 import json
 import math
 import shutil
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from distributed_privrl.core.random import Streams
+from tests.chaos.keyed import leave_out_pictures, leave_out_reports
+from tests.chaos.outcomes import BEFORE, BrokenError, Record, cell
 from tests.chaos.points import Operations, in_child
 from tests.chaos.scenarios import (
     SCENARIOS,
@@ -22,14 +23,10 @@ from tests.chaos.scenarios import (
 )
 
 MOST_CALLS = 4
-SHORT = 3
+SHORT = 1
 ASIDE = "os.rename datasets/test/private-v0 "
 """How a resume begins to remove the dataset that no certificate names yet."""
 KILLED = -9
-
-
-class BrokenError(AssertionError):
-    """A command that was killed could not go on, or left what must not be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +119,7 @@ class Bench:
                 self._in_child(lambda: check_secret(self.world))
             if code == 0:
                 self.verify()
-                return {"ended": "before the kill", "calls": 0}
+                return {"ended": BEFORE, "calls": 0}
             if code != KILLED:
                 raise BrokenError(f"exit {code}: {self.log.read_text()}")
         begun = (self.world / "run" / "config.yaml").exists()
@@ -133,7 +130,7 @@ class Bench:
             if code == 0 or ended_before:
                 self.verify()
                 how = "--resume" if self.scenario.resumes and begun else "called again"
-                return {"ended": "before the kill" if ended_before else how, "calls": calls}
+                return {"ended": BEFORE if ended_before else how, "calls": calls}
         raise BrokenError(f"exit {code}: {self.log.read_text().strip()}")
 
     def verify(self) -> None:
@@ -162,32 +159,11 @@ def outcomes(
         points: before which operations of one call after another the process dies.
         until: of the monotonic clock; later nothing is killed any more.
     """
-    record = bench.work / "outcomes.jsonl"
-    lines = record.read_text().splitlines() if record.exists() else []
-    known = {tuple(row["point"]): row for row in map(json.loads, lines)}
+    record = Record(bench.work / "outcomes.jsonl", "point")
     for point in points:
-        if tuple(point) not in known and time.monotonic() > until:
-            continue
-        if tuple(point) not in known:
-            try:
-                row = {"point": list(point), **bench.kill(point), "error": None}
-            except BrokenError as error:
-                row = {"point": list(point), "ended": "no", "calls": 0, "error": str(error)}
-            known[tuple(point)] = row
-            with record.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        yield known[tuple(point)]
-
-
-def leave_out_pictures() -> None:
-    """Draw nothing in reports, and grow no trees that tell real rows from made ones.
-
-    Both take most of a run's time, and make no files of their own.
-    """
-    from distributed_privrl.evaluation import plots, two_sample
-
-    plots.render = lambda *_: b"<svg/>"
-    two_sample.area = lambda *_, **__: 0.75
+        row = record.once({"point": list(point)}, partial(bench.kill, point), until=until)
+        if row is not None:
+            yield row
 
 
 def bench(scenario: Scenario, work: Path) -> Bench:
@@ -196,22 +172,6 @@ def bench(scenario: Scenario, work: Path) -> Bench:
     found.work.mkdir(parents=True, exist_ok=True)
     found.warm()
     return found
-
-
-def cell(killed: str, rows: Sequence[Mapping[str, Any]], *, planned: int) -> dict[str, Any]:
-    """Return a row of the table; ``planned`` is how many kills there are in all."""
-    ended = Counter(row["ended"] for row in rows)
-    return {
-        "killed": killed,
-        "points": planned,
-        "kills": len(rows),
-        "ended by itself": ended["by itself"],
-        "with --resume": ended["--resume"],
-        "called again": ended["called again"],
-        "had ended": ended["before the kill"],
-        "further calls at most": max((row["calls"] for row in rows), default=0),
-        "broken": ended["no"],
-    }
 
 
 def operation_cells(work: Path, *, scenario: str, until: float) -> list[dict[str, Any]]:
@@ -256,7 +216,7 @@ def short_rows(work: Path, *, seed: int) -> Iterator[dict[str, Any]]:
         work: folder of worlds and records.
         seed: of the others.
     """
-    leave_out_pictures()
+    leave_out_reports()
     generator = Streams(seed).numpy("chaos")
     for one in SCENARIOS:
         if one.name == "run, policy and dataset":

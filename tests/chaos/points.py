@@ -82,9 +82,28 @@ def in_child(work: Callable[[], None], *, log: Path) -> int:
         work: what to do; `SystemExit` sets the code, any other error is 1.
         log: file that what it prints is added to.
     """
+    code = exit_code(forked(work, log=log))
+    assert code is not None
+    return code
+
+
+def exit_code(child: int, *, block: bool = True) -> int | None:
+    """Return a fork's exit code, negative after a signal; None: it runs, and nobody waits."""
+    ended, status = os.waitpid(child, 0 if block else os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def cpu_seconds(child: int) -> float:
+    """Return what a fork has computed so far: a run's progress, however busy the machine is."""
+    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def forked(work: Callable[[], None], *, log: Path) -> int:
+    """Begin ``work`` in a fork of this process, as `in_child` does, and return its id."""
     child = os.fork()
     if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return child
     code = 1
     try:
         with log.open("a") as file:

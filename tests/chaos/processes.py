@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import numpy as np
 
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.store import FOLDER_VARIABLE
-from tests.chaos.operations import Bench, BrokenError, cell
+from tests.chaos.operations import Bench
+from tests.chaos.outcomes import BEFORE, BrokenError, Record, cell
 from tests.chaos.scenarios import RUN, Scenario, check_run, prepare_run
 from tests.worlds import mazes
 
 KILLS_EACH = 5
 MOST_SECONDS = 900.0
 COMMAND = """
-from tests.chaos.operations import leave_out_pictures
+from tests.chaos.keyed import leave_out_pictures
 from distributed_privrl.cli import main
 leave_out_pictures()
 main()
@@ -203,10 +205,10 @@ def kill(here: Bench, who: str, seconds: float, generator: np.random.Generator) 
     finally:
         for tree in trees:
             tree.end()
-    ended = "--resume" if calls else "by itself" if hit else "before the kill"
+    ended = "--resume" if calls else "by itself" if hit else BEFORE
     certificate = json.loads((here.world / "run" / "certificate.json").read_text())
     rounds = sum(one["count"] for stage in certificate["stages"] for one in stage["events"])
-    return {"at": at, "ended": ended, "calls": calls, "rounds": rounds, "error": None}
+    return {"seconds": seconds, "at": at, "ended": ended, "calls": calls, "rounds": rounds}
 
 
 def process_cells(work: Path, *, seed: int, until: float) -> list[dict[str, Any]]:
@@ -218,30 +220,26 @@ def process_cells(work: Path, *, seed: int, until: float) -> list[dict[str, Any]
         until: of the monotonic clock; later nothing is killed any more.
     """
     here = Bench(scenario=SCENARIO, work=work)
-    work.mkdir(parents=True, exist_ok=True)
-    streams, record = Streams(seed), work / "outcomes.jsonl"
-    lines = record.read_text().splitlines() if record.exists() else []
-    known = {(row["who"], row["number"]): row for row in map(json.loads, lines)}
+    streams, record = Streams(seed), Record(work / "outcomes.jsonl", "who", "number")
     lives: dict[str, float] = {}
+
+    def happens(who: str, share: float, generator: np.random.Generator) -> dict[str, Any]:
+        if not lives:
+            lives.update(life(here))
+        return kill(here, who, share * lives[who], generator)
+
     cells = []
     for number in range(KILLS_EACH):
         for who in ("driver", *TITLES):
             generator = streams.numpy(f"{who} {number}")
             share = float(generator.uniform(0.02, 0.98))
-            row = known.get((who, number))
-            if row is None and time.monotonic() > until:
-                continue
-            if row is None:
-                lives = lives or life(here)
-                row = {"who": who, "number": number, "seconds": share * lives[who]}
-                try:
-                    row |= kill(here, who, row["seconds"], generator)
-                except BrokenError as error:
-                    row |= {"at": "", "ended": "no", "calls": 0, "rounds": 0, "error": str(error)}
-                with record.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-            print(row, flush=True)
-            cells.append(
-                cell(f"{who} after {row['seconds']:.1f} s ({row['at']})", [row], planned=1)
+            row = record.once(
+                {"who": who, "number": number, "share": share, "seconds": 0.0, "at": ""},
+                partial(happens, who, share, generator),
+                until=until,
             )
+            if row is not None:
+                print(row, flush=True)
+                killed = f"{who} after {row['seconds']:.1f} s ({row['at']})"
+                cells.append(cell(killed, [row], planned=1))
     return sorted(cells, key=lambda one: str(one["killed"]).split()[0])

@@ -69,15 +69,20 @@ def enter(world: Path) -> None:
     os.environ["PRIVRL_LEDGER"] = f"sqlite:///{world / 'ledger.sqlite'}"
 
 
-def privrl(world: Path, *arguments: str) -> None:
+def privrl(world: Path, *arguments: str, entered: Callable[[Path], None] = enter) -> None:
     """Run the command line in this process.
+
+    Args:
+        world: its folder.
+        arguments: of the command.
+        entered: lets datasets and ledger be those of the world.
 
     Raises:
         SystemExit: always, with its exit code.
     """
     from distributed_privrl.cli import main
 
-    enter(world)
+    entered(world)
     sys.argv = ["privrl", *arguments]
     main()
 

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import subprocess
 import sys
@@ -287,3 +288,22 @@ def test_debug_may_stand_anywhere(workplace, monkeypatch):
     assert "Traceback" not in workplace.privrl("plan", "a.yaml").stderr
     # after --, it is an argument like any other
     assert "Traceback" not in workplace.privrl("plan", "--", "--debug").stderr
+
+
+def test_the_shell_completes_verbs_and_options():
+    def completed(words: str) -> set[str]:
+        about = {"_PRIVRL_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        place = str(len(words.split(" ")) - 1)
+        code = "from distributed_privrl.cli.app import app; app(prog_name='privrl')"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **about, "COMP_CWORD": place},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return set(done.stdout.split())
+
+    assert completed("privrl re") == {"remove", "report", "rehearse"}
+    assert "--sign" in completed("privrl run --")

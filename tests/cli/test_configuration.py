@@ -81,7 +81,6 @@ def test_validate_checks_what_a_policy_s_configuration_names(workplace, options,
 INTEGERS = ", because its workers only add up integers, which is no work for a GPU"
 ON_CPUS = {
     "apvi_icu_sepsis": INTEGERS,
-    "expert_cartpole": "",
     "vapvi_linear_mdp": INTEGERS,
 }
 

@@ -40,7 +40,7 @@ def test_import_then_export(workplace):
     line = ("export", "clinic/stays-v0", "--format", "rllib", "--schema", schema)
     refused = workplace.privrl(*line, "--out", workplace.folder / "bridge")
     assert refused.exit_code == 2
-    assert "--schema names the columns of csv and parquet" in refused.stderr
+    assert "--schema names the columns of tables" in refused.stderr
 
 
 D4RL = """

@@ -91,11 +91,6 @@ def test_environments(monkeypatch):
     assert "distributed_privrl[envs]" in finding.advice
 
 
-def test_memory_of_this_machine_is_read():
-    available = module.available_memory()
-    assert available is None or available > 0
-
-
 def test_disk_of_a_folder_that_is_not_there_yet(tmp_path):
     finding = module.disk("disk", tmp_path / "a" / "b")
     assert "GiB free" in finding.text

@@ -87,6 +87,7 @@ def test_evaluate_passes_everything_on(workplace, monkeypatch):
         "offline": False,
         "out": Path("o"),
         "parallel": 4,
+        "device": "cpu",
         "ledger_url": None,
         "resume": True,
     }
@@ -247,6 +248,15 @@ def test_local_needs_no_ray(workplace, released, monkeypatch):
     )
     assert result.exit_code == 0, result.output
     assert started[0].executor == "local"
+
+
+def test_agents_are_not_started_for_a_gpu_that_is_not_there(workplace, released, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    released["starts"] = True
+    asked = ("--executor", "local", "--gpus-per-agent", 1)
+    result = workplace.privrl("evaluate", "--synthetic", "a-v0", *asked, "--out", "o")
+    assert result.exit_code == 2
+    assert "--gpus-per-agent=1, but torch sees no GPU in 1 of 1 workers" in result.stderr
 
 
 def test_help_lists_the_agents(workplace):

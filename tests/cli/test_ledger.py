@@ -1,12 +1,16 @@
 import contextlib
+import csv
+import io
 import json
 import shutil
+import socket
 from typing import get_args, get_type_hints
 
 from distributed_privrl.cli import ledger
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.units import Relation
-from tests.worlds.ledgers import open_run, set_budget
+from tests.worlds.ledgers import holding, open_run, set_budget
 from tests.worlds.opened import opened
 
 
@@ -24,6 +28,37 @@ def test_show_has_the_budget_and_the_charge(finished):
     assert entry["id"] in words
     assert " released " in words
     assert f"{entry['epsilon']:.6g} of 8" in words
+
+
+def test_export_says_who_spent_what_and_when(finished, tmp_path):
+    place = finished.workplace
+    written = place.privrl("ledger", "export", "clinic/stays-v0")
+    (charge,) = csv.DictReader(io.StringIO(written.stdout))
+    (entry,) = json.loads(place.privrl("ledger", "show", "--json").stdout)["entries"]
+    assert float(charge["epsilon"]) == entry["epsilon"]
+    assert charge["made_by"].endswith(f"@{socket.gethostname()}")
+    assert {name: charge[name] for name in ("id", "created", "dataset", "unit", "kind")} == {
+        **{"id": entry["id"], "created": entry["created"], "dataset": "clinic/stays-v0"},
+        **{"unit": "transition", "kind": "rounds"},
+    }
+    assert charge["made_by"] in place.privrl("ledger", "show").stdout
+    file = tmp_path / "charges.csv"
+    assert place.privrl("ledger", "export", "--out", file).exit_code == 0
+    assert file.read_text() == written.stdout
+    assert place.privrl("ledger", "export", "--out", file).exit_code == 2
+
+
+def test_export_has_holds_and_nothing_of_rows_or_secrets(workplace):
+    with contextlib.closing(Ledger(workplace.ledger)) as opened:
+        set_budget(opened)
+        opened.open_hold(holding("held", epsilon=2.0))
+    (hold,) = csv.DictReader(io.StringIO(workplace.privrl("ledger", "export").stdout))
+    assert (hold["id"], hold["kind"], hold["status"], hold["epsilon"]) == (
+        *("held", "hold", "open"),
+        "2.0",
+    )
+    assert hold["relation"] == "replace_with_null"
+    assert not {"fingerprint", "partition", "secret", "answer", "event"} & set(hold)
 
 
 def test_fingerprints_stay_in_the_ledger(finished):

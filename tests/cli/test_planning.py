@@ -5,6 +5,7 @@ import pytest
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.events import PoissonGaussianEvent
+from tests.data.conftest import SPACES, walk
 from tests.docs.pages import ROOT
 
 
@@ -49,6 +50,16 @@ def test_a_plan_refuses_agents_that_a_run_would_refuse(workplace, no_data):
     result = workplace.privrl("plan", workplace.config, "-o", "evaluation.trainers=[iql]")
     assert result.exit_code == 2
     assert "evaluation.trainers needs data.environment" in result.output
+
+
+@pytest.mark.parametrize("units", ["400", "null"])
+def test_a_plan_refuses_a_unit_that_the_dataset_does_not_know(workplace, no_data, units):
+    asked = ("-o", "data.unit=patient", "-o", f"data.units={units}")
+    assert workplace.privrl("plan", workplace.config, *asked).exit_code == 0  # nothing tells
+    DatasetStore(workplace.datasets).write_trajectories("clinic/stays-v0", walk(), **SPACES)
+    refused = workplace.privrl("plan", workplace.config, *asked)
+    assert refused.exit_code == 2
+    assert "has no unit 'patient': it knows transition, trajectory" in refused.output
 
 
 def test_a_plan_without_privacy_is_loud(workplace, no_data):
@@ -199,3 +210,19 @@ def test_a_plan_of_a_policy_has_minutes(workplace, no_data, name):
     time = json.loads(shown.stdout)["time"]
     low, high = time["minutes_between"]
     assert 0 < low < time["minutes"] < high < 100
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "privacy.epsilon=1e-300",
+        "privacy.epsilon=1e300",
+        "privacy.delta=1e-300",
+        "training.rounds=1000000000000",
+        "data.units=1000000000000000000000",
+    ],
+)
+def test_numbers_beyond_what_accountants_take_are_refused(workplace, no_data, override):
+    result = workplace.privrl("plan", workplace.config, "-o", override)
+    assert result.exit_code == 2
+    assert override.partition("=")[0] in result.output

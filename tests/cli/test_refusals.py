@@ -73,22 +73,31 @@ PATHS = {
     "privacy": {"epsilon": 8, "delta": 1e-5},
     "output": {"dataset": "clinic/private-v0", "size": 40},
 }
+VOTES = {
+    "data": {**COUNTS["data"], "public": ["clinic/public-v0"]},
+    "privacy": {"epsilon": 8, "delta": 1e-5},
+    "output": {"dataset": "clinic/private-v0", "size": 40},
+}
+TEXTS = {
+    "data": {"sensitive": "clinic/notes-v0", "unit": "author", "units": 1000},
+    "privacy": {"epsilon": 1, "delta": 1e-6},
+    "model": {"language": "language"},
+    "output": {"size": 5},
+}
 MORE = {
     "privorl_n": CONFIG,
-    **dict.fromkeys(("privorl_j", "privorl_j_unet", "privorl_ar_j"), FRAGMENTS),
-    "marginals_j": PATHS,
+    **dict.fromkeys(("privorl_j", "privorl_j_unet", "privorl_ar_j", "dp_transformer"), FRAGMENTS),
+    **dict.fromkeys(("marginals_j", "pgm", "privsyn"), PATHS),
+    "pate_gan": VOTES,
+    "pre_pate_gan": VOTES,
     "primorl": ENSEMBLE,
     "mopo": {**ENSEMBLE, "privacy": {"epsilon": None, "delta": 1e-5}},
     "expert": config_values(),
     "apvi": values("apvi"),
     "vapvi": values("vapvi"),
     "policy_value": VALUE,
-    "dprft": {
-        "data": {"sensitive": "clinic/notes-v0", "unit": "author", "units": 100},
-        "privacy": {"epsilon": 1, "delta": 1e-6},
-        "model": {"language": "language"},
-        "output": {"size": 5},
-    },
+    "dprft": TEXTS,
+    "dp_fine_tuning": TEXTS,
 }
 """All methods but those of `ROWS` and `COUNTS`."""
 
@@ -171,7 +180,11 @@ def test_refusals_of_one_kind_load_neither(place, config, options, code, said):
         ("privorl_j", "", "clinic/stays-v0"),
         ("privorl_j_unet", "", "clinic/stays-v0"),
         ("privorl_ar_j", "", "clinic/stays-v0"),
+        ("dp_transformer", "", "clinic/stays-v0"),
         ("marginals_j", "--anyway", "clinic/stays-v0"),
+        ("privsyn", "", "clinic/stays-v0"),
+        ("pate_gan", "", "clinic/stays-v0"),
+        ("pre_pate_gan", "", "clinic/stays-v0"),
         ("primorl", "--anyway", "clinic/stays-v0"),
         ("expert", "-o data.bounds={folder}/bounds.yaml", CROWD),
         ("apvi", "", REAL),

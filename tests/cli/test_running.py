@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import pytest
 
 from distributed_privrl.cli.running import _warn_of_release
 from distributed_privrl.cli.text import resume_line
+from distributed_privrl.core.errors import StorageError
 from distributed_privrl.core.sensitive import Sensitive
 from distributed_privrl.data.store import DatasetStore
 
@@ -103,11 +105,15 @@ def kill_and_wait(*_, **__):
     raise AssertionError("the signal was ignored")
 
 
-@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_exits_130_with_the_line_that_resumes(
-    workplace, stubbed, understands, signal_name
+    workplace, stubbed, understands, signal_name, monkeypatch
 ):
-    def program(*_, **__):
+    monkeypatch.chdir(workplace.folder)
+
+    def program(*_, out, **__):
+        out.mkdir(parents=True)
+        (out / "config.yaml").touch()  # which a run has written before it charges or draws
         os.kill(os.getpid(), getattr(signal, signal_name))
         time.sleep(30)
 
@@ -115,6 +121,7 @@ def test_a_signal_exits_130_with_the_line_that_resumes(
     before = signal.getsignal(signal.SIGTERM)
     # Whoever starts the tests in the background may have them ignore SIGINT.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as `nohup` has it
     try:
         result = workplace.privrl(
             *("run", workplace.config, "--out", "runs/a b", "-o", "privacy.epsilon=3"),
@@ -122,6 +129,7 @@ def test_a_signal_exits_130_with_the_line_that_resumes(
         )
     finally:
         signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGHUP, hangup)
     assert result.exit_code == 130
     line = result.stderr.splitlines()[-1]
     assert line.startswith("interrupted: go on with `privrl run ")
@@ -132,6 +140,35 @@ def test_a_signal_exits_130_with_the_line_that_resumes(
     )
     assert understands(command)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_run_that_has_not_begun_does_not_say_to_resume(workplace, stubbed):
+    stubbed(kill_and_wait)
+    result = workplace.privrl("run", workplace.config, "--out", workplace.folder / "run")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "interrupted: run the same command again"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageError("cannot use the ledger: it is away; see that its server runs"),
+        OSError(errno.EROFS, "Read-only file system", "runs/a/checkpoint"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+)
+def test_storage_that_fails_a_run_says_how_to_go_on(workplace, stubbed, understands, error):
+    def program(*_, out, **__):
+        out.mkdir(parents=True)
+        (out / "config.yaml").touch()
+        raise error
+
+    stubbed(program)
+    result = workplace.privrl("run", workplace.config, "--out", workplace.folder / "run")
+    assert result.exit_code == 7
+    line = result.stderr.splitlines()[-1]
+    assert line.endswith("--resume`; it needs no new budget)")
+    assert understands(line.split("`")[1])
 
 
 def test_sigterm_is_an_interrupt_that_closes_the_executor(workplace, stubbed, monkeypatch):

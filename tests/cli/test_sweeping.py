@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from distributed_privrl.experiments.sweeps.jobs import SweepDirectory
 from tests.cli.conftest import Workplace
 from tests.cli.light import check_light
 from tests.worlds import grid, sweeps
@@ -143,11 +144,13 @@ def test_a_sweep_without_a_budget_says_how_to_give_one(workplace, understands):
 
 
 def test_an_interrupted_sweep_says_how_to_go_on(workplace, monkeypatch, understands):
+    out = workplace.folder / "out"
+
     def interrupt(*_: Any, **__: Any) -> None:
+        SweepDirectory(out).file.write_text("{}")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("distributed_privrl.experiments.sweeps.preparing.prepared_jobs", interrupt)
-    out = workplace.folder / "out"
     words = ["-o", "privacy.delta=2e-4", "--ledger", "postgresql://me:secret@host/ledger"]
     result = workplace.privrl("sweep", write(workplace), "--out", out, *words)
     assert result.exit_code == 130, result.output

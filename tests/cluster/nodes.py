@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,14 +91,26 @@ def _command(process: Path) -> str:
 
 
 @contextmanager
-def local_nodes(*, nodes: int) -> Iterator[Nodes]:
-    """Start the script, wait until all nodes are there, and interrupt it at the end."""
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), "--nodes", str(nodes)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
+def local_nodes(*, nodes: int, options: Sequence[str] = (), attempts: int = 1) -> Iterator[Nodes]:
+    """Start the script, wait until all nodes are there, and interrupt it at the end.
+
+    Args:
+        nodes: beside the head.
+        options: of the script.
+        attempts: how often it may be started; on a busy machine Ray's head may not come up.
+    """
+    for _ in range(attempts):
+        process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), "--nodes", str(nodes), *options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
+        if lines[2]:
+            break
+        process.wait(SECONDS)
+    try:
         variables = dict(re.findall(r"(RAY_\w+)=(\S+)", "".join(lines)))
         (dashboard,) = re.findall(r"http://\S+(?=;)", lines[2])
         yield Nodes(variables, dashboard, process.pid)

@@ -66,6 +66,11 @@ def test_mixtures(mixture: replay.Mixture, chosen: list[int | None]) -> None:
         ("pendulum-replay", 30_000, 200),
         ("cartpole-balance-replay", 30_000, 1000),
         ("cartpole-swingup-replay", 30_000, 1000),
+        ("halfcheetah-medium-replay", 202, 1000),
+        ("hopper-medium-replay", 402, 1000),
+        ("walker2d-medium-replay", 302, 1000),
+        ("hopper-medium", 1000, 1000),
+        ("walker2d-medium-expert", 2000, 1000),
     ],
 )
 def test_default_sizes_are_the_papers(recipe: str, trajectories: int, horizon: int) -> None:
@@ -171,15 +176,18 @@ def test_another_recipe_of_the_environment_takes_policies_that_were_kept(
     assert sorted(path.name for path in store.root.iterdir()) == ["a-v0", "b-v0"]
 
 
-def test_episodes_that_fall_are_counted_or_filled_up(store: DatasetStore) -> None:
+@pytest.mark.parametrize("robot", ["hopper", "walker2d"])
+def test_episodes_that_fall_are_counted_or_filled_up(robot: str, store: DatasetStore) -> None:
     options = {"reference_episodes": 1, "snapshots": 1}
-    info = made(store, "walker2d-medium", options={**options, "trajectories": 3})
+    info = made(store, f"{robot}-medium", options={**options, "trajectories": 3})
+    earned = opened(info.metadata)["reference_returns"]
+    assert set(earned) == {"random", "expert", "snapshots", "episodes", "behaviour"}
     data = store.read_trajectories("a-v0")
     assert opened(info.total_trajectories) == 3
     assert data.lengths.max() < 1000
     assert data.terminated.sum() == 3
     assert not data.truncated.any()
-    info = made(store, "walker2d-medium", dataset="b-v0", options=options, steps=300)
+    info = made(store, f"{robot}-medium", dataset="b-v0", options=options, steps=300)
     assert opened(info.total_steps) == 300
     assert opened(info.total_trajectories) > 1
 

@@ -10,19 +10,13 @@ import pytest
 
 from distributed_privrl.core import errors
 from distributed_privrl.core.checks import check_dataset_id, check_delta, check_positive
-from distributed_privrl.core.config import (
-    DataConfig,
-    RunConfig,
-    parse_yaml,
-    read_yaml,
-    validate,
-    with_overrides,
-)
+from distributed_privrl.core.config import DataConfig, RunConfig, validate, with_overrides
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.files import atomic_path, write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.core.threads import THREAD_ENVIRONMENT
+from distributed_privrl.core.yaml_files import parse_yaml, read_yaml
 
 
 @pytest.mark.parametrize(

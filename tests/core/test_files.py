@@ -8,17 +8,21 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
-from distributed_privrl.core.errors import StorageError
+from distributed_privrl.core.errors import FolderInUseError, StorageError
 from distributed_privrl.core.files import (
     UNFINISHED,
     atomic_path,
     clear_unfinished,
+    owned_folder,
     remove_folder,
     unfinished_folder,
     write_atomically,
 )
+from tests.worlds.limits import size_limit
 
 WRITER = """
 import sys, time
@@ -137,3 +141,56 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         write_atomically(tmp_path / "file" / "inside", "text")
     with pytest.raises(OSError, match="No such file"), unfinished_folder(tmp_path / "none"):
         pass
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from distributed_privrl.core.files import owned_folder
+with owned_folder(Path(sys.argv[1])):
+    print("owned", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_has_one_owner_until_it_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", OWNER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        with (
+            pytest.raises(FolderInUseError, match="another process works in"),
+            owned_folder(folder),
+        ):
+            pass
+        owner.kill()
+        owner.wait()
+    with owned_folder(folder):
+        (folder / "file").touch()
+    assert folder.exists()
+
+
+def test_a_folder_that_was_made_for_its_owner_alone_goes(tmp_path: Path) -> None:
+    with owned_folder(tmp_path / "run"):
+        assert (tmp_path / "run").is_dir()
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "file").touch()
+    with owned_folder(tmp_path / "file"):  # whoever needs a folder refuses it
+        pass
+
+
+def test_a_full_disk_is_named_as_such_by_every_writer(tmp_path: Path) -> None:
+    def write_hdf5(path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            file["rows"] = np.zeros(10_000)
+
+    for write in (write_hdf5, lambda path: path.write_bytes(bytes(80_000))):
+        with (
+            pytest.raises(StorageError, match=r": File too large; free some space") as refused,
+            size_limit(4096),
+            atomic_path(tmp_path / "file") as temporary,
+        ):
+            write(temporary)
+        assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,10 @@ def said(model: type[StrictModel], values: dict[str, Any]) -> str:
     [
         (3, f"bounds=3: {KINDS}"),
         ([1], f"bounds=[1]: {KINDS}"),
-        ({**NOISY, "epsilon": -1}, "bounds.epsilon=-1: Input should be greater than 0"),
+        (
+            {**NOISY, "epsilon": -1},
+            "bounds.epsilon=-1: Input should be greater than or equal to 0.000001",
+        ),
         (
             {"epsilon": 1},
             "'bounds.search' is missing (public ranges to search in: a YAML file as for bounds, or"

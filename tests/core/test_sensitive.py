@@ -27,6 +27,10 @@ OPENED = {
     ("data/metadata.py", "build_metadata", "STORAGE"),
     ("data/store.py", "_trajectories", "STORAGE"),
     ("experiments/attacks.py", "attacked_rows", "PRIVATE"),
+    ("experiments/cards.py", "_is_synthetic", "RELEASED"),
+    ("experiments/cards.py", "_signed", "RELEASED"),
+    ("experiments/cards.py", "_what_it_is", "RELEASED"),
+    ("experiments/cards.py", "card", "RELEASED"),
     ("experiments/publishing.py", "check_free", "CHECK"),  # whose run made the output
     ("experiments/samples.py", "_share", "COMPUTING"),  # how rarely a row is drawn
     ("experiments/trajectory_reports.py", "_said", "RELEASED"),

@@ -11,33 +11,14 @@ from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.schema import load_schema
 from distributed_privrl.data.trajectories import hash_unit
 from tests.data.conftest import SPACES, assert_same, walk
-
-D4RL = """\
-columns:
-  observation: observations
-  action: actions
-  reward: rewards
-  terminated: terminals
-  truncated: timeouts
-  {extra}
-spaces:
-  observation: {{type: box}}
-  action: {{type: box, low: -1, high: 1}}
-split_at_flags: {split}
-"""
-SUCCESSORS = "next_observation: next_observations"
-
-
-def write_npz(path, arrays):
-    np.savez(path, **arrays)
-
-
-def write_hdf5(path, arrays):
-    with h5py.File(path, "w") as file:
-        for name, values in arrays.items():
-            values = np.asarray(values)
-            file[name] = values.astype(object) if values.dtype.kind == "U" else values
-
+from tests.worlds.array_files import (
+    D4RL,
+    SUCCESSORS,
+    Trap,
+    arrays_of,
+    write_hdf5,
+    write_npz,
+)
 
 WRITERS = {".npz": write_npz, ".hdf5": write_hdf5, ".h5": write_hdf5}
 
@@ -52,19 +33,6 @@ def run(request, store, tmp_path):
         return store
 
     return run
-
-
-def arrays_of(written):
-    rows = written.transitions("transition")
-    return {
-        "observations": rows.observations,
-        "actions": rows.actions,
-        "rewards": rows.rewards,
-        "next_observations": rows.next_observations,
-        "terminals": rows.terminated,
-        "timeouts": rows.truncated,
-        "infos/seed": np.zeros(3),
-    }
 
 
 @pytest.mark.parametrize("layout", ["episodes", "packed"])
@@ -109,13 +77,13 @@ def test_rows_stand_alone_without_split_at_flags(run):
 
 def test_units_and_trajectories_of_their_own_arrays(run):
     arrays = arrays_of(walk((2, 1, 1))) | {
-        "patient": np.array(["007", "007", "7", "007"]),
+        "patient": np.array(["p07", "p07", "7", "p07"]),
         "stay": np.array([[4], [4], [9], [1]]),
     }
     store = run(arrays, extra=f"{SUCCESSORS}\n  unit: patient\n  trajectory: stay", split="false")
     read = store.read_trajectories("a-v0")
     assert read.lengths.tolist() == [2, 1, 1]
-    assert read.unit_ids.tolist() == [hash_unit("007"), hash_unit("7"), hash_unit("007")]
+    assert read.unit_ids.tolist() == [hash_unit("p07"), hash_unit("7"), hash_unit("p07")]
 
 
 def test_categories_of_one_and_of_several_components(run):
@@ -195,13 +163,6 @@ def test_a_file_under_a_wrong_name_is_known_by_its_content(store, tmp_path, name
         import_file(tmp_path / name, load_schema(tmp_path / "schema.yaml"), store, "a-v0")
 
 
-class Trap:
-    """Runs code when it is unpickled."""
-
-    def __reduce__(self):
-        return (pytest.fail, ("a pickle was loaded",))
-
-
 @pytest.mark.parametrize("only", [False, True])
 def test_pickles_are_never_loaded(store, tmp_path, only):
     arrays = {name: values for name, values in arrays_of(walk()).items() if name != "actions"}
@@ -254,3 +215,90 @@ def test_export_of_arrays_leaves_nothing_else_behind(store, tmp_path, monkeypatc
     with pytest.raises(ZeroDivisionError):
         export(store, "a-v0", "npz", tmp_path / "c.npz")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "b.npz", "datasets"]
+
+
+def test_a_file_in_the_layout_of_d4rls_kitchen_is_read(store, tmp_path):
+    """Wide rows, no successors, groups beside them that no schema names."""
+    source = np.random.default_rng(0)
+    timeouts = np.isin(np.arange(20), (6, 19))
+    arrays = {
+        "observations": source.normal(size=(20, 60)).astype(np.float32),
+        "actions": source.uniform(-1, 1, (20, 9)).astype(np.float32),
+        "rewards": source.integers(0, 4, 20).astype(np.float32),
+        "terminals": np.zeros(20, bool),
+        "timeouts": timeouts,
+        "infos/goal": np.zeros((20, 30)),
+        "metadata/algorithm": np.array(["relay"]),
+    }
+    write_hdf5(tmp_path / "kitchen.hdf5", arrays)
+    (tmp_path / "schema.yaml").write_text(D4RL.format(extra="", split="true"))
+    import_file(tmp_path / "kitchen.hdf5", load_schema(tmp_path / "schema.yaml"), store, "k-v0")
+    read = store.read_trajectories("k-v0")
+    assert read.lengths.tolist() == [6, 12]
+    np.testing.assert_array_equal(read.observations, arrays["observations"])
+    np.testing.assert_array_equal(read.actions, arrays["actions"][~timeouts])
+    assert np.flatnonzero(read.truncated).tolist() == [5, 17]
+
+
+MINARI = """\
+columns:
+  observation: {observation}
+  action: actions
+  reward: rewards
+  terminated: terminations
+  truncated: truncations
+  next_observation: next_{observation}
+  trajectory: episode
+spaces:
+  observation: {{type: box}}
+  action: {{type: box, low: -1, high: 1}}
+"""
+
+
+@pytest.fixture
+def minari(store, tmp_path):
+    """Return what imports a copy of a stored dataset's file, changed or not."""
+
+    def run(written, observation="observations", change=lambda file: None):
+        store.write_trajectories("m-v0", written, **SPACES)
+        path = tmp_path / "main_data.hdf5"
+        path.write_bytes((store.folder("m-v0") / "data" / "main_data.hdf5").read_bytes())
+        with h5py.File(path, "r+") as file:
+            change(file)
+        (tmp_path / "schema.yaml").write_text(MINARI.format(observation=observation))
+        import_file(path, load_schema(tmp_path / "schema.yaml"), store, "a-v0")
+        return store.read_trajectories("a-v0")
+
+    return run
+
+
+def test_minaris_file_comes_in_as_it_was_written(minari):
+    written = walk(tuple(range(1, 13)))  # more than ten: episode_10 comes after episode_9
+    assert_same(minari(written), written, but=("unit_ids",))
+
+
+def test_observations_of_a_dictionary_are_named_by_their_paths(minari):
+    written = walk((3, 1, 4))
+
+    def change(file):
+        for episode in file.values():
+            values = episode["observations"][()]
+            del episode["observations"]
+            episode["observations/observation"] = values
+            episode["observations/achieved_goal/kettle"] = np.zeros((len(values), 2))
+
+    assert_same(minari(written, "observations/observation", change), written, but=("unit_ids",))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [(7, "episode_1/actions has 7 rows for 1 rewards"), (0, "episode_1/actions is not there")],
+)
+def test_an_episode_that_does_not_add_up_is_named(minari, rows, said):
+    def change(file):
+        del file["episode_1/actions"]
+        if rows:
+            file["episode_1/actions"] = np.zeros((rows, 1))
+
+    with pytest.raises(ConfigError, match=said):
+        minari(walk((3, 1, 4)), change=change)

@@ -6,16 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data import corpus_datasets
-from distributed_privrl.data.corpus import documents, hash_of
+from distributed_privrl.data.corpus import documents
 from distributed_privrl.data.corpus_datasets import (
-    HASH,
     CorpusSchema,
     corpus_of,
     import_corpus,
@@ -135,46 +132,26 @@ def test_a_corpus_that_is_cut_or_written_otherwise_is_the_same(
     assert {len(found.text) for found in documents(ref)} == {cap}
 
 
-def test_documents_are_those_that_the_budget_is_for(store: DatasetStore) -> None:
-    """Whoever writes other documents, and their hash, beside the rows is refused."""
-    mine, others = (
-        Path(corpus_of(store, _imported(store, name, texts, USERS)).path)
-        for name, texts in (("a", TEXTS), ("b", [text + " more" for text in TEXTS]))
-    )
-    own, other = pq.read_table(mine), pq.read_table(others)
-    one_more = pa.concat_tables([own, own.slice(0, 1)])
-    moved = own.set_column(1, "unit_id", other["unit_id"].take(list(reversed(range(len(own))))))
-    for changed in (other, one_more, own.slice(1), moved):
-        pq.write_table(changed, mine)
-        (mine.parent / HASH).write_text(hash_of(mine))
-        with pytest.raises(StorageError, match="not the file that was imported"):
-            corpus_of(store, "texts/a-v0")
-    pq.write_table(own, mine)
-    (mine.parent / HASH).write_text(hash_of(mine))
-    assert corpus_of(store, "texts/a-v0").max_characters == 20_000
-
-
 def test_a_corpus_that_grows_while_it_is_read_is_refused(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, write = _as_lines(tmp_path / "a", TEXTS), corpus_datasets._write
+    path, write = _as_lines(tmp_path / "a", TEXTS), corpus_datasets.write_documents
 
     def later(*arguments: Any) -> None:
         with path.open("a") as opened:
             opened.write('{"text": "a log goes on"}\n')
         write(*arguments)
 
-    monkeypatch.setattr(corpus_datasets, "_write", later)
+    monkeypatch.setattr(corpus_datasets, "write_documents", later)
     with pytest.raises(StorageError, match="changed while it was read"):
         import_corpus(path, _schema(), store, "texts/a-v0")
     assert store.ids() == []
 
 
-def test_documents_that_were_changed_or_lost_are_refused(store: DatasetStore) -> None:
+def test_a_file_that_is_damaged_or_gone_is_refused(store: DatasetStore) -> None:
     name = _imported(store, "a", TEXTS, USERS)
     path = Path(corpus_of(store, name).path)
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"x")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(StorageError, match="not the file that was imported"):
         corpus_of(store, name)
     path.unlink()

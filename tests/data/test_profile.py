@@ -151,3 +151,16 @@ def test_a_number_within_a_year_is_no_part_of_a_person() -> None:
     (said,) = [line for line in opened(profile(frame, Roles()).found) if "stint" in line][1:]
     assert said.startswith("some rows of one player_id have the same year, and stint tells them")
     assert said.endswith("draft with --trajectory player_id --order year")
+
+
+def test_households_are_taken_for_units_before_the_number_of_a_purchase() -> None:
+    frame = pd.DataFrame(
+        {
+            "Tuna.hid": [i // 3 for i in range(300)],
+            "Tuna.id": [i % 3 for i in range(300)],
+            "price": [i / 7 for i in range(300)],
+        }
+    )
+    found = profile(frame, Roles())
+    assert found["Tuna.hid"].kind == "identifier"
+    assert found.units[0] == "Tuna.hid"

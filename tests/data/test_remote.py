@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyarrow import fs
 
 from distributed_privrl.core.errors import ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.files import UNFINISHED
@@ -19,20 +18,15 @@ from distributed_privrl.data.objects import Objects
 from distributed_privrl.data.remote import MANIFEST
 from distributed_privrl.data.store import DatasetStore
 from tests.data.conftest import ACTION_SPACE, OBSERVATION_SPACE, SPACES, assert_same, walk
+from tests.worlds.bucket import stand_in
 
 URI, ID = "s3://clinic/sets", "ward/stays-v0"
 
 
 @pytest.fixture
 def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand for a bucket: a folder, through Arrow's own file system, and its own TMPDIR."""
-    folder = tmp_path / "objects"
-    folder.mkdir()
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    tree = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
-    monkeypatch.setattr(objects, "filesystem_of", lambda scheme, bucket: tree)
-    return folder / "clinic" / "sets"
+    """Stand for a bucket, and its own TMPDIR."""
+    return stand_in(tmp_path, monkeypatch) / "sets"
 
 
 def written(dataset: str = ID, **more: Any) -> DatasetStore:

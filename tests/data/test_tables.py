@@ -4,6 +4,7 @@ import io
 import json
 import re
 from dataclasses import fields
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -433,3 +434,40 @@ def test_columns_of_reports_have_the_names_and_values_of_the_table(take, store):
     flags += "kinds: {x: {type: flag}, u: {type: flag, values: ['no', 'yes']}}\n"
     take(flags + "spaces: {observation: {type: box}}", "x,u,r\n1,no,2\n", "c-v0")
     assert column_labels(store.info("c-v0"))[:4] == ("x: 1", "u is no", "u is yes", "r")
+
+
+# Whose rows they are
+
+PEOPLE = """
+columns: {observation: [x], action: a, reward: r, next_observation: [x], unit: who}
+spaces: {observation: {type: box}, action: {type: discrete, n: 2}}
+"""
+SPELT = ["7", "7.0", " 7", "007", "\uff17", "7\u200b", "8", "p7", "P7 ", "caf\u00e9", "cafe\u0301"]
+
+
+def people(names):
+    rows = {"x": np.arange(len(names)) / 9, "a": 0, "r": 0.0}
+    return pd.DataFrame(rows | {"who": names})
+
+
+def test_a_person_is_one_unit_however_their_name_is_spelt(take, store):
+    (told,) = take(PEOPLE, people(SPELT))
+    ids = store.read_transitions("a-v0", unit="who").unit_ids
+    assert len(np.unique(ids[:6])) == 1
+    assert len(np.unique(ids)) == 5
+    assert ids[9] == ids[10]
+    assert "the same as another but for its case in 2 rows of 2 values of who" in told
+    with pytest.raises(ConfigError, match="'who' has rows without a value"):
+        take(PEOPLE, people(["7", "\u00a0"]), dataset="blank-v0")
+
+
+def test_names_that_are_decimals_or_numbers_stay_apart_and_are_those_of_texts(store):
+    found = []
+    numbers = [2**53 + i for i in range(6)]
+    decimals = pa.array(map(Decimal, numbers), pa.decimal128(20, 0))
+    for place, names in enumerate((numbers, decimals, [f"{one}.0" for one in numbers])):
+        table = pa.table({**people(numbers).drop(columns="who"), "who": names})
+        from_table(table, schema_of(PEOPLE), store=store, dataset=f"n{place}-v0")
+        found.append(store.read_transitions(f"n{place}-v0", unit="who").unit_ids)
+    assert len(np.unique(found[0])) == 6
+    np.testing.assert_array_equal(found, [found[0]] * 3)

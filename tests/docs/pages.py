@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 CONFIGURATIONS = sorted((ROOT / "tune_configs").glob("*.yaml"))
 SWEEPS = sorted((ROOT / "tune_configs" / "sweeps").glob("*.yaml"))
 
@@ -74,6 +77,13 @@ def fences(page: Path, language: str) -> Iterator[Fence]:
 
 def prose(page: Path) -> str:
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def section(page: Path, title: str) -> str:
+    """Return what stands under a heading of a page, down to the next one."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", prose(page), re.M | re.DOTALL)
+    assert found, f"{named(page)}: no heading {title!r}"
+    return found[1]
 
 
 def command_lines(page: Path) -> list[str]:

@@ -1,11 +1,14 @@
-"""Runs the code of a page, block by block, as a reader would type it, at tiny sizes."""
+"""Runs the code of a page, or of a notebook, as a reader would type it, at tiny sizes."""
 
 import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 from typer.testing import CliRunner
 
@@ -86,3 +89,41 @@ def _type(
     assert verb == "privrl", f"{line}: only privrl, export and unset are run; leave out the rest"
     done = CliRunner().invoke(app, [*words, *smaller(words)], prog_name="privrl")
     assert done.exit_code == expected, f"{line}\n{done.output}"
+
+
+def run_cells(
+    cells: Sequence[str], patch: pytest.MonkeyPatch, *, smaller: Smaller = lambda words: ()
+) -> tuple[list[str], int]:
+    """Run the code of a notebook; return the command lines that it typed, and its plots.
+
+    Its commands run in this process, where a notebook starts one for each.
+
+    Args:
+        cells: run in order, in one namespace.
+        patch: of what starts processes and shows plots.
+        smaller: keeps commands short.
+    """
+    lines: list[str] = []
+    plots = 0
+
+    def typed(command: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        assert command[:3] == [sys.executable, "-m", "distributed_privrl.cli"], command
+        words = list(command[3:])
+        lines.append(shlex.join(["privrl", *words]))
+        done = CliRunner().invoke(app, [*words, *smaller(words)], prog_name="privrl")
+        return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
+
+    def shown() -> None:
+        nonlocal plots
+        plots += 1
+        assert plt.get_fignums(), "nothing is plotted"
+        for number in plt.get_fignums():
+            assert all(axes.has_data() for axes in plt.figure(number).axes)
+        plt.close("all")
+
+    patch.setattr(subprocess, "run", typed)
+    patch.setattr(plt, "show", shown)
+    namespace: dict[str, Any] = {}
+    for cell in cells:
+        exec(compile(cell, cell[:60], "exec"), namespace)
+    return lines, plots

@@ -1,13 +1,18 @@
 """The code of the documentation is run, or says why not."""
 
+import functools
+import json
 import re
 import shlex
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 import pytest
 import torch
 import yaml
@@ -17,18 +22,20 @@ from distributed_privrl.cli.app import app
 from distributed_privrl.core.config import with_overrides
 from distributed_privrl.evaluation import plots, two_sample
 from distributed_privrl.experiments import demo_configs
+from distributed_privrl.marginals import belief
 from distributed_privrl.methods.value_iteration.policy import GreedyPolicy
 from tests.docs.pages import PAGES, ROOT, all_fences, command_lines, fences, named
 from tests.docs.running import in_folder, run_code
-from tests.docs.smaller import FEW_STEPS, TINY, smaller
+from tests.docs.smaller import FEW_STEPS, QUICK_PRICE, TINY, smaller
+from tests.marginals.programs import chained
 
 OWN_TESTS = {"README.md", "docs/primorl.md", "docs/expert.md"}
 """Pages whose examples `tests/docs/test_example.py` runs."""
 
-WITH_PICTURES = {"docs/quickstart.md", "docs/evaluation.md"}
+WITH_PICTURES = {"docs/evaluation.md"}
 """Pages whose reports are made in full: pictures and trees take longer than all the rest."""
 
-MOST_LEFT_OUT = 22
+MOST_LEFT_OUT = 25
 
 
 class World(NamedTuple):
@@ -52,6 +59,7 @@ class World(NamedTuple):
 def quickstart(world: World) -> dict[str, Any]:
     """Return nothing; a smaller demo, and what the README's run needs."""
     small_demo(world.patch)
+    world.patch.setattr(belief, "estimated", chained)
     for name, text in shown_files(ROOT / "README.md").items():
         (world.folder / name).write_text(text)
     for line in command_lines(ROOT / "README.md")[:2]:
@@ -73,17 +81,24 @@ def small_demo(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(demo_configs.DEMOS, name, replace(whole, config=values, recipes=recipes))
 
 
+def before_a_sweep(world: World) -> dict[str, Any]:
+    """Return nothing; the mazes of the smallest ready sweep."""
+    for line in command_lines(ROOT / "tune_configs" / "sweeps" / "smoke.yaml")[:2]:
+        words = shlex.split(line)[1:]
+        world.privrl(*words, *smaller(words))
+    return {}
+
+
 def command_line(world: World) -> dict[str, Any]:
     """Return nothing; a table, its schema, a configuration that fits the page's budget, mazes."""
-    for line in command_lines(ROOT / "tune_configs" / "sweeps" / "smoke.yaml")[:2]:
-        world.privrl(*shlex.split(line)[1:])
+    before_a_sweep(world)
     files = shown_files(ROOT / "README.md")
     (world.folder / "stays.csv").write_text(files["stays.csv"])
     run = ["data.unit=transition", "data.units=12", "training.expected_batch_size=12"]
     run += ["privacy.epsilon=6", "privacy.delta=5e-7"]
     rounds = {"method": "privorl_n", "model": {}, "training": {"pretraining": {"steps": 0}}}
     shown = yaml.safe_load(files["stays.yaml"]) | rounds
-    values = with_overrides(shown, [*run, *TINY[1:4]])
+    values = with_overrides(shown, [*run, *TINY[1:4], QUICK_PRICE])
     world.write(stays=files["schema.yaml"], bounds=files["bounds.yaml"], run=yaml.safe_dump(values))
     return {}
 
@@ -108,9 +123,63 @@ def value_iteration(world: World) -> dict[str, Any]:
     world.write(ward=ward)
     exec(compile(known, "facts", "exec"), {})
     world.privrl("collect", "icu-sepsis", "--dataset", "ward/stays-v0", "-o", "patients=20")
+    world.privrl("plan", "ward.yaml", *smaller(["plan", "ward.yaml"]))
+    with np.load("facts.npz") as shown:  # the page's own cells take ten seconds
+        coarse = np.append(np.zeros(713, np.int64), [1, 2, 3])
+        np.savez("facts.npz", **{**shown, "clusters": coarse})
     (world.folder / "runs" / "icu").mkdir(parents=True)
     policy = GreedyPolicy(actions=np.zeros((20, 716), np.int64), values=np.zeros((21, 716)))
     policy.save(world.folder / "runs" / "icu" / "policy.safetensors")
+    return {}
+
+
+def tutorial(world: World) -> dict[str, Any]:
+    """Return nothing; the page's files, and the first interviews of its table."""
+    world.patch.setattr(pandas, "read_csv", functools.partial(pandas.read_csv, nrows=400))
+    return _shown(world, "tutorial")
+
+
+def clinic(world: World) -> dict[str, Any]:
+    """Return nothing; the page's files, and no more than the first patients of its table."""
+    whole = pandas.DataFrame.to_csv
+    world.patch.setattr(
+        pandas.DataFrame, "to_csv", lambda rows, *a, **k: whole(rows[:400], *a, **k)
+    )
+    return _shown(world, "clinic")
+
+
+def _shown(world: World, page: str) -> dict[str, Any]:
+    for name, text in shown_files(ROOT / "docs" / f"{page}.md").items():
+        (world.folder / name).write_text(text)
+    world.patch.setattr(belief, "estimated", chained)
+    return {}
+
+
+@functools.cache
+def _ward() -> tempfile.TemporaryDirectory[str]:
+    """A folder where the README's run has ended, for pages that begin after it."""
+    folder = tempfile.TemporaryDirectory()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in shown_files(ROOT / "README.md").items():
+            (Path(folder.name) / name).write_text(text)
+        in_folder(Path(folder.name), patch)
+        patch.setenv("MINARI_DATASETS_PATH", "datasets")
+        patch.setenv("PRIVRL_LEDGER", "sqlite:///ledger.sqlite")
+        patch.setattr(belief, "estimated", chained)
+        patch.setattr(plots, "render", lambda *_: b"<svg/>")
+        patch.setattr(two_sample, "area", lambda *_, **__: 0.75)
+        for line in command_lines(ROOT / "README.md")[:4]:
+            done = CliRunner().invoke(app, shlex.split(line)[1:], prog_name="privrl")
+            assert done.exit_code == 0, done.output
+    return folder
+
+
+def after_a_run(world: World) -> dict[str, Any]:
+    """Return nothing; the README's run, its datasets and its ledger."""
+    beside = shutil.ignore_patterns("tune_configs")
+    shutil.copytree(_ward().name, world.folder, dirs_exist_ok=True, ignore=beside)
+    world.patch.setenv("MINARI_DATASETS_PATH", str(world.folder / "datasets"))
+    world.patch.setenv("PRIVRL_LEDGER", f"sqlite:///{world.folder / 'ledger.sqlite'}")
     return {}
 
 
@@ -121,6 +190,13 @@ GIVEN: dict[str, Callable[[World], dict[str, Any]]] = {
     "docs/benchmarks.md": evaluated,
     "docs/environments.md": environments,
     "docs/value_iteration.md": value_iteration,
+    "docs/tutorial.md": tutorial,
+    "docs/clinic.md": clinic,
+    "docs/howto/set-a-budget.md": after_a_run,
+    "docs/howto/run-a-sweep.md": before_a_sweep,
+    "docs/howto/operate-the-ledger.md": after_a_run,
+    "docs/howto/read-a-certificate.md": after_a_run,
+    "docs/howto/give-a-release.md": after_a_run,
 }
 """What a page takes as given; returns names that its Python takes as given."""
 
@@ -141,6 +217,17 @@ def test_the_code_of_a_page_runs(
         monkeypatch.setattr(two_sample, "area", lambda *_, **__: 0.75)
     names = GIVEN.get(named(page), lambda world: {})(World(tmp_path, monkeypatch))
     run_code(page, monkeypatch, smaller=smaller, names=names)
+
+
+def test_the_keys_of_a_run_s_metrics_are_explained() -> None:
+    page = (ROOT / "docs" / "privacy.md").read_text()
+    (said,) = [
+        line for line in page.splitlines() if line.startswith("Each line of `metrics.jsonl`")
+    ]
+    lines = (Path(_ward().name) / "runs" / "stays" / "metrics.jsonl").read_text().splitlines()
+    written = {key for line in lines for key in json.loads(line)}
+    assert {"stage", "units"} <= written
+    assert all(f"`{key}`" in said for key in written)
 
 
 def test_what_is_not_run_is_little_and_says_why() -> None:

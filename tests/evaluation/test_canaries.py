@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.evaluation import canaries
 from distributed_privrl.evaluation.canaries import canary_round, measured_mu
+from distributed_privrl.evaluation.one_run import epsilon_at_least
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger, LedgerEntry
@@ -44,6 +46,26 @@ def test_a_round_shows_what_it_is_charged_as(multiplier: float) -> None:
     assert found.sampled.chance == 0.02
 
 
+def test_guesses_bound_epsilon_from_below_and_see_noise_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delta = 1e-7
+
+    def bound(mechanism: PrivateRound) -> float:
+        found = canary_round(mechanism, canaries=4000)
+        return epsilon_at_least(found.guesses, delta=delta, confidence=1 - 1e-5)
+
+    def charged(mechanism: PrivateRound) -> float:
+        event = replace(mechanism, sampling_probability=1.0).event(1)
+        return epsilon((event,), delta=delta, relation=mechanism.relation)
+
+    little, much = (replace(ROUND, noise_multiplier=multiplier) for multiplier in (1.0, 4.0))
+    assert 0 < bound(little) < charged(little)
+    assert bound(much) < charged(much)
+    monkeypatch.setattr(SecureNoise, "_add_normals", lambda *_: None)
+    assert bound(much) > charged(much)
+
+
 @pytest.mark.parametrize("factor", [0.8, 1.25])
 def test_noise_of_another_scale_is_seen(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     right = SecureNoise._add_normals
@@ -66,7 +88,7 @@ def test_coins_of_another_probability_are_seen(monkeypatch: pytest.MonkeyPatch) 
         return [replace(spec, sampling_probability=2 * spec.sampling_probability) for spec in specs]
 
     monkeypatch.setattr(canaries, "_worker_specs", wrong)
-    sampled = canaries._participants(ROUND, 4000, None, 1)
+    sampled = canaries._participants(ROUND, 4000, None, 1, LocalExecutor())
     low, _ = canaries.exact_interval(int(sampled.sum()), 4000, 0.95)
     assert low > 0.02
 

@@ -26,6 +26,11 @@ def test_one_value_has_no_interval_and_none_is_refused() -> None:
             mean_interval(nothing)
 
 
+@pytest.mark.parametrize("count", [3, 12])
+def test_equal_values_are_called_so(count: int) -> None:
+    assert f"{mean_interval([4.6] * count):g}" == f"4.6 .. 4.6 (all equal, n={count})"
+
+
 @pytest.mark.parametrize("count", [3, 9, 10, 30])
 def test_intervals_of_means_cover_them_however_few(count: int) -> None:
     covered = 0

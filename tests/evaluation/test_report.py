@@ -308,7 +308,7 @@ def test_a_private_report_says_in_red_what_rows_are_not_useful_for(tmp_path: Pat
     )
     html, numbers = write(tmp_path / "private", bad, audience="private")
     assert '<b class="valid">valid</b>' in html
-    assert '<b class="broken">not useful</b><span>for 1 purpose, named below</span>' in html
+    assert '<b class="broken">not useful</b><span>for what is named below</span>' in html
     assert "<li>not useful for how ward and dose go together: .6 in real rows" in html
     assert "<th>To compare with</th>" in html
     assert '<td class="value">0.0625</td>' in html

@@ -73,7 +73,7 @@ class FakeTrainer:
 
 
 def test_plain_loops_are_found_by_name() -> None:
-    assert find_trainer("iql") is TRAINERS["iql"]
+    assert find_trainer("iql") == TRAINERS["iql"]
     assert all(trainer.name == name for name, trainer in TRAINERS.items())
     fake: Trainer = FakeTrainer()
     assert find_trainer("fake", more={"fake": fake}) is fake

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.evaluation import trajectory_score
 from distributed_privrl.evaluation.figures import PrivateFigure
 from distributed_privrl.evaluation.report import Section
 from distributed_privrl.evaluation.trajectory_score import TrajectoryScoreConfig
@@ -127,17 +128,17 @@ def test_the_autoencoder_sees_public_trajectories_alone(
     store: DatasetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = []
-    right = comparison.WindowEncoder
+    right = trajectory_score.WindowEncoder
 
     class Watched(right):  # type: ignore[misc, valid-type]
         def __init__(self, public: np.ndarray, *others: Any) -> None:
             trained.append(public)
             super().__init__(public, *others)
 
-    monkeypatch.setattr(comparison, "WindowEncoder", Watched)
+    monkeypatch.setattr(trajectory_score, "WindowEncoder", Watched)
     scored(store)
     layout = comparison.RowLayout(Box(-np.inf, np.inf, (2,)), Box(-np.inf, np.inf, (1,)))
-    expected = comparison.windows_of(store.read_trajectories("walk/public-v0"), layout, 6)
+    expected = trajectory_score.windows_of(store.read_trajectories("walk/public-v0"), layout, 6)
     (windows,) = trained
     np.testing.assert_array_equal(windows, expected)
 
@@ -145,7 +146,7 @@ def test_the_autoencoder_sees_public_trajectories_alone(
 def test_evaluate_takes_a_public_set(
     store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "TrajectoryScoreConfig", lambda: QUICK)
+    monkeypatch.setattr(trajectory_score, "TrajectoryScoreConfig", lambda: QUICK)
     arguments: dict[str, Any] = {
         "synthetic": "walk/synthetic-v0",
         "reference": "walk/real-v0",

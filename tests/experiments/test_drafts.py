@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from distributed_privrl.core.config import parse_yaml, read_yaml
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.yaml_files import parse_yaml, read_yaml
 from distributed_privrl.data.importing import from_table
 from distributed_privrl.data.profile import Roles, profile
 from distributed_privrl.data.schema import load_schema
@@ -178,3 +178,15 @@ def test_wages_of_people_do_not_choose_who_is_black() -> None:
     draft = draft_of(frame)
     assert (draft.trajectory, draft.action, draft.reward) == ("person", ("union",), "lwage")
     assert draft.guessed == ("action", "reward")
+
+
+def test_a_unit_that_is_not_called_like_a_person_is_a_guess() -> None:
+    frame = stays().rename(columns={"patient_id": "id"})
+    draft = draft_of(frame)
+    assert (draft.unit, draft.unit_guessed) == ("id", True)
+    assert "# GUESSED: unit, because" in draft.files(FOLDER)["schema.yaml"]
+    for certain in (draft_of(frame, Roles(unit="id")), draft_of(stays())):
+        assert not certain.unit_guessed
+        assert "GUESSED: unit" not in certain.files(FOLDER)["schema.yaml"]
+    alone = draft_of(frame, Roles(unit="transition", trajectory="none"))
+    assert not alone.unit_guessed

@@ -3,6 +3,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +31,34 @@ from distributed_privrl.experiments.evaluate import (
     Surroundings,
     evaluate_datasets,
 )
+from distributed_privrl.experiments.trials import AgentTrial
 from distributed_privrl.privacy.metrics import PublicValue
+from distributed_privrl.runtime.executor import RayExecutor
 from distributed_privrl.runtime.rllib.trainer import RLLIB_TRAINERS
 from tests.worlds.answers import answer
 from tests.worlds.certified import ENTRY, certify
+from tests.worlds.devices import Recorder
 
 RELEASED = Sourced.released(answer("gym/released-v0", ENTRY))
 SMALL = {"seeds": 2, "steps": 20, "episodes": 2}
 CHOSEN = {"steps": 1, "episodes": 1, "options": {}}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> DatasetStore:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
     """Three datasets of CartPole: a released one, a sensitive one, a public one."""
-    store = DatasetStore(tmp_path / "datasets")
+    store = DatasetStore(tmp_path_factory.mktemp("master"))
     for name, public in (("gym/released-v0", False), ("gym/own-v0", False), ("gym/open-v0", True)):
         collect("cartpole-mixed", dataset=name, store=store, steps=600, public=public)
     certify(store, "gym/released-v0")
     return store
+
+
+@pytest.fixture
+def store(master: DatasetStore, tmp_path: Path) -> DatasetStore:
+    """A copy of them."""
+    shutil.copytree(master.root, tmp_path / "datasets")
+    return DatasetStore(tmp_path / "datasets")
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,28 @@ def test_every_discrete_agent_has_its_cell(store: DatasetStore, tmp_path: Path) 
     assert {f"{name}: mean return over the last evaluations" for name in names} <= set(shown)
     assert not any("normalised" in name for name in shown)
     assert not (out / "private").exists()
+
+
+def test_agents_compute_on_the_device_that_is_asked_for(
+    store: DatasetStore, tmp_path: Path
+) -> None:
+    recorder, small = Recorder(), find_trainer("bc", {"hidden": [8], "batch_size": 16})
+    chosen: dict[str, Any] = {"trainers": ("bc",), "more_trainers": {"bc": small}, "seeds": 1}
+    with_reference = {"reference": "gym/open-v0", "start_executor": lambda: recorder}
+    _evaluate(store, tmp_path / "out", device="cuda", **chosen, **with_reference)
+    assert recorder.devices == {AgentTrial: {"cuda"}}
+    found = [json.loads(path.read_text()) for path in tmp_path.rglob("bc-0.json")]
+    assert len(found) == 2
+    assert not any("failed" in trial for trial in found)
+
+
+@pytest.mark.gpu
+def test_agents_learn_on_a_gpu(store: DatasetStore, tmp_path: Path) -> None:
+    found = [
+        _evaluate(store, tmp_path / device, trainers=("bc",), device=device, steps=20, seeds=1)
+        for device in ("cpu", "cuda")
+    ]
+    assert found[1]["bc"] == pytest.approx(found[0]["bc"], rel=0.2)
 
 
 def test_a_failed_seed_is_shown_and_the_others_go_on(store: DatasetStore, tmp_path: Path) -> None:
@@ -213,7 +246,7 @@ def test_agents_run_beside_each_other(
         "bad": Trainer(asked=[], fails={0}),
     }
     options = {"trainers": ("bc", "bad"), "more_trainers": small, "seeds": 1}
-    options["start_executor"] = lambda: ray_executor
+    options["start_executor"] = partial(RayExecutor, workers=2, cpus_per_worker=0.5)
     apart = _evaluate(store, tmp_path / "ray", **options, parallel=2)
     options["start_executor"] = LocalExecutor
     assert apart["failed"] == {"bad, seed 0": "RuntimeError: no luck"}

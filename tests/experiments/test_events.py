@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from distributed_privrl.evaluation.source import Sourced
+from distributed_privrl.experiments.agents import write_curves
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.events import write_events
 from distributed_privrl.privacy.metrics import PublicValue
@@ -26,6 +28,20 @@ def test_the_numbers_of_metrics_are_scalars(tmp_path: Path) -> None:
         (1, "rounds/units", 41.5),
         (2, "score", 0.25),
     ]
+
+
+def test_agents_have_their_curves_by_gradient_steps_and_those_of_real_rows_none(
+    tmp_path: Path,
+) -> None:
+    directory = RunDirectory(tmp_path)
+    trial = {"trainer": "iql", "seed": 1, "curve_steps": [10, 20], "curve_returns": [[1, 2], [4]]}
+    failed = {"trainer": "iql", "seed": 2, "failed": "ValueError"}
+    write_curves([trial, failed], directory, Sourced.public("some/rows-v0"))
+    (written,) = directory.events.parent.rglob(directory.events.name)
+    assert written.parent.name == "iql-1"
+    assert scalars_of(written) == [(10, "return", 1.5), (20, "return", 4.0)]
+    write_curves([trial], directory, Sourced.private("some/rows-v0"))
+    assert not [*directory.events.parent.rglob(directory.events.name)]
 
 
 def test_no_event_tells_a_time_nor_the_name_a_host(tmp_path: Path) -> None:

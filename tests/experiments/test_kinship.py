@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
 
+from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.data.importing import from_table
+from distributed_privrl.data.importing import from_table, import_file
+from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments.accounts import check_public, inspect_inputs
 from distributed_privrl.experiments.kinship import with_declarations
@@ -47,6 +50,34 @@ def test_the_same_rows_as_other_peoples_are_refused(ward: Ward, unit: str) -> No
         ward.budget(NAME, unit=unit)
     assert len(ward.ledger.entries()) == 1
     assert not (ward.folder / "run").exists()
+
+
+def test_public_rows_that_are_relabelled_sensitive_ones_are_refused(
+    ward: Ward, tmp_path: Path
+) -> None:
+    """As in D4RL's Kitchen: sets of the same demonstrations that differ in their rewards."""
+    rows = stays().transitions("trajectory")
+    ends = np.arange(1, len(rows) + 1) % STEPS == 0
+    schema = {
+        "columns": {
+            "observation": "observations",
+            "action": "actions",
+            "reward": "rewards",
+            "truncated": "timeouts",
+        },
+        "spaces": {"observation": {"type": "box"}, "action": {"type": "box"}},
+        "split_at_flags": True,
+    }
+    for name, rewards in (("partial", rows.rewards), ("mixed", 1 - rows.rewards)):
+        path = tmp_path / f"{name}.hdf5"
+        with h5py.File(path, "w") as file:
+            file["observations"], file["actions"] = rows.observations, rows.actions
+            file["rewards"], file["timeouts"] = rewards, ends
+        declared = validate(ImportSchema, schema | {"public": name == "mixed"}, source="schema")
+        import_file(path, declared, ward.store, f"kitchen/{name}-v0")
+    ward.budget("kitchen/partial-v0", unit="trajectory")
+    with pytest.raises(UnsafeError, match="cannot be public"):
+        check_public(ward.store, ward.ledger, ["kitchen/mixed-v0"])
 
 
 def test_other_people_are_refused_on_resume(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +255,17 @@ def test_the_same_people_under_other_columns_get_no_second_budget(
     with pytest.raises(UnsafeError, match=r"cannot be public"):
         check_public(ward.store, ward.ledger, ["clinic/again-v0"])
     assert len(ward.ledger.accounts()) == 1
+
+
+@pytest.mark.parametrize("spelt", ["{}.0", " {}", "00{}"])
+def test_the_same_people_in_another_spelling_get_no_second_budget(ward: Ward, spelt: str) -> None:
+    """As numbers of a column with gaps are written."""
+    import_visits(ward, "clinic/visits-v0", visits_table(1, named="9{}"), unit="patient")
+    again = visits_table(2, named=spelt.format("9{}"))
+    import_visits(ward, "clinic/again-v0", again, unit="patient")
+    ward.budget("clinic/visits-v0")
+    with pytest.raises(UnsafeError, match="100 % of the units, by their names"):
+        ward.budget("clinic/again-v0")
 
 
 def test_what_can_be_done_depends_on_whether_anything_was_charged(ward: Ward) -> None:

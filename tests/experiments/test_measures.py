@@ -257,7 +257,8 @@ def test_a_floor_is_what_two_samples_of_one_distribution_differ_by() -> None:
 
 
 def test_a_policy_has_no_rows_to_measure(tmp_path: Path) -> None:
-    from distributed_privrl.core.config import RunConfig, read_yaml
+    from distributed_privrl.core.config import RunConfig
+    from distributed_privrl.core.yaml_files import read_yaml
     from distributed_privrl.experiments.registry import plan_run
     from tests.worlds.overrides import changed, parsed
 

@@ -1,6 +1,7 @@
 """``evaluate --offline``: agents valued on real episodes, all of it in ``private/``."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -34,18 +35,25 @@ SMALL = find_trainer("bc", {"hidden": [8], "batch_size": 16})
 AGENTS = {"small": SMALL, "bc": SMALL}
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetStore:
-    """A released and a sensitive dataset of a finite MDP; sections with plots are left out."""
-    monkeypatch.setattr(module, "content_section", lambda *_, **__: Section(title="left out"))
-    monkeypatch.setattr(
-        reference_module, "fidelity_section", lambda *_, **__: Section(title="left out")
-    )
-    store = DatasetStore(tmp_path / "datasets")
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    """A released and a sensitive dataset of a finite MDP."""
+    store = DatasetStore(tmp_path_factory.mktemp("master"))
     for seed, name in enumerate(("mdp/released-v0", "mdp/own-v0")):
         collect("random-mdp", dataset=name, store=store, seed=seed, options={"trajectories": 60})
     certify(store, "mdp/released-v0")
     return store
+
+
+@pytest.fixture
+def store(master: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetStore:
+    """A copy of them; sections with plots are left out."""
+    monkeypatch.setattr(module, "content_section", lambda *_, **__: Section(title="left out"))
+    monkeypatch.setattr(
+        reference_module, "fidelity_section", lambda *_, **__: Section(title="left out")
+    )
+    shutil.copytree(master.root, tmp_path / "datasets")
+    return DatasetStore(tmp_path / "datasets")
 
 
 def _evaluate(store: DatasetStore, out: Path, **options: Any) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.experiments.public_facts import facts_section, facts_sections
 from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.marginals import belief
 from distributed_privrl.privacy.metrics import PublicValue
 from tests.evaluation.named import info_of
+from tests.marginals.programs import chained
 from tests.worlds.intake import DATASET, Intake, admissions, public_admissions, write
 
 OUTPUT = OutputConfig(dataset="some/private-v0", size=500)
@@ -88,8 +90,9 @@ FREE = {"observation_space": Box(-np.inf, np.inf, (2,)), "action_space": Discret
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Intake:
-    """Return admissions whose spaces declare no bounds."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Intake:
+    """Return admissions whose spaces declare no bounds; their model is not estimated."""
+    monkeypatch.setattr(belief, "estimated", chained)
     made = Intake(tmp_path)
     made.store.remove(DATASET)
     write(made.store, DATASET, admissions(), **FREE)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from distributed_privrl.agents.options import settings_named
 from distributed_privrl.core.errors import ConfigError, UnsafeError
@@ -16,6 +17,8 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.agents import failures, reasons
 from distributed_privrl.experiments.release_evaluation import stored_trials
 from distributed_privrl.experiments.run import RunResult
+from distributed_privrl.experiments.trials import AgentTrial
+from tests.worlds.devices import Recorder
 from tests.worlds.mazes import Mazes, config, maze_store
 
 
@@ -62,7 +65,8 @@ def evaluated(world: Mazes, trainer: Idle, *, resume: bool = False, **changes: A
     evaluation: Mapping[str, Any] = {"trainers": ["idle"], "seeds": 2, "steps": 1, "episodes": 1}
     changes = {"runtime": {"workers": 1, "executor": "local"}, **changes}  # seeds in order
     given = {"evaluation": {**evaluation, **changes.pop("evaluation", {})}, **changes}
-    return world.start(config(**given), resume=resume, more_trainers={"idle": trainer})
+    where = {"executor": given.pop("executor", None), "resume": resume}
+    return world.start(config(**given), more_trainers={"idle": trainer}, **where)
 
 
 def test_a_resume_trains_what_failed_and_nothing_else(world: Mazes) -> None:
@@ -93,6 +97,14 @@ def test_a_resume_trains_what_failed_and_nothing_else(world: Mazes) -> None:
     path.write_text(kept)
     with pytest.raises(ConfigError, match=r"another evaluation \(episodes differ\).*delete"):
         evaluated(world, trainer, resume=True, evaluation={"episodes": 2})
+
+
+def test_agents_of_a_run_on_gpus_learn_there(world: Mazes, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    runtime = {"workers": 1, "executor": "local", "gpus_per_worker": 1.0}
+    evaluated(world.budget(), Idle(), executor=recorder, runtime=runtime)
+    assert recorder.devices[AgentTrial] == {"cuda"}
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,9 @@ def test_no_real_row_ends_a_run_or_shows_outside_private(tmp_path: Path) -> None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             write_reports(config(), store, directory, certificate, trials=[], ledger=ledger)
-        names = ("report.html", "report.json")
-        seen.append([(directory.path / name).read_bytes() for name in names])
+        paths = [directory.path / name for name in ("report.html", "report.json")]
+        paths.append(store.folder(RELEASED) / "README.md")
+        seen.append([path.read_bytes() for path in paths])
         report = json.loads((directory.private / "report.json").read_text())
         titles = [section["title"] for section in report["sections"]]
         assert (titles[0], titles[-1]) == ("What the release is worth", "Whole trajectories")
@@ -60,7 +61,7 @@ def test_no_real_row_ends_a_run_or_shows_outside_private(tmp_path: Path) -> None
     shutil.rmtree(store.root / SENSITIVE)
     store.write_trajectories(SENSITIVE, others, **SPACES)
     write_reports(config(), store, directory, certificate, trials=[], ledger=ledger)
-    assert [(directory.path / name).read_bytes() for name in names] == seen[0]
+    assert [path.read_bytes() for path in paths] == seen[0]
 
 
 def test_a_report_shows_no_public_dataset_that_got_a_budget(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """The whole program on a tiny maze: what it leaves, what it refuses, what a crash costs."""
 
 import contextlib
-import errno
 import json
-import os
+import resource
 import shutil
 import stat
 from dataclasses import replace
@@ -20,11 +19,12 @@ from distributed_privrl.cli.failures import described
 from distributed_privrl.core.errors import (
     BudgetError,
     ConfigError,
+    FolderInUseError,
     StorageError,
     UnsafeError,
     VerificationError,
 )
-from distributed_privrl.core.files import UNFINISHED
+from distributed_privrl.core.files import UNFINISHED, owned_folder
 from distributed_privrl.data.metadata import CERTIFICATE_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
@@ -38,11 +38,13 @@ from distributed_privrl.experiments.evaluate import (
 )
 from distributed_privrl.experiments.registry import METHODS, load_config, method_named, parse_config
 from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.experiments.run import RunResult
 from distributed_privrl.methods.privorl.method import PrivorlMethod
 from distributed_privrl.methods.privorl.row_model import RowSynthesizer
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds import server as server_module
 from distributed_privrl.stages.context import MethodResult
+from tests.worlds.limits import size_limit
 from tests.worlds.mazes import PUBLIC, SENSITIVE, Mazes, config, config_values, maze_store
 
 
@@ -63,6 +65,23 @@ def world(
             "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
         )
     return Mazes(tmp_path, master)
+
+
+@pytest.fixture(scope="module")
+def ended(master: DatasetStore, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """A run that has ended well, without reports."""
+    world = Mazes(tmp_path_factory.mktemp("ended"), master)
+    world.budget()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
+        return world.run()
+
+
+@pytest.fixture
+def copied(world: Mazes, ended: RunResult) -> RunResult:
+    """The same run with all that is around it, in this test's world."""
+    shutil.copytree(ended.directory.path.parent, world.folder, dirs_exist_ok=True)
+    return replace(ended, directory=RunDirectory(world.folder / "run"))
 
 
 def files_that_may_leave(directory: RunDirectory) -> set[str]:
@@ -127,9 +146,8 @@ def test_a_run_leaves_a_certified_dataset_and_nothing_private_outside_private(wo
     assert (folder / "report.json").read_bytes() == before
 
 
-def test_a_changed_certificate_is_not_gone_on_with(world: Mazes) -> None:
-    world.budget()
-    path = world.run().directory.certificate
+def test_a_changed_certificate_is_not_gone_on_with(world: Mazes, copied: RunResult) -> None:
+    path = copied.directory.certificate
     path.write_text(path.read_text().replace('"spare_rounds": 2', '"spare_rounds": 3'))
     with pytest.raises(VerificationError, match="the digest does not match"):
         world.run(resume=True)
@@ -138,26 +156,22 @@ def test_a_changed_certificate_is_not_gone_on_with(world: Mazes) -> None:
 
 
 def test_the_dataset_loads_in_plain_minari_with_its_certificate(
-    world: Mazes, monkeypatch: pytest.MonkeyPatch
+    world: Mazes, copied: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.budget()
-    result = world.run()
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(world.store.root))
-    dataset = minari.load_dataset(result.released)
+    dataset = minari.load_dataset(copied.released)
     assert dataset.total_steps == 150
-    assert dataset.storage.metadata[CERTIFICATE_KEY] == result.certificate.to_dict()
-    assert "fingerprint" not in json.dumps(result.certificate.to_dict())
-    rows = world.store.read_transitions(result.released, unit="transition")
+    assert dataset.storage.metadata[CERTIFICATE_KEY] == copied.certificate.to_dict()
+    assert "fingerprint" not in json.dumps(copied.certificate.to_dict())
+    rows = world.store.read_transitions(copied.released, unit="transition")
     assert rows.observations.shape == (150, 4)
     assert np.isfinite(rows.observations).all()
 
 
-def test_altered_certificates_and_outputs_are_refused(world: Mazes) -> None:
-    world.budget()
-    result = world.run()
+def test_altered_certificates_and_outputs_are_refused(world: Mazes, copied: RunResult) -> None:
     path = world.folder / "altered.json"
     for change in ("epsilon", "count", "noise_multiplier"):
-        content = json.loads(result.directory.certificate.read_text())
+        content = json.loads(copied.directory.certificate.read_text())
         if change == "epsilon":
             content["epsilon"] *= 0.9
         else:
@@ -165,10 +179,10 @@ def test_altered_certificates_and_outputs_are_refused(world: Mazes) -> None:
         path.write_text(json.dumps(content))
         with pytest.raises(VerificationError, match="digest"):
             verify_certificate(path, outputs_root=world.store.root)
-    parquet = next(p for p in world.store.files(result.released) if p.suffix == ".parquet")
+    parquet = next(p for p in world.store.files(copied.released) if p.suffix == ".parquet")
     parquet.write_bytes(parquet.read_bytes() + b" ")
     with pytest.raises(VerificationError, match="was changed"):
-        verify_certificate(result.directory.certificate, outputs_root=world.store.root)
+        verify_certificate(copied.directory.certificate, outputs_root=world.store.root)
 
 
 def test_a_seeded_noise_source_gives_an_invalid_certificate(world: Mazes) -> None:
@@ -270,9 +284,8 @@ def test_no_pretraining_is_kept_that_follows_from_noisy_bounds(world: Mazes) -> 
     assert list(kept.glob("*.safetensors"))
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_resume_with_another_ledger_pays_for_nothing(world: Mazes) -> None:
-    world.budget()
-    world.run()
     other = Mazes(world.folder / "other")
     other.store, other.folder = world.store, world.folder
     other.budget()
@@ -507,7 +520,7 @@ def test_bad_configurations_are_one_line_and_leave_nothing(
     ],
 )
 def test_values_out_of_range_are_named(text: str, message: str) -> None:
-    from distributed_privrl.core.config import parse_yaml
+    from distributed_privrl.core.yaml_files import parse_yaml
 
     values = config_values()
     for key, value in parse_yaml(text, source="test").items():
@@ -564,14 +577,12 @@ def test_a_run_killed_in_its_rounds_resumes_and_pays_for_what_was_lost(
     )
 
 
-def test_a_finished_run_can_be_resumed_for_nothing(world: Mazes) -> None:
-    world.budget()
-    first = world.run()
+def test_a_finished_run_can_be_resumed_for_nothing(world: Mazes, copied: RunResult) -> None:
     spent = world.ledger.accounts()[0].spent_epsilon
     second = world.run(resume=True)
     assert world.ledger.accounts()[0].spent_epsilon == spent
-    assert first.certificate.stages == second.certificate.stages
-    assert first.certificate.outputs == second.certificate.outputs
+    assert copied.certificate.stages == second.certificate.stages
+    assert copied.certificate.outputs == second.certificate.outputs
 
 
 def test_an_interrupt_writes_a_checkpoint(world: Mazes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -598,29 +609,42 @@ def test_a_full_disk_is_one_line_and_the_ledger_stays_true(
 ) -> None:
     world.budget()
 
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     from distributed_privrl.rounds import checkpoint
 
     with monkeypatch.context() as patched:
-        original = checkpoint.save_file
+        original = checkpoint.write_atomically
         saved = []
 
         def sometimes(*arguments: Any, **keywords: Any) -> None:
             saved.append(1)
-            if len(saved) > 3:
-                full()
-            original(*arguments, **keywords)
+            with size_limit(256 if len(saved) > 3 else resource.RLIM_INFINITY):
+                original(*arguments, **keywords)
 
-        patched.setattr(checkpoint, "save_file", sometimes)
-        with pytest.raises(StorageError, match="No space left") as caught:
+        patched.setattr(checkpoint, "write_atomically", sometimes)
+        with pytest.raises(StorageError, match=r"File too large; free some space") as caught:
             world.run()
         assert "\n" not in str(caught.value)
     result = world.run(resume=True)
     verify_certificate(
         result.directory.certificate, ledger=world.ledger, outputs_root=world.store.root
     )
+
+
+def test_a_store_that_cannot_be_written_is_found_before_anything_is_charged(world: Mazes) -> None:
+    world.budget()
+    (world.store.root / "blocked").touch()
+    with pytest.raises(StorageError, match=r"cannot write to .*blocked"):
+        world.run(output__dataset="blocked/private-v0")
+    assert world.ledger.entries() == []
+    assert world.ledger.holds() == []
+
+
+def test_a_folder_in_which_another_process_works_is_left_alone(world: Mazes) -> None:
+    world.budget()
+    with owned_folder(world.folder / "run"), pytest.raises(FolderInUseError):
+        world.run()
+    assert not (world.folder / "run").exists()
+    assert world.ledger.holds() == []
 
 
 def test_nothing_of_a_private_round_is_logged(world: Mazes) -> None:
@@ -645,9 +669,21 @@ def test_nothing_of_a_private_round_is_logged(world: Mazes) -> None:
 
 def test_every_method_has_a_plan() -> None:
     generators = ["privorl_n", "privorl_ar", "privorl_j", "privorl_j_unet", "privorl_ar_j"]
-    generators += ["marginals", "marginals_j"]
+    generators += ["marginals", "marginals_j", "pgm", "privsyn"]
+    generators += ["dp_transformer"]
+    generators += ["pate_gan", "pre_pate_gan"]
     assert list(METHODS) == sorted(
-        [*generators, "primorl", "mopo", "apvi", "vapvi", "expert", "policy_value", "dprft"]
+        [
+            *generators,
+            "primorl",
+            "mopo",
+            "apvi",
+            "vapvi",
+            "expert",
+            "policy_value",
+            "dprft",
+            "dp_fine_tuning",
+        ]
     )
     for make in METHODS.values():
         assert make().summary
@@ -695,10 +731,10 @@ def test_a_seeded_run_never_becomes_a_valid_one(world: Mazes) -> None:
         world.run(resume=True)
 
 
-def test_a_resume_does_not_certify_files_that_somebody_changed(world: Mazes) -> None:
-    world.budget()
-    result = world.run()
-    hdf5 = next(p for p in world.store.files(result.released) if p.suffix == ".hdf5")
+def test_a_resume_does_not_certify_files_that_somebody_changed(
+    world: Mazes, copied: RunResult
+) -> None:
+    hdf5 = next(p for p in world.store.files(copied.released) if p.suffix == ".hdf5")
     shutil.copy(next(p for p in world.store.files(SENSITIVE) if p.suffix == ".hdf5"), hdf5)
     with pytest.raises(VerificationError, match="not those that"):
         world.run(resume=True)
@@ -706,7 +742,7 @@ def test_a_resume_does_not_certify_files_that_somebody_changed(world: Mazes) -> 
     # The certificate is lost too: the rows are written anew from the run's own chunks, and the
     # ledger refuses another certificate (one made in the same second is the same).
     with contextlib.suppress(UnsafeError):
-        assert world.run(resume=True).certificate == result.certificate
+        assert world.run(resume=True).certificate == copied.certificate
 
 
 def test_a_certificate_can_be_signed(world: Mazes) -> None:

@@ -7,6 +7,7 @@ import pytest
 from distributed_privrl.experiments import speed_probe, speeds
 from distributed_privrl.experiments.registry import load_config, plan_run
 from distributed_privrl.marginals import belief
+from distributed_privrl.privacy.accounting import coarse_figures
 from distributed_privrl.stages.effort import Effort
 from tests.marginals.programs import chained
 
@@ -52,7 +53,8 @@ def test_speeds_are_kept_and_damage_is_as_if_nobody_measured(kept: Path) -> None
 )
 def test_plans_of_synthesisers_have_minutes(name: str, kept: Path) -> None:
     config = load_config(CONFIGS / f"{name}.yaml")
-    plan = plan_run(config)
+    with coarse_figures():  # as the command plans
+        plan = plan_run(config)
     if plan.effort is None:  # nobody knows the columns before the dataset is here
         pytest.skip("no column is known")
     facts = speeds.time_of(config, plan.effort, speeds.stored_speeds()).facts()

@@ -81,6 +81,7 @@ def metrics(report: Mapping[str, Any], title: str) -> dict[str, Any]:
     return {metric["name"]: metric for metric in found["metrics"]}
 
 
+@pytest.mark.told_apart
 def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: Path) -> None:
     world = World(tmp_path, bounds="observation: {low: [0], high: [100]}\nreward: [0, 1]\n")
     take(world.store, "trial/people-v0", TRIAL, trial(), tmp_path)
@@ -113,7 +114,7 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     rule = metrics(report, "Exact rules")["next sex: M given sex: M"]
     assert rule["explanation"] == "sex: M tells next sex: M"
     assert rule["value"] < 0.9 < 0.995 <= rule["reference"]
-    assert f"<span>for {len(lost)} purposes, named below</span>" in page
+    assert "<span>for what is named below</span>" in page
     assert '<b class="valid">valid</b>' in page
     assert '<b class="broken">not useful</b>' in page
     pair = metrics(report, "The worst pairs")["before: 1 and outcome"]
@@ -131,8 +132,9 @@ def test_a_release_that_learned_nothing_is_red_and_names_what_is_lost(tmp_path: 
     assert "Exact rules" not in shown
 
 
+@pytest.mark.told_apart
 def test_real_rows_beside_real_rows_are_not_red(tmp_path: Path) -> None:
-    store, frame = DatasetStore(tmp_path / "datasets"), flights(4000)
+    store, frame = DatasetStore(tmp_path / "datasets"), flights(2000)
     frame["time"] = frame["day"] * 24 + frame["hour"]
     planes = np.sort(frame["tailnum"].unique())
     for dataset, some in (("t/one-v0", planes[::2]), ("t/other-v0", planes[1::2])):

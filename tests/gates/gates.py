@@ -21,6 +21,7 @@ from distributed_privrl.stages.round_plan import RoundPlan, RoundsConfig
 from distributed_privrl.stages.training import run_rounds
 from tests.gates.bounds import (
     assert_dispersion,
+    assert_few_alike,
     assert_normal_shape,
     assert_uncorrelated,
     assert_unit_variance,
@@ -40,7 +41,10 @@ NOBODY = 1e-12
 
 
 def gate_noise_scale(system: System) -> None:
-    """All-zero rounds are N(0, (z C)^2), z as charged, whatever the number of workers."""
+    """All-zero rounds are N(0, (z C)^2), z as charged, whatever the number of workers.
+
+    Each coordinate has noise of its own: none is another's, nor its negative.
+    """
     everything = []
     null = system.units(np.ones((UNITS, 5)), 2, valid=np.zeros(UNITS, bool))
     for workers, sources, probability in (
@@ -63,6 +67,7 @@ def gate_noise_scale(system: System) -> None:
         assert_unit_variance(noise, f"noise with {workers} workers, q={probability:g}")
         everything.append(noise)
     assert_normal_shape(np.concatenate(everything), "noise")
+    assert_few_alike(np.concatenate(everything), "noise")
 
 
 def gate_fresh_noise(system: System) -> None:
@@ -77,7 +82,7 @@ def gate_fresh_noise(system: System) -> None:
 
 def gate_poisson_sampling(system: System) -> None:
     """Each unit of each worker takes part by a coin of its own, in each round anew."""
-    units, rounds, q = 48, 250, 0.25
+    units, rounds, q = 48, 64, 0.25
     rows = np.stack([np.arange(units), np.full(units, 10.0)], axis=1)
     runs = [
         system.run(

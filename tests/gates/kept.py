@@ -10,7 +10,9 @@ CODING = re.compile(r"[0-9a-f]{24}|")
 NETWORK = {"parameters", "ema", "exp_avg", "exp_avg_sq"}
 ALONE = ({"rows"}, {"sums"})
 """Rows that were drawn, and sums of units with noise, in files of their own."""
-COUNTED = re.compile(r"digest|columns(\.deviation)?|table\.\d+(\.\d+)+|cleaned\.\d+|deviation\.\d+")
+COUNTED = re.compile(
+    r"digest|(columns|scores|tables)(\.deviation)?|table\.\d+(\.\d+)+|cleaned\.\d+|deviation\.\d+"
+)
 """Tensors of a checkpoint of marginals."""
 WEIGHTS = re.compile(r"(behaviour\.)?\d+\.(weight|bias)")
 """Tensors of a policy, and what stands in its header."""

@@ -11,9 +11,9 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import samples
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.rounds.server import ServerSpec
 from distributed_privrl.rounds.worker import WorkerSpec
+from distributed_privrl.stages.coding import public_encoder
 from tests.gates.leaks import Secrets, logged
 from tests.worlds.sending import SendingExecutor
 from tests.worlds.watching import watch

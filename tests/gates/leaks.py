@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
+from tests.gates.fragments import Fragments, words_in
 from tests.gates.kept import check_kept, header
 
-TEXTS = {".json", ".jsonl", ".yaml", ".html", ".txt", ".csv"}
+TEXTS = {".json", ".jsonl", ".yaml", ".html", ".txt", ".csv", ".md"}
 DECIMALS = 5
 NUMBER = re.compile(r"-?\d+\.\d{5,}(?:e-?\d+)?")
 FIGURE = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
@@ -65,8 +66,8 @@ class Secrets:
     def pairs(self) -> NDArray[np.uint64]:
         """Return the bytes of neighbouring numbers that tell of a sensitive row alone."""
         return _rare(
-            np.concatenate([_pairs(table) for table in self.rows]),
-            np.concatenate([_pairs(table) for table in self.public]),
+            np.concatenate([neighbours(table) for table in self.rows]),
+            np.concatenate([neighbours(table) for table in self.public]),
         )
 
     @cached_property
@@ -114,6 +115,11 @@ class Secrets:
             yield "a partial sum's norm", repr(norm)[:10].encode()
             yield "a partial sum's norm", np.float64(norm).tobytes()
         yield from self._exact_numbers()
+
+    @cached_property
+    def looked_for(self) -> Fragments:
+        """Return `fragments`, to be looked for in one content after the other."""
+        return Fragments(self.fragments())
 
     def _exact_numbers(self) -> Iterator[tuple[str, bytes]]:
         for counts in self.counts:
@@ -187,7 +193,8 @@ def _telling(positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
     return next((some for some in windows[::-1] if some[-1] - some[0] != width - 1), None)
 
 
-def _pairs(table: NDArray[np.float32]) -> NDArray[np.uint64]:
+def neighbours(table: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """Return the 8 bytes of each two numbers that stand beside each other in a row."""
     first, second = (
         np.ascontiguousarray(part, np.float32).view(np.uint32).astype(np.uint64)
         for part in (table[:, :-1], table[:, 1:])
@@ -269,24 +276,33 @@ def scan(
     contents += [(f"{path.name}'s header", True, header(path)) for path in kept]
     contents.append(("what was said", True, said.encode()))
     contents += [("an argument of a worker", False, one) for one in sent]
+    scan_contents(contents, secrets)
+    _scan_names(folder, said)
+    assert kept, "there is no checkpoint"
+    for path in kept:
+        check_kept(path)
+    _scan_modes(folder)
+
+
+def scan_contents(contents: Iterable[tuple[str, bool, bytes]], secrets: Secrets) -> None:
+    """Fail if a content holds a secret.
+
+    Args:
+        contents: name, whether it is text, and bytes of each.
+        secrets: what must not be found.
+    """
     assert min(len(secrets.pairs), len(secrets.decimal_pairs)) > 1000
     assert len(secrets.statistics) > 10
-    fragments = list(secrets.fragments())
     for name, is_text, content in contents:
-        assert not _holds_words(content, secrets.words), f"{name} holds bytes of sensitive rows"
-        for what, fragment in fragments:
-            assert fragment not in content, f"{name} holds {what}"
+        assert not holds_words(content, secrets.words), f"{name} holds bytes of sensitive rows"
+        what = secrets.looked_for.found_in(content)
+        assert what is None, f"{name} holds {what}"
         if is_text:
             _scan_numbers(name, content, secrets)
             _scan_figures(name, content, secrets)
             _scan_tokens(name, content, secrets)
         else:
             _scan_singles(name, content, secrets)
-    _scan_names(folder, said)
-    assert kept, "there is no checkpoint"
-    for path in kept:
-        check_kept(path)
-    _scan_modes(folder)
 
 
 def scan_metadata(values: Mapping[str, Any], secrets: Secrets, *, known: set[str]) -> None:
@@ -299,9 +315,9 @@ def scan_metadata(values: Mapping[str, Any], secrets: Secrets, *, known: set[str
     """
     assert not set(values) - known, f"metadata say {sorted(set(values) - known)}"
     content = json.dumps(values).encode()
-    assert not _holds_words(content, secrets.words), "metadata holds bytes of sensitive rows"
-    for what, fragment in secrets.fragments():
-        assert fragment not in content, f"metadata hold {what}"
+    assert not holds_words(content, secrets.words), "metadata holds bytes of sensitive rows"
+    what = secrets.looked_for.found_in(content)
+    assert what is None, f"metadata hold {what}"
     _scan_numbers("metadata", content, secrets)
     _scan_figures("metadata", content, secrets)
     _scan_tokens("metadata", content, secrets)
@@ -317,14 +333,9 @@ def _content(path: Path) -> bytes:
     return rows.tobytes() + b"".join(column.tobytes() for column in numbers)
 
 
-def _holds_words(content: bytes, words: NDArray[np.uint64]) -> bool:
+def holds_words(content: bytes, words: NDArray[np.uint64]) -> bool:
     """Say whether one of ``words``, which are sorted, lies in ``content``, aligned or not."""
-    for offset in range(min(8, len(content))):
-        found = np.frombuffer(content, np.uint64, (len(content) - offset) // 8, offset)
-        places = np.searchsorted(words, found).clip(max=len(words) - 1)
-        if (words[places] == found).any():
-            return True
-    return False
+    return bool(len(words_in(content, words)))
 
 
 def _scan_numbers(name: str, content: bytes, secrets: Secrets) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.store import DatasetStore
 from tests.gates.metadata import Case
-from tests.worlds import crowd, grid, intake, judged, mazes, notes, swings, walks
+from tests.worlds import crowd, games, grid, intake, judged, mazes, notes, swings, walks
 from tests.worlds.world import World
 
 AGENTS = {"trainers": ["bc"], "steps": 4, "episodes": 1}
@@ -39,6 +39,30 @@ def _expert(folder: Path, master: DatasetStore) -> Case:
 
 def _marginals(folder: Path, master: DatasetStore) -> Case:
     return _ready(intake.Intake(folder, master).budget(), training__tables=1)
+
+
+def _one_shot(method: str) -> Callable[[Path, DatasetStore], Case]:
+    return lambda folder, master: _ready(intake.Intake(folder, master, method).budget())
+
+
+def _pate_gan(*, taught: bool) -> Callable[[Path, DatasetStore], Case]:
+    return lambda folder, master: _ready(games.Games(folder, master).budget(), taught=taught)
+
+
+def _admissions(folder: Path) -> DatasetStore:
+    return intake.admission_store(folder / "datasets")
+
+
+def _games(folder: Path) -> DatasetStore:
+    return games.game_store(folder / "datasets")
+
+
+def _notes(folder: Path) -> DatasetStore:
+    return notes.Notes(folder).store
+
+
+def _grid(folder: Path) -> DatasetStore:
+    return grid.Grid(folder).store
 
 
 def _primorl(folder: Path, master: DatasetStore) -> Case:
@@ -75,22 +99,30 @@ CASES: dict[str, tuple[Callable[[Path, DatasetStore], Case], Callable[[Path], Da
         lambda folder, master: _privorl(folder, master, walks.ar_config()),
         walks.walk_store,
     ),
+    "dp_transformer": (
+        lambda folder, master: _privorl(folder, master, walks.token_config()),
+        walks.walk_store,
+    ),
     "marginals_j": (
         lambda folder, master: _privorl(folder, master, walks.marginals_config(training__tables=1)),
         walks.walk_store,
     ),
-    "marginals": (_marginals, lambda folder: intake.admission_store(folder / "datasets")),
+    "pate_gan": (_pate_gan(taught=False), _games),
+    "pre_pate_gan": (_pate_gan(taught=True), _games),
+    "marginals": (_marginals, _admissions),
+    **{one: (_one_shot(one), _admissions) for one in ("pgm", "privsyn")},
     "primorl": (_primorl, swings.swing_store),
     "expert": (_expert, crowd.crowd_store),
     "policy_value": (
         lambda folder, master: _ready(judged.Judged(folder, master).budget()),
         lambda folder: judged.Judged(folder).store,
     ),
-    "dprft": (
-        lambda folder, master: _ready(notes.Notes(folder, master).budget()),
-        lambda folder: notes.Notes(folder).store,
+    "dprft": (lambda folder, master: _ready(notes.Notes(folder, master).budget()), _notes),
+    "dp_fine_tuning": (
+        lambda folder, master: _ready(notes.LearnedNotes(folder, master).budget()),
+        _notes,
     ),
-    "apvi": (_value_iteration("apvi"), lambda folder: grid.Grid(folder).store),
-    "vapvi": (_value_iteration("vapvi"), lambda folder: grid.Grid(folder).store),
+    "apvi": (_value_iteration("apvi"), _grid),
+    "vapvi": (_value_iteration("vapvi"), _grid),
 }
 """How a run of each method is made in a folder from a store, and the store, which is copied."""

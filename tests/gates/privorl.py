@@ -43,6 +43,11 @@ def gate_certified_steps(folder: Path, store: DatasetStore) -> None:
     _gate(folder / "support", store, config, all_rows=True, first=["support"])
 
 
+def gate_certified_tokens(folder: Path, store: DatasetStore) -> None:
+    """A run of DP-Transformer over ``store`` does what it certifies."""
+    _gate(folder, store, walks.token_config(), all_rows=True)
+
+
 def _gate(
     folder: Path,
     store: DatasetStore,

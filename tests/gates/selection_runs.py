@@ -19,10 +19,10 @@ from distributed_privrl.core.executor import LocalExecutor, LocalWorkerGroup
 from distributed_privrl.experiments.sweeps.pool import SelectionWorker
 from distributed_privrl.experiments.sweeps.selection import Selected
 from distributed_privrl.privacy.repetitions import TrialCount
+from tests.gates.leaks import TEXTS
 from tests.worlds.choosing import Choosing, make_quick
 from tests.worlds.events import as_text
 
-TEXTS = {".json", ".jsonl", ".yaml", ".html", ".txt", ".csv"}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 RANDOM = re.compile(r"(?<![.\d])[0-9a-fA-F]{16,}|\d{4}-\d\d-\d\dT[\d:.+]+")
 """Ids, hashes and times; what tells of a selection must be found in something else."""

@@ -12,30 +12,29 @@ import pytest
 
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.data.fragments import FragmentEncoder
-from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY
+from distributed_privrl.data.metadata import SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments import reports
 from distributed_privrl.experiments.directory import RunDirectory
-from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.methods.privorl.config import PrivorlJConfig
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.certificate import Certificate, build_certificate
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
+from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.stages.round_plan import FEWEST_BLOCKS
+from tests.gates.fragments import Fragments
 from tests.gates.leak_runs import Finished, figures_of, rows_of, watched_run
 from tests.gates.leaks import Secrets, scan, scan_metadata
+from tests.gates.marginal_leaks import METADATA
 from tests.worlds.mazes import maze_store
 from tests.worlds.opened import opened
 from tests.worlds.walks import SPACES, wanderings
 from tests.worlds.world import World
 
 SENSITIVE, PUBLIC, RELEASED = "leak/sensitive-v0", "leak/public-v0", "leak/private-v0"
-METADATA = {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY, SUPPORT_KEY}
-"""What a released dataset may say of itself, beside its spaces, sizes and environment."""
 ROUNDS, BATCH = 12, 64
 CONFIG: dict[str, Any] = {
     "method": "privorl_n",
@@ -100,7 +99,10 @@ def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     store = DatasetStore(folder / "datasets")
     for dataset, seed in ((SENSITIVE, 1), (PUBLIC, 2)):
         store.write_trajectories(dataset, wanderings(300, seed), **SPACES)
-    return watched(folder, TRAJECTORIES)
+    with pytest.MonkeyPatch.context() as patch:
+        # What compares trajectories in private/ is looked at in the runs of marginals.
+        patch.setattr(reports, "attempted_sections", lambda *_: [])
+        return watched(folder, TRAJECTORIES)
 
 
 @pytest.fixture(params=["finished", "trajectories"])
@@ -252,20 +254,28 @@ def test_the_scan_sees_a_planted_leak(name: str, finished: Finished, tmp_path: P
         scan(folder, finished.secrets)
 
 
-FRAGMENT_LEAKS: dict[str, Callable[[Path, FragmentEncoder, Finished], Any]] = {
-    "fragment": lambda folder, encoder, run: np.save(
-        folder / "checkpoint" / "fragments.npy",
-        encoder.encode(run.store.read_trajectories(SENSITIVE)).rows[40:41],
+FRAGMENT_LEAKS: dict[str, tuple[Callable[[Path, FragmentEncoder, Finished], Any], str]] = {
+    "fragment": (
+        lambda folder, encoder, run: np.save(
+            folder / "checkpoint" / "fragments.npy",
+            encoder.encode(run.store.read_trajectories(SENSITIVE)).rows[40:41],
+        ),
+        "fragments.npy holds bytes of sensitive rows",
     ),
-    "linking steps": lambda folder, encoder, run: np.save(
-        folder / "checkpoint" / "synthetic" / "conditions.npy",
-        encoder.split(encoder.encode(run.store.read_trajectories(SENSITIVE)).rows)[0][50:60],
+    "linking steps": (
+        lambda folder, encoder, run: np.save(
+            folder / "checkpoint" / "synthetic" / "conditions.npy",
+            encoder.split(encoder.encode(run.store.read_trajectories(SENSITIVE)).rows)[0][50:60],
+        ),
+        "conditions.npy holds bytes of sensitive rows",
     ),
-    "partial sum": lambda folder, _, run: np.save(
-        folder / "checkpoint" / "sum.npy", run.secrets.sums[-1]
+    "partial sum": (
+        lambda folder, _, run: np.save(folder / "checkpoint" / "sum.npy", run.secrets.sums[-1]),
+        "sum.npy holds a partial sum",
     ),
-    "trajectories that took part": lambda folder, _, run: add_text(
-        folder, str(run.secrets.positions[3].tolist())
+    "trajectories that took part": (
+        lambda folder, _, run: add_text(folder, str(run.secrets.positions[3].tolist())),
+        "report.html holds positions",
     ),
 }
 
@@ -276,13 +286,13 @@ def test_the_scan_sees_a_planted_leak_of_fragments(
 ) -> None:
     folder, config = tmp_path / "run", trajectories.config
     shutil.copytree(trajectories.folder, folder)
-    scan(folder, trajectories.secrets)
     assert isinstance(config, PrivorlJConfig)
     encoder = fragment_synthesizer(
         config, trajectories.store, public_encoder(config, trajectories.store)
     ).fragments
-    FRAGMENT_LEAKS[name](folder, encoder, trajectories)
-    with pytest.raises(AssertionError):
+    plant, message = FRAGMENT_LEAKS[name]
+    plant(folder, encoder, trajectories)
+    with pytest.raises(AssertionError, match=message):
         scan(folder, trajectories.secrets)
 
 
@@ -372,3 +382,17 @@ def test_a_round_without_anybody_leaves_nothing_to_look_for() -> None:
     found = dict(Secrets(rows=table, public=table, sums=[empty, some]).fragments())
     assert found["a partial sum"] == some[1:].tobytes()
     assert all(found.values())
+
+
+def test_fragments_are_found_wherever_they_lie() -> None:
+    long = (("long", b"abcdefghij"), ("like it", b"abcdefghxy"))
+    looked_for = Fragments([("short", b"12345"), *long])
+    for content, what in (
+        (b"", None),
+        (b"1234 abcdefgh abcdefghi", None),
+        (b"...12345", "short"),
+        (b".....abcdefghij.", "long"),
+        (b"abcdefgh, abcdefghxy", "like it"),
+    ):
+        assert looked_for.found_in(content) == what
+    assert Fragments([]).found_in(b"anything") is None

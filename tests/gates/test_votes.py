@@ -1,10 +1,10 @@
-"""The gates on votes."""
+"""The gates on votes, and on private rounds over documents."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.gates import votes
+from tests.gates import fine_tuning, votes
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ from tests.gates import votes
         votes.gate_a_document_moves_its_bound,
         votes.gate_one_draw_an_answer,
         votes.gate_evaluations_reach_no_voter,
+        fine_tuning.gate_certified_documents,
     ],
     ids=lambda gate: gate.__name__,
 )

@@ -21,8 +21,15 @@ from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
+from distributed_privrl.methods.privorl.binning import row_bins
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
-from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
+from distributed_privrl.methods.privorl.model_config import (
+    TokenModelConfig,
+    TransformerConfig,
+    UNetConfig,
+)
+from distributed_privrl.methods.privorl.token_model import TokenSynthesizer
+from distributed_privrl.methods.privorl.trajectories import step_bins
 from distributed_privrl.methods.privorl.update import DiffusionUpdate
 from distributed_privrl.rounds.worker import LocalUpdateWorker, ShardSource, StoredFragments
 from tests.gates.norms import CLIPPED, NULL, PATHS, TOLERANCE, assert_within, clipped_sum
@@ -287,7 +294,9 @@ def gate_episodes_apart(system: TrajectorySystem) -> None:
 
 
 def model_sum(
-    system: TrajectorySystem, model: TransformerConfig | UNetConfig, canary: NDArray[np.float64]
+    system: TrajectorySystem,
+    model: TransformerConfig | UNetConfig | TokenModelConfig,
+    canary: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the sum of a round of the method's own network over four units and a canary.
 
@@ -306,7 +315,7 @@ def model_sum(
         for source in system.episodes(episodes, 2, scale=1.0)
     ]
     update: Any = DiffusionUpdate(
-        synthesizer=FragmentSynthesizer(model=model, encoder=encoder),
+        synthesizer=_synthesizer(model, encoder),
         seed=0,
         clip_norm=CLIP_NORM,
         micro_batch_rows=8,
@@ -314,8 +323,20 @@ def model_sum(
     return clipped_sum(system, update, tuple(sources), copies=2, insecure_key=3)
 
 
+def _synthesizer(
+    model: TransformerConfig | UNetConfig | TokenModelConfig, encoder: str
+) -> FragmentSynthesizer | TokenSynthesizer:
+    if not isinstance(model, TokenModelConfig):
+        return FragmentSynthesizer(model=model, encoder=encoder)
+    transitions = FragmentEncoder.from_json(encoder).transitions
+    row = row_bins(
+        transitions, np.empty((0, transitions.width), np.float32), count=model.bins, declared=True
+    )
+    return TokenSynthesizer(model=model, encoder=encoder, bins=step_bins(row))
+
+
 def gate_canaries_of_the_model(system: TrajectorySystem) -> None:
-    """With the networks of PrivORL-j: a canary of one fragment or of ten moves the sum by C."""
+    """With the networks of fragments: a canary of one fragment or of ten moves the sum by C."""
     canaries = {
         "huge": np.full(3, 900.0),
         "mixed": np.array([900.0, -1e-6, 1e-42]),
@@ -327,6 +348,7 @@ def gate_canaries_of_the_model(system: TrajectorySystem) -> None:
     for model in (
         TransformerConfig(width=8, depth=1, heads=2, horizon=8),
         UNetConfig(width=8, depth=2, horizon=8),
+        TokenModelConfig(width=8, depth=1, heads=2, horizon=8, bins=8),
     ):
         kind = type(model).__name__
         for count in (1, 10):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import VerificationError
 from distributed_privrl.experiments.run import RunResult
+from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
@@ -197,7 +198,8 @@ def assert_drawn_as_certified(stage: Stage, seen: Watch) -> None:
     given, noisy = np.stack(draws.sums), np.stack(draws.noisy)
     assert stage.clip_norm is not None
     deviation = event.noise_multiplier * stage.clip_norm
-    assert_unit_variance((noisy - given) / deviation, "noise of the rounds")
+    noise = (noisy - given) / deviation
+    assert_unit_variance(noise, "noise of the rounds", spare=SUM_SLACK)
     sums = np.stack(seen.sums).reshape(event.count, len(seen.workers), -1).sum(axis=1)
     for what, one, other in (
         ("the workers' sums get the noise", given, sums),

@@ -1,6 +1,6 @@
 """Programs of marginals whose draws are watched, and states that they may have released before."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,8 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.model import Field, Measured, _factorised
 from distributed_privrl.marginals.plan import MarginalsPlan, SelectionConfig, marginals_plan
-from distributed_privrl.marginals.program import MarginalsProgram, ProgramSpec
+from distributed_privrl.marginals.program import MarginalsProgram
+from distributed_privrl.marginals.table_program import ProgramSpec
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import UnitCount
 
@@ -30,6 +31,23 @@ def chained(
 ) -> Field:
     """Return the field of a chain of conditionals: what an estimate starts from, in no time."""
     return Field(tuple(sizes), _factorised(measured), hidden=hidden)
+
+
+def remembered(estimate: Callable[..., Field]) -> Callable[..., Field]:
+    """Return an estimate that is made once for the same counts: for runs and what reads them."""
+    found: dict[Any, Field] = {}
+
+    def once(sizes: Sequence[int], measured: Sequence[Measured], **options: Any) -> Field:
+        tables = tuple(
+            (one.clique, one.counts.tobytes(), np.asarray(one.deviations).tobytes())
+            for one in measured
+        )
+        key = tuple(sizes), tables, options["total"], options.get("hidden", 0)
+        if key not in found:
+            found[key] = estimate(sizes, measured, **options)
+        return found[key]
+
+    return once
 
 
 def plan_of(
@@ -102,7 +120,8 @@ def program_of(
     """Return a fresh program, with few rows for its model."""
     settings: dict[str, Any] = {"rows": 500, "seed": 3, "most_cells": 200} | changes
     chooser = Chooses() if chooser is None else chooser
-    return ProgramSpec(columns=columns, plan=plan, chooser=chooser, **settings)()
+    built = {"columns": columns, "plan": plan, "chooser": chooser, "program": MarginalsProgram}
+    return MarginalsProgram(ProgramSpec(**(built | settings)))
 
 
 def released_columns(columns: TableColumns, *, units: int, deviation: float) -> dict[str, Any]:

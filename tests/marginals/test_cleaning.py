@@ -59,7 +59,7 @@ def test_a_diagonal_is_nearer_to_the_truth_than_what_was_released() -> None:
     places = np.arange(bins)
     truth = 200 * np.exp(-((places[:, None] - places) ** 2) / 6)
     raw, cut, found, expected = [], [], [], []
-    for _ in range(5):
+    for _ in range(3):
         noisy = truth + deviation * source.normal(size=truth.shape)
         positive = np.maximum(noisy, 0)
         away = [

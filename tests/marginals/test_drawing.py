@@ -40,8 +40,8 @@ def model(correlated: bool) -> TableModel:
     field = Field(sizes, {(0, 1): np.log(joint)})
     rows = np.zeros((COUNT, len(columns)), np.int32)
     Drawer(field).fill(rows, np.random.default_rng(1))
-    together = couplings(columns, field, [(0, 1)], rows)
-    return TableModel(columns, tuple(shapes), field, together, np.empty(0))
+    together = couplings(columns, sizes, [(0, 1)], rows)
+    return TableModel(columns, tuple(shapes), together, field, np.empty(0))
 
 
 def inside(made: TableModel) -> float:

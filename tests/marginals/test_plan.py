@@ -14,8 +14,8 @@ from distributed_privrl.marginals.plan import (
     marginals_plan,
     score_span,
     tables_in_all,
-    verdict_of,
 )
+from distributed_privrl.marginals.verdict import verdict_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.methods.marginals.config import MarginalsJTraining, MarginalsTraining
 from distributed_privrl.privacy.accounting import epsilon

@@ -10,19 +10,26 @@ from distributed_privrl.core.random import Streams
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
 from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.marginals import balancing, rollout
+from distributed_privrl.marginals.column import Part
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.model import Field
 from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.shapes import column_shape
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
-from distributed_privrl.marginals.steps import time_groups, time_starts
+from distributed_privrl.marginals.steps import (
+    cleaned_lengths,
+    length_starts,
+    time_groups,
+    time_starts,
+)
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 
 LONGEST = 12
 
 
-def columns_of(*, difference: bool = False) -> TableColumns:
+def columns_of(*, difference: bool = False, longest: int = LONGEST) -> TableColumns:
     bounds = Bounds(
         low=np.array([0.0, 0.0]),
         high=np.array([9.0, 1.0]),
@@ -36,7 +43,7 @@ def columns_of(*, difference: bool = False) -> TableColumns:
         next_observation="difference" if difference else "absolute",
         ends=3,
     )
-    return trajectory_columns(steps, groups=time_groups(LONGEST), previous=True)
+    return trajectory_columns(steps, groups=time_groups(longest), previous=True, longest=longest)
 
 
 def model_of(columns: TableColumns, lengths: list[float] | None = None) -> TableModel:
@@ -49,7 +56,7 @@ def model_of(columns: TableColumns, lengths: list[float] | None = None) -> Table
     sizes = tuple(shape.size for shape in shapes)
     counted = np.array([] if lengths is None else lengths, np.float64)
     field = Field(sizes, {(i,): np.zeros(size) for i, size in enumerate(sizes)})
-    return TableModel(columns, tuple(shapes), field, {}, counted)
+    return TableModel(columns, tuple(shapes), {}, field, counted)
 
 
 def states(drawn: Trajectories, one: int) -> np.ndarray:
@@ -113,13 +120,49 @@ def test_lengths_are_those_that_were_counted() -> None:
     columns = columns_of()
     lengths = np.zeros(columns.lengths)
     lengths[[1, 4, 7]] = 30.0, 60.0, 10.0  # trajectories of two, five and eight steps
-    lengths += 1e-6
     drawn = Rollout(model_of(columns, lengths.tolist()), LONGEST).draw(
         4000, np.random.default_rng(1)
     )
     share = np.bincount(drawn.lengths, minlength=LONGEST + 1) / 4000
     assert share[[2, 5, 8]] == pytest.approx([0.3, 0.6, 0.1], abs=0.04)
-    assert share.sum() - share[[2, 5, 8]].sum() < 0.02
+    assert share.sum() == pytest.approx(share[[2, 5, 8]].sum())
+
+
+@pytest.mark.parametrize("length", [1, 10, 23, 40])
+def test_a_panel_whose_people_all_have_one_length_keeps_it(length: int) -> None:
+    columns = columns_of(longest=length)
+    lengths = np.zeros(columns.lengths)
+    lengths[-1] = 1.0
+    model = model_of(columns, lengths.tolist())
+    assert (Rollout(model, length).draw(200, np.random.default_rng(1)).lengths == length).all()
+    further = Rollout(model, 2 * length).draw(200, np.random.default_rng(1))
+    assert further.lengths.min() == length
+
+
+def test_noise_on_lengths_neither_shortens_trajectories_nor_breaks_panels() -> None:
+    random, starts = np.random.default_rng(0), length_starts(60)
+    real = 3000 * np.exp(-starts / 5) / np.exp(-starts / 5).sum()
+    panel = np.where(starts == 60, 500.0, 0.0)
+    means, kept = [], []
+    for _ in range(40):
+        found = cleaned_lengths(real + random.normal(0, 12, len(starts)), 60)
+        assert found.min() >= 0
+        means.append(found @ starts / found.sum())
+        found = cleaned_lengths(panel + random.normal(0, 12, len(starts)), 60)
+        kept.append(found[-1] / found.sum())
+    assert np.mean(means) == pytest.approx(real @ starts / real.sum(), rel=0.03)
+    assert np.mean(kept) > 0.93
+    assert not cleaned_lengths(np.full(len(starts), -1.0), 60).any()
+
+
+def test_lengths_of_a_group_are_equally_many() -> None:
+    columns = columns_of(longest=200)
+    starts = length_starts(200)
+    group = int(np.flatnonzero(np.diff(starts) > 5)[0])
+    lengths = np.eye(columns.lengths)[group]
+    drawn = Rollout(model_of(columns, lengths.tolist()), 200).draw(4000, np.random.default_rng(1))
+    share = np.bincount(drawn.lengths, minlength=201)[starts[group] : starts[group + 1]] / 4000
+    assert share == pytest.approx(np.full(len(share), 1 / len(share)), abs=0.03)
 
 
 @pytest.mark.parametrize("floor", [-np.inf, -12.0])
@@ -178,3 +221,76 @@ def test_trajectories_are_of_large_units_as_often_as_there_are_and_stay_with_the
     expected = sizes.rows[1:].sum() / sizes.rows.sum()
     assert np.mean(first == 1) == pytest.approx(expected, abs=0.03)
     assert (drawn.actions == np.repeat(first, drawn.lengths)).all()
+
+
+def drifting() -> TableModel:
+    """Return a model of states that lead where it knows of no action: 9 in 10 of a step's are 0.
+
+    Below 5 actions are known, above all are alike; few states lie there, but each step leads on.
+    """
+    model, columns = model_of(columns_of()), columns_of()
+    (state,), (action,) = columns.of("observation"), columns.of("action")
+    (after,) = columns.of("next_observation")
+    places = model.shapes[state].bins[columns.recoded(state, np.arange(10.0))]
+    known, sizes = places[:5], model.field.sizes
+    mass, odds = np.full(sizes[state], -6.0), np.zeros((sizes[state], sizes[action]))
+    mass[known], odds[known] = 0.0, np.log([0.9, 0.1])
+    leads = np.full((sizes[state], sizes[after]), -9.0)
+    leads[places, places[np.minimum(np.arange(10) + 2, 9)]] = 0.0
+    (end,) = columns.of("end")
+    goes_on = np.array([0.0, -5.0, -5.0])
+    pairs = {(state,): mass, (state, action): odds, (state, after): leads, (end,): goes_on}
+    return replace(model, field=Field(sizes, model.field.potentials | pairs))
+
+
+@pytest.mark.parametrize(
+    ("raised", "cells", "kept"), [(1.0, 10**6, False), (8.0, 10**6, True), (8.0, 0, False)]
+)
+def test_actions_do_not_drift_to_even_shares(
+    raised: float, cells: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balancing, "_MOST_RAISED", raised)
+    monkeypatch.setattr(rollout, "_MOST_CELLS", cells)
+    drawn = Rollout(drifting(), LONGEST).draw(3000, np.random.default_rng(0))
+    times = np.concatenate([np.arange(length) for length in drawn.lengths])
+    shares = [float((drawn.actions[times == time] == 0).mean()) for time in (0, 4, 8)]
+    assert shares[0] == pytest.approx(0.9, abs=0.03)
+    assert (min(shares[1:]) > 0.85) == kept, shares
+
+
+def ageing(*, told: Part | None) -> TableModel:
+    """Return a model of people from 4 to 9 who become a year older at each of five steps.
+
+    ``told``: it was counted how many of them are of which age at which time, or after what was done
+    before, which nothing was at first.
+    """
+    columns = columns_of(difference=True, longest=5)
+    model = model_of(columns, [0.0, 0.0, 0.0, 0.0, 1.0])
+    sizes = model.field.sizes
+    (age,), (after,) = columns.of("observation"), columns.of("next_observation")
+    ages = model.shapes[age].bins[columns.recoded(age, np.arange(10.0))]
+    mass, moved = np.full(sizes[age], -9.0), np.full(sizes[after], -9.0)
+    mass[ages[4:]] = 0.0
+    moved[model.shapes[after].bins[columns.recoded(after, np.ones(1))]] = 0.0
+    pairs = {(age,): mass, (after,): moved}
+    for place in columns.of(told) if told else ():
+        pairs[age, place] = np.zeros((sizes[age], sizes[place]))
+    return replace(model, field=Field(sizes, model.field.potentials | pairs))
+
+
+@pytest.mark.parametrize("told", [None, "time", "previous"])
+def test_first_states_are_such_that_all_steps_together_are_as_they_were_counted(
+    told: Part | None,
+) -> None:
+    rollout = Rollout(ageing(told=told), 5)
+    drawn = rollout.draw(3000, np.random.default_rng(0))
+    _, firsts = rollout._balance
+    assert not firsts._seen, "only walks on trial are noted"
+    states = drawn.transitions("trajectory").observations[:, 0]
+    first = drawn.observations[drawn.offsets[:-1] + np.arange(3000), 0]
+    assert (drawn.lengths == 5).all()
+    if told:  # who was counted begins as they were counted
+        assert first.mean() == pytest.approx(6.5, abs=0.1)
+        return
+    assert first.mean() < 5.2
+    assert states.mean() < 7.0  # from any age it would be above 8

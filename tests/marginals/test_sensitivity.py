@@ -5,25 +5,35 @@ Workers, program, plan and scores are the package's own; the bounds are those th
 
 import itertools
 import math
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.plan import (
     MarginalsPlan,
     integer_sensitivity,
     score_span,
 )
 from distributed_privrl.marginals.scores import score
-from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
+from tests.marginals.neighbours import (
+    ALL,
+    CAP,
+    COLUMNS,
+    MOST,
+    UNITS,
+    A,
+    B,
+    C,
+    Data,
+    counts,
+    neighbours,
+    table,
+)
 from tests.marginals.programs import (
     Adds,
     Chooses,
@@ -32,56 +42,7 @@ from tests.marginals.programs import (
     released_columns,
     resumed,
 )
-from tests.marginals.rows import few_columns, group, joint_counts, steps_of
-
-COLUMNS = few_columns().with_unit_sizes(UnitSizes(1, 4))
-CLIQUES = [(0,), (0, 1), (0, 2), (0, 1, 3), (1, 2, 4), (5,), (0, 5)]
-Row = tuple[float, int, float, float, bool]
-Unit = tuple[Row, ...]
-Data = tuple[Unit, ...]
-A: Row = (0.0, 0, 0.0, 0.0, False)
-B: Row = (3.0, 1, 1.0, 3.0, True)
-C: Row = (1.0, 1, 0.0, 2.0, False)
-BAD: Row = (np.nan, 0, 0.0, 0.0, False)
-ABSENT: Unit = ()
-UNITS: tuple[Unit, ...] = (
-    (A,),
-    (B,),
-    (A, A),
-    (A, B, C),
-    (B,) * 5,
-    (A, BAD),
-    (BAD,),
-    (C,) * 3 + (A,),
-)
-ALL = (ABSENT, *UNITS)
-CAP, MOST = 2, 4
-
-
-def table(units: Data, copies: int = 1) -> Transitions | None:
-    """Return the rows of units, whose numbers are 0, 1, ..: an absent one leaves its own free."""
-    rows = [row for unit in units for row in unit]
-    owners = [owner for owner, unit in enumerate(units) for _ in unit]
-    return steps_of(rows, owners) if rows else None
-
-
-@cache
-def counts(units: Data, cap: int, most: int | None) -> tuple[NDArray[np.int64], ...]:
-    """Return the counts of columns, then of each clique."""
-    workers = group(table(units), COLUMNS, cap=cap, most=most)
-    (columns,) = workers.call("columns")
-    bins = [np.arange(size) for size in COLUMNS.sizes]
-    (tables,) = workers.call("tables", {"bins": bins, "cliques": CLIQUES})
-    return (columns, *tables)
-
-
-def neighbours(relation: Relation) -> Iterator[tuple[Unit, Unit]]:
-    """Yield what a unit may hold in the one dataset and in the other."""
-    if relation is Relation.REPLACE_ONE:
-        yield from itertools.combinations(ALL, 2)
-        return
-    yield from ((unit, ABSENT) for unit in UNITS)
-
+from tests.marginals.rows import group, joint_counts, steps_of
 
 RELATIONS = [Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE]
 
@@ -194,10 +155,10 @@ def test_one_unit_can_move_two_scores_by_all_that_a_choice_is_charged_for() -> N
     expected, noise = np.array([40, 40]) * UNIT_WEIGHT, 30 * UNIT_WEIGHT
     about: dict[str, Any] = {"noise": noise, "weight": LARGEST_WEIGHT, "ordered": [False]}
     moves = []
-    for counts in ([10, 40], [60, 40]):  # below what is expected and hidden; above, and seen
-        with_one = np.array([counts[0] + 1, counts[1]]) * UNIT_WEIGHT
+    for weight in ([10, 40], [60, 40]):  # below what is expected and hidden; above, and seen
+        with_one = np.array([weight[0] + 1, weight[1]]) * UNIT_WEIGHT
         scores = [
-            score(one, expected, **about) for one in (np.array(counts) * UNIT_WEIGHT, with_one)
+            score(one, expected, **about) for one in (np.array(weight) * UNIT_WEIGHT, with_one)
         ]
         moves.append(scores[1] - scores[0])
     assert moves == [-8 * UNIT_WEIGHT, 4 * UNIT_WEIGHT]

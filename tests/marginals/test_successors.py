@@ -1,6 +1,7 @@
 """What counts of observations say of next observations, and what a rollout makes of it."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -147,9 +148,15 @@ def believed(counted: list[tuple[str, ...]], **settings: Any) -> tuple[Belief, N
     return belief, cells
 
 
+@cache
+def told() -> Belief:
+    """Return a belief that tests read: nothing was counted of next observations."""
+    return believed([("observation_0", "observation_1"), ("observation_1", "action")])[0]
+
+
 def test_observations_that_go_together_do_so_after_steps() -> None:
     """Nothing was counted of next observations, and all later states keep what first ones have."""
-    belief, _ = believed([("observation_0", "observation_1"), ("observation_1", "action")])
+    belief = told()
     table = belief.columns
     pair = place(table, "next_observation_0"), place(table, "next_observation_1")
     expected = belief.expected(pair)
@@ -182,7 +189,7 @@ def test_what_was_counted_itself_overrules_what_is_told() -> None:
 
 
 def test_what_is_told_is_the_same_after_a_resume() -> None:
-    belief, _ = believed([("observation_0", "observation_1"), ("observation_1", "action")])
+    belief = told()
     again = Belief(belief._spec, joint_deviation=NOISE, planned=2)
     again.shapes, again.total, again.columns = belief.shapes, belief.total, belief.columns
     again.tables = list(belief.tables)

@@ -3,7 +3,6 @@ import torch
 import torch.nn.functional as F
 
 from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.models import trajectory_transformer
 from distributed_privrl.models.fragment_inputs import sinusoids
 from distributed_privrl.models.trajectory_transformer import TrajectoryTransformer
 
@@ -53,22 +52,6 @@ def test_positions_are_the_papers_indices() -> None:
     order = [*range(6), 6, 11, 16, 7, 12, 17, 8, 13, 18, 9, 14, 19, 10, 15, 20]
     expected = sinusoids(torch.tensor(order).float(), count=64, shortest=10.0, longest=1000.0)
     torch.testing.assert_close(network.positions, expected)
-
-
-def test_attention_is_softmax_of_scaled_products_over_seen_tokens() -> None:
-    block = trajectory_transformer._Block(8, 2, generator()).double()
-    hidden = torch.randn(2, 5, 8, generator=generator(1), dtype=torch.float64)
-    keys = torch.tensor([[True, True, False, True, False], [True] * 5])
-    fused = block.query_key_value(F.layer_norm(hidden, (8,)))
-    heads = []
-    for head in range(2):
-        columns = slice(4 * head, 4 * head + 4)
-        query, key, value = (fused[..., 8 * part : 8 * part + 8][..., columns] for part in range(3))
-        scores = (query @ key.transpose(1, 2) / 2).masked_fill(~keys[:, None], -torch.inf)
-        heads.append(scores.softmax(dim=-1) @ value)
-    after = hidden + block.mix(torch.cat(heads, dim=-1))
-    expected = after + block.narrow(F.gelu(block.widen(F.layer_norm(after, (8,)))))
-    torch.testing.assert_close(block(hidden, keys[:, None, None]), expected)
 
 
 def test_heads_must_divide_the_width() -> None:

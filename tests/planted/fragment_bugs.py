@@ -12,6 +12,7 @@ from distributed_privrl.data import shards
 from distributed_privrl.data.fragments import EncodedFragments, FragmentEncoder
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.privorl.step_loss import StepLoss
+from distributed_privrl.methods.privorl.step_tokens import StepTokens
 from distributed_privrl.models.ddpm import DDPM
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
@@ -190,3 +191,14 @@ def coupled_steps(patch: pytest.MonkeyPatch) -> None:
         return right(self, module, others, draws)
 
     patch.setattr(StepLoss, "__call__", coupled)
+
+
+def coupled_tokens(patch: pytest.MonkeyPatch) -> None:
+    """A token is the rank of its number in the micro-batch, not the bin that it lies in."""
+
+    def observed(self: StepTokens, observations: Any) -> Any:
+        ranks = observations.flatten(end_dim=1).argsort(dim=0).argsort(dim=0)
+        sizes = torch.tensor([one.size for one in self.variables[0]])
+        return (ranks * sizes // len(ranks)).reshape(observations.shape)
+
+    patch.setattr(StepTokens, "observed", observed)

@@ -26,9 +26,9 @@ def rows_are_units(patch: pytest.MonkeyPatch) -> None:
     right = counting._weighted_rows
 
     def weighted(spec: Any) -> Any:
-        rows, weights, once = right(spec)
+        rows, weights, *others = right(spec)
         each = float(counting.UNIT_WEIGHT // spec.rows_per_unit)
-        return rows, np.where(weights > 0, each, 0.0), once
+        return rows, np.where(weights > 0, each, 0.0), *others
 
     patch.setattr(counting, "_weighted_rows", weighted)
 
@@ -38,8 +38,8 @@ def weights_rounded_up(patch: pytest.MonkeyPatch) -> None:
     right = counting._weighted_rows
 
     def weighted(spec: Any) -> Any:
-        rows, weights, once = right(spec)
-        return rows, np.where(weights > 0, weights + 1, 0.0), once
+        rows, weights, *others = right(spec)
+        return rows, np.where(weights > 0, weights + 1, 0.0), *others
 
     patch.setattr(counting, "_weighted_rows", weighted)
 

@@ -109,6 +109,22 @@ def noise_used_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DrawnAhead, "_prepare", once)
 
 
+def mirrored_noise(patch: pytest.MonkeyPatch) -> None:
+    """The second half of the coordinates gets the noise of the first, negated."""
+    right = SecureNoise._add_normals
+
+    def add(
+        self: SecureNoise, tag: int, values: Any, out: Any, factor: float, granularity: float
+    ) -> None:
+        steps = np.rint(np.array(values, np.float64) / granularity)
+        right(self, tag, np.zeros(len(values)), out, factor, granularity)
+        half = len(out) // 2
+        out[half : 2 * half] = -out[:half]
+        out += steps * granularity
+
+    patch.setattr(SecureNoise, "_add_normals", add)
+
+
 def _with_coins(patch: pytest.MonkeyPatch, draw: Callable[..., Any]) -> None:
     patch.setattr(SlotCoins, "draw", draw)
 

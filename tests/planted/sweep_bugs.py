@@ -57,7 +57,7 @@ def trials_are_told(patch: pytest.MonkeyPatch) -> None:
 
 def libraries_are_heard(patch: pytest.MonkeyPatch) -> None:
     """What is written past Python's streams is not silenced."""
-    patch.setattr(pool, "_silent_descriptors", contextlib.nullcontext)
+    patch.setattr(pool, "silent_descriptors", contextlib.nullcontext)
 
 
 def failures_are_warned_of(patch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,7 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[System], None], str]] = {
         gates.gate_poisson_sampling,
         "inclusion|batch size",
     ),
+    "mirrored noise": (round_bugs.mirrored_noise, gates.gate_noise_scale, "repeat another's size"),
     "noise used again": (round_bugs.noise_used_again, gates.gate_fresh_noise, "noise of rounds"),
     "fixed batches": (
         round_bugs.fixed_batches,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_privrl.experiments import judging
 from distributed_privrl.marginals import belief
 from tests.gates.marginal_leaks import gate_nothing_leaves, rare_run
 from tests.marginals.programs import chained
@@ -24,9 +25,7 @@ CASES: dict[str, tuple[Plant, str, str]] = {
     "bounds of the rows": (
         marginal_bugs.bounds_of_the_rows,
         "marginals",
-        # Axes of the report end at the bounds, where the noise leaves a cell at an end.
-        "an argument of a worker holds bytes of sensitive rows"
-        "|report.html holds a sensitive column's statistic",
+        "an argument of a worker holds bytes of sensitive rows",
     ),
     "scores are logged": (marginal_bugs.scores_are_logged, "marginals", "a run logs nothing"),
     "scores are sent": (
@@ -46,6 +45,7 @@ CASES: dict[str, tuple[Plant, str, str]] = {
 def test_a_planted_leak_is_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, method, message = CASES[name]
     monkeypatch.setattr(belief, "estimated", chained)
+    monkeypatch.setattr(judging, "write_reports", lambda *_, **__: None)  # no leak is planted there
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=message):
         gate_nothing_leaves(rare_run(tmp_path, method))

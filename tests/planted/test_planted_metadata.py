@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from distributed_privrl.data.store import DatasetStore
-from tests.gates.metadata import gate_metadata
+from tests.gates.metadata import gate_metadata, write_words
 from tests.gates.metadata_cases import CASES
 from tests.planted import metadata_bugs
 from tests.planted.metadata_bugs import Plant
@@ -56,6 +57,7 @@ def test_the_gate_sees_the_bug(
 ) -> None:
     method, plant, what_it_says = BUGS[bug]
     case = CASES[method][0](tmp_path, masters[method])
+    monkeypatch.setattr(Figure, "savefig", write_words)
     with monkeypatch.context() as patch:
         plant(patch, case)
         with pytest.raises(AssertionError, match=what_it_says):

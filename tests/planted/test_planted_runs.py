@@ -14,6 +14,7 @@ from tests.gates.expert import gate_certified_experts
 from tests.gates.privorl import (
     gate_certified_autoregressive,
     gate_certified_steps,
+    gate_certified_tokens,
     gate_certified_trajectories,
     gate_certified_transitions,
 )
@@ -28,6 +29,7 @@ GATES: dict[str, tuple[Gate, Callable[[Path], DatasetStore]]] = {
     "privorl_ar": (gate_certified_autoregressive, mazes.maze_store),
     "privorl_j": (gate_certified_trajectories, walks.walk_store),
     "privorl_ar_j": (gate_certified_steps, walks.walk_store),
+    "dp_transformer": (gate_certified_tokens, walks.walk_store),
     "expert": (gate_certified_experts, crowd.crowd_store),
 }
 CASES: dict[str, tuple[Plant, str]] = {
@@ -42,6 +44,7 @@ CASES: dict[str, tuple[Plant, str]] = {
 COUPLED: dict[str, tuple[Plant, str]] = {
     "coupled noise levels": (fragment_bugs.coupled_noise_levels, "a sum of units"),
     "coupled steps": (fragment_bugs.coupled_steps, "a sum of units"),
+    "coupled tokens": (fragment_bugs.coupled_tokens, "a sum of units"),
 }
 """What couples fragments in the model, and no gate on single rounds can see."""
 SEEN = [
@@ -52,6 +55,8 @@ SEEN = [
     ("privorl_j", "clip x 2"),
     ("privorl_j", "coupled noise levels"),
     ("privorl_ar_j", "coupled steps"),
+    ("dp_transformer", "clip x 2"),
+    ("dp_transformer", "coupled tokens"),
 ]
 
 

@@ -1,12 +1,12 @@
-"""Every planted mistake in votes is seen by its gate."""
+"""Every planted mistake in votes, and in rounds over documents, is seen by its gate."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.gates import votes
-from tests.planted import vote_bugs
+from tests.gates import fine_tuning, votes
+from tests.planted import fine_tuning_bugs, vote_bugs
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 CASES: dict[str, tuple[Plant, Callable[[Path], None], str]] = {
@@ -50,6 +50,21 @@ CASES: dict[str, tuple[Plant, Callable[[Path], None], str]] = {
         vote_bugs.all_texts_are_scored,
         votes.gate_only_what_passed_is_scored,
         "that fail the gate were scored",
+    ),
+    "every worker reads all documents": (
+        fine_tuning_bugs.every_worker_reads_all,
+        fine_tuning.gate_certified_documents,
+        "shards of two workers",
+    ),
+    "a document is a unit": (
+        fine_tuning_bugs.a_document_is_a_unit,
+        fine_tuning.gate_certified_documents,
+        "units are certified, workers hold",
+    ),
+    "each layer is clipped": (
+        fine_tuning_bugs.each_layer_is_clipped,
+        fine_tuning.gate_certified_documents,
+        "a unit's vector has norm",
     ),
 }
 

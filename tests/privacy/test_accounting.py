@@ -10,9 +10,12 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import binom, norm
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
+from distributed_privrl.privacy import accounting
 from distributed_privrl.privacy.accounting import coarse_figures, cross_check, epsilon
+from distributed_privrl.privacy.atoms import atoms_of_every_choice
 from distributed_privrl.privacy.events import (
     ApproximateDpEvent,
+    BoundedRangeEvent,
     DiscreteLaplaceEvent,
     GaussianEvent,
     LaplaceEvent,
@@ -418,3 +421,26 @@ def test_coarse_figures_bound_the_certified_ones_from_above():
             coarse = cost(event)
         assert certified <= coarse <= 1.02 * certified
         assert cost(event) == certified
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (rounds(1e-3, 0.25, 7000),),
+        (rounds(0.01, 1.1, 500), LaplaceEvent(noise_multiplier=3.0, count=2)),
+        (rounds(0.5, 20.0, 3), BoundedRangeEvent(epsilon=0.2, count=4)),
+        (LaplaceEvent(noise_multiplier=0.2, count=3), BoundedRangeEvent(epsilon=0.2, count=4)),
+        (
+            GaussianEvent(noise_multiplier=40.0, count=1),
+            LaplaceEvent(noise_multiplier=90.0, count=1),
+        ),
+    ],
+)
+def test_the_orders_beside_the_best_of_a_few_are_enough(events):
+    """The least epsilon over every order of dp_accounting is among them."""
+    (atoms,) = atoms_of_every_choice(events, NULL)
+    accountant = RdpAccountant(None, dp.NeighboringRelation.REPLACE_SPECIAL)
+    accountant.compose(dp.ComposedDpEvent(accounting._renyi_events(atoms)))
+    for delta in (1e-9, 1e-5, 0.05):
+        least = accountant.get_epsilon(delta)
+        assert cost(*events, delta=delta, accountant="rdp") == pytest.approx(least, rel=1e-12)

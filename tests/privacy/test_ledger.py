@@ -29,7 +29,8 @@ from distributed_privrl.core.errors import (
     StorageError,
     UnsafeError,
 )
-from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.core.interrupts import interrupt
+from distributed_privrl.privacy.ledger import Ledger, blocks, releases
 from distributed_privrl.privacy.ledger.schema import METADATA
 from distributed_privrl.privacy.ledger.storage import holds_password, ledger_url, shown_url
 from distributed_privrl.privacy.units import Relation
@@ -358,6 +359,35 @@ def test_a_release_that_crashes_while_drawing_is_spent(ledger, crash) -> None:
     assert account(ledger).spent_epsilon == 2.0
 
 
+@pytest.mark.parametrize("what", ["release", "block"])
+def test_an_interruption_while_the_ledger_is_waited_for_pays_for_nothing(
+    ledger, monkeypatch, what
+) -> None:
+    """It is held back until the transaction ends, which is too late for what it would pay for."""
+    open_run(ledger)
+    module = releases if what == "release" else blocks
+    name = "charge" if what == "release" else "reserve"
+    done = getattr(module, name)
+
+    def interrupted(*arguments):
+        interrupt()
+        return done(*arguments)
+
+    def ask():
+        if what == "release":
+            return release(ledger, "count", lambda: 7)
+        return ledger.reserve_rounds("run", rounds=3, nonce="a")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ask()
+    assert [entry.id for entry in ledger.entries()] == ["run"]
+    assert ledger.reserved("run").reserved_rounds == 0
+    ask()
+    assert len(ledger.entries()) == (2 if what == "release" else 1)
+
+
 def test_a_block_nonce_is_no_release_nonce(ledger) -> None:
     open_run(ledger)
     ledger.reserve_rounds("run", rounds=1, nonce="a")
@@ -371,7 +401,8 @@ def test_a_block_nonce_is_no_release_nonce(ledger) -> None:
 
 _KILLED = """
 import os, signal, sys
-from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.core.interrupts import interrupt
+from distributed_privrl.privacy.ledger import Ledger, blocks, releases
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation
 ledger = Ledger(sys.argv[1])
@@ -405,7 +436,8 @@ def test_a_killed_process_keeps_its_charge(ledger, tmp_path, kind, charged) -> N
 _SPEND = """
 import contextlib, sys
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.core.interrupts import interrupt
+from distributed_privrl.privacy.ledger import Ledger, blocks, releases
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation
 ledger, worker = Ledger(sys.argv[1]), sys.argv[2]
@@ -602,7 +634,7 @@ def test_storage_trouble_is_one_line(tmp_path, monkeypatch) -> None:
     assert "open the ledger" in one_storage_line(f"sqlite:///{tmp_path}/corrupt.sqlite/x")
     assert "open the ledger" in one_storage_line(f"sqlite:///{tmp_path}")
     set_budget(Ledger(url_of(tmp_path)))
-    monkeypatch.setattr("distributed_privrl.privacy.ledger.storage._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("distributed_privrl.privacy.ledger.attempts.BUSY_SECONDS", 0.05)
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as holder:
         holder.isolation_level = None
         holder.execute("BEGIN IMMEDIATE")

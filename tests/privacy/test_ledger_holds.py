@@ -249,3 +249,12 @@ def test_rounding_is_granted_once_and_not_to_each_charge(ledger):
     with pytest.raises(UnsafeError, match="no more than it held"):
         release(ledger, "run/crumb", lambda: 1, hold="run", epsilon=1e-9)
     assert account(ledger).spent_epsilon == held.epsilon
+
+
+def test_what_one_run_made_at_once_is_read_in_the_order_it_was_made(ledger):
+    for name in ("run-b", "run-a"):
+        ledger.open_hold(holding(name, epsilon=3.0, delta=1e-7))
+    stages = [charge(f"run-b/{name}", hold="run-b", epsilon=1.0, delta=0.0) for name in "zma"]
+    ledger.open_together(stages)
+    assert [hold.run_id for hold in ledger.holds()] == ["run-b", "run-a"]
+    assert [entry.id[-1] for entry in ledger.entries()] == ["z", "m", "a"]

@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import text
 
 from distributed_privrl.core.errors import BudgetError, StorageError, UnsafeError
-from distributed_privrl.privacy.ledger import Ledger, budgets, holds
+from distributed_privrl.privacy.ledger import Ledger, attempts, budgets, holds
 from distributed_privrl.privacy.ledger import storage as storage_module
 from tests.privacy import postgres
 from tests.worlds.ledgers import (
+    RACE,
     account,
     charge,
     freed_of,
@@ -49,46 +50,6 @@ def ledger(url):
 
 
 # Sixteen processes
-
-RACE = """
-import contextlib, os, sys
-from distributed_privrl.core.errors import BudgetError
-from distributed_privrl.privacy.ledger import Ledger, budgets, holds
-from distributed_privrl.privacy.ledger.records import Charge, Holding
-from distributed_privrl.privacy.units import Relation
-
-common = {"dataset": "clinic/stays-v0", "fingerprint": "f1", "unit": "trajectory"}
-common |= {"relation": Relation.REPLACE_WITH_NULL, "units": None}
-
-def run(ledger, name):
-    ledger.open_hold(Holding(run_id=name, epsilon=0.12, delta=1e-9, **common))
-    cost = {"epsilon": 0.02, "delta": 0.0, "event": {}, "hold": name}
-    count = Charge(entry_id=f"{name}/count", kind="release", **cost, **common)
-    ledger.release_once(count, draw=lambda: 1)
-    rounds = {"epsilon": 0.1, "delta": 1e-9, "max_rounds": 9, "event": {}, "hold": name}
-    last = Charge(entry_id=name, kind="rounds", **rounds, **common)
-    ledger.open_together([last], closes=name)
-
-reading, writing = os.pipe()
-children = []
-for process in range(16):
-    child = os.fork()
-    if not child:
-        os.close(writing)
-        os.read(reading, 1)  # until all are there
-        code = 1
-        try:
-            ledger = Ledger(sys.argv[1])
-            with contextlib.suppress(BudgetError):
-                run(ledger, f"run-{process}")
-            code = 0
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    children.append(child)
-os.close(writing)
-sys.exit(sum(os.waitpid(child, 0)[1] != 0 for child in children))
-"""
 
 
 @pytest.mark.parametrize("url", LEVELS, indirect=True)
@@ -217,25 +178,25 @@ def test_a_ledger_is_the_same_there(ledger, url):
 
 def test_conflicts_are_done_again_and_waiting_has_an_end(ledger, url, monkeypatch):
     open_run(ledger)
-    attempts = []
+    tries = []
 
-    @storage_module.retried
+    @attempts.retried
     def conflicting():
-        attempts.append(1)
+        tries.append(1)
         with ledger._storage.transaction() as connection:
-            if len(attempts) < 3:
+            if len(tries) < 3:
                 connection.execute(
                     text("DO $$ BEGIN RAISE EXCEPTION 'met' USING ERRCODE = '40001'; END $$")
                 )
-            return len(attempts)
+            return len(tries)
 
     assert conflicting() == 3
-    monkeypatch.setattr(storage_module, "_BUSY_SECONDS", 0)
-    attempts.clear()
+    monkeypatch.setattr(attempts, "BUSY_SECONDS", 0)
+    tries.clear()
     with pytest.raises(StorageError, match="met"):
         conflicting()
-    assert len(attempts) == 1
-    monkeypatch.setattr(storage_module, "_BUSY_SECONDS", 1)
+    assert len(tries) == 1
+    monkeypatch.setattr(attempts, "BUSY_SECONDS", 1)
     impatient = Ledger(url)
     with (
         ledger._storage.transaction(),

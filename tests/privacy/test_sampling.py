@@ -121,6 +121,12 @@ def test_the_same_nonce_gives_the_same_coins_and_another_gives_others() -> None:
     assert len(others - {drawn()}) == 4
 
 
+def test_a_coin_of_next_to_no_probability_does_not_fall() -> None:
+    """Coins of 16 bits would let 16 of a million slots in."""
+    drawn = SlotCoins(secret()).draw(2**20, 1e-13, nonce="a", block=0)
+    assert len(drawn) == 0
+
+
 @pytest.mark.parametrize("make", [lambda: secret(), lambda: SlotCoins(secret()), placement])
 def test_secrets_never_leave_their_process(make: Callable[[], Any]) -> None:
     held = make()

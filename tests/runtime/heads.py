@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 SECONDS = 30.0
 
@@ -33,32 +34,64 @@ def wait_for(port: int) -> None:
 
 
 @contextmanager
+def _listening(
+    command: Sequence[str | Path], port: int, given: Mapping[str, str], log: Path
+) -> Iterator[str]:
+    """Run a command in a group of its own until it is no longer needed.
+
+    Args:
+        command: that listens at ``port`` of loopback.
+        port: this one.
+        given: variables, beside this process's own that are not Ray's.
+        log: file of what it says.
+
+    Yields:
+        its address.
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, env=own | dict(given), stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        wait_for(port)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
 def whole_ray(*more: str, **environment: str) -> Iterator[str]:
     """Start a Ray of one node as an operator does, on loopback; yield its address."""
     port = free_port()
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with tempfile.TemporaryDirectory(prefix="ray") as folder:  # paths of sockets are short
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
         options = ["--include-dashboard=false", "--num-cpus=1", "--object-store-memory=80000000"]
-        process = subprocess.Popen(
-            [
-                *command,
-                *options,
-                "--node-ip-address=127.0.0.1",
-                f"--port={port}",
-                f"--temp-dir={folder}",
-                *more,
-            ],
-            env=own | environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            wait_for(port)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(SECONDS)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        place = ["--node-ip-address=127.0.0.1", f"--port={port}", f"--temp-dir={folder}"]
+        words = [*command, *options, *place, *more]
+        with _listening(words, port, environment, Path(os.devnull)) as address:
+            yield address
+
+
+@contextmanager
+def head(folder: Path, **environment: str) -> Iterator[str]:
+    """Start what a cluster's head is asked first, Ray's GCS, on loopback; yield its address."""
+    import ray
+
+    binary = Path(ray.__file__).parent / "core" / "src" / "ray" / "gcs" / "gcs_server"
+    port = free_port()
+    words = [
+        binary,
+        f"--log_dir={folder}",
+        "--config_list=e30=",  # {}
+        f"--gcs_server_port={port}",
+        "--node-ip-address=127.0.0.1",
+        "--session-name=test",
+        f"--session-dir={folder}",
+        f"--node-id={'ab' * 28}",
+    ]
+    with _listening(words, port, environment, folder / "gcs.log") as address:
+        yield address

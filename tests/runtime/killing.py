@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOOKS = 10
+LOOKS = 100
 """So often titles are looked at before it is asked which processes there are: that takes longer."""
+PAUSE = 0.0002
+"""Seconds between two looks: calls of small workers last a millisecond."""
 
 
 def own_workers() -> list[int]:
@@ -58,14 +60,15 @@ class Killer(threading.Thread):
             if not self.left or self._ended.is_set():
                 break
             if look % LOOKS == 0:
-                there = own_workers()
+                owner = f"{self.left[0].partition('.')[0]}".encode()
+                there = [pid for pid in own_workers() if owner in _read(f"/proc/{pid}/cmdline")]
             for pid in there:
                 if pid not in self.killed and _title(pid).endswith(self.left[0]):
                     os.kill(pid, signal.SIGKILL)
                     self.killed.append(pid)
                     del self.left[0]
                     break
-            time.sleep(0.002)
+            time.sleep(PAUSE)
 
     def end(self) -> None:
         self._ended.set()

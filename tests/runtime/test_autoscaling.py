@@ -162,13 +162,12 @@ def test_pending_trials_make_nodes_join(tmp_path: Path, cluster: GrowingCluster)
     axis = {"privacy.epsilon": {"grid": [1, 2]}}
     file = sweeps.write(tmp_path, sweeps.COMPOSE, search=axis)
     assert cluster.nodes == 1
-    begun = _privrl(world, cluster, "sweep", str(file), "--out", str(tmp_path / "out"))
-    said, errors = begun.communicate(timeout=SECONDS)
-    assert begun.returncode == 0, said + errors
+    words = ["sweep", str(file), "--out", str(tmp_path / "out")]
+    most, said, _ = _watched(_privrl(world, cluster, *words), cluster)
     assert "PENDING" in said
     assert "2 of 2 have ended" in said
     assert len(world.ledger.entries()) == 2
-    assert cluster.nodes == 3  # the head, and a node a trial
+    assert most == 3  # the head, and a node a trial; they may go before the command has ended
 
 
 @pytest.mark.cluster
@@ -183,13 +182,7 @@ def test_a_run_waits_for_nodes_takes_more_and_leaves_them(
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values(runtime=runtime)))
     words = ["run", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
     assert cluster.nodes == 1
-    run = _privrl(world, cluster, *words)
-    most = 0
-    while run.poll() is None:
-        most = max(most, cluster.nodes)
-        time.sleep(0.2)
-    said, errors = run.communicate()
-    assert run.returncode == 0, said + errors
+    most, _, errors = _watched(_privrl(world, cluster, *words), cluster)
     assert "wait until others have freed so much or nodes have joined" in errors
     assert most == 3
     verify_certificate(tmp_path / "out" / "certificate.json", ledger=world.ledger)
@@ -197,6 +190,18 @@ def test_a_run_waits_for_nodes_takes_more_and_leaves_them(
     while cluster.nodes > 1:  # the autoscaler gives idle nodes back
         assert time.monotonic() < deadline
         time.sleep(0.5)
+
+
+def _watched(command: subprocess.Popen[str], cluster: GrowingCluster) -> tuple[int, str, str]:
+    """Wait for a command; return the most nodes that there were meanwhile, and what it said."""
+    most, deadline = 0, time.monotonic() + SECONDS
+    while command.poll() is None and time.monotonic() < deadline:
+        most = max(most, cluster.nodes)
+        time.sleep(0.5)
+    command.kill()
+    said, errors = command.communicate()
+    assert command.returncode == 0, said + errors
+    return most, said, errors
 
 
 def _privrl(world: grid.Grid, cluster: GrowingCluster, *words: str) -> subprocess.Popen[str]:

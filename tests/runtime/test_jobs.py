@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from distributed_privrl.cli.app import app
 from distributed_privrl.core.errors import ConfigError, RowsError, RowsWarning, UnsafeError
+from distributed_privrl.core.places import place_of
 from distributed_privrl.data.metadata import PUBLIC_KEY
 from distributed_privrl.data.store import FOLDER_VARIABLE
 from distributed_privrl.experiments.registry import load_config
@@ -121,12 +122,33 @@ def test_datasets_and_bounds_are_named_by_uri(place: Path, monkeypatch: pytest.M
     assert "hunter2" not in refused.output
 
 
-def test_a_run_s_folder_is_no_uri(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = submit(Cluster(), monkeypatch, "run.yaml", "--out", "s3://clinic/run")
-    here = CliRunner().invoke(app, ["run", "run.yaml", "--out", "s3://clinic/run"])
-    for one in (refused, here):
+def test_a_run_in_an_object_store_needs_no_shared_folder(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster("done\n")
+    words = ("run.yaml", "--out", "s3://clinic/runs/one/", "--ledger", "file:/secrets/ledger")
+    done = submit(cluster, monkeypatch, *words)
+    assert done.exit_code == 0, done.output
+    assert " --out s3://clinic/runs/one --resume=auto" in cluster.asked["entrypoint"]
+    monkeypatch.setenv(jobs.OF_A_JOB, "{}")
+    jobs.check_job(place_of("--out", "s3://clinic/runs/one"), "postgresql://somewhere/ledger")
+    with pytest.raises(UnsafeError, match="lies on a machine of the cluster"):
+        jobs.check_job(place_of("--out", "file:///run"), "postgresql://somewhere/ledger")
+
+
+def test_the_folder_of_a_sweep_or_a_demo_is_no_uri(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {
+        "search": {"privacy.epsilon": {"grid": [1, 2]}},
+        "selection": {"pays": "compose", "score": {"by": "policy"}},
+    }
+    (place / "sweep.yaml").write_text(yaml.safe_dump(grid.values() | more))
+    out = ("--out", "s3://clinic/run")
+    refused = submit(Cluster(), monkeypatch, "sweep.yaml", *out)
+    for one in (refused, *(CliRunner().invoke(app, [verb, *out]) for verb in ("demo",))):
         assert one.exit_code == 2
-        assert "--out takes a folder and no s3:// URI" in one.output
+        assert "takes a folder and no s3:// URI" in one.output
     assert not (place / "s3:").exists()
 
 

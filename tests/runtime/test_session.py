@@ -4,9 +4,7 @@ import os
 import signal
 import socket
 import stat
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +14,8 @@ from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.runtime import session
 from distributed_privrl.runtime.executor import RayExecutor
-from tests.runtime.heads import SECONDS, free_port, wait_for, whole_ray
+from tests.runtime.heads import free_port, head, whole_ray
 from tests.runtime.probe import TIMELINE
-
-
-@contextmanager
-def head(folder: Path, **environment: str) -> Iterator[str]:
-    """Start what a cluster's head is asked first, Ray's GCS, on loopback; yield its address."""
-    import ray
-
-    binary = Path(ray.__file__).parent / "core" / "src" / "ray" / "gcs" / "gcs_server"
-    port = free_port()
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    with (folder / "gcs.log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                binary,
-                f"--log_dir={folder}",
-                "--config_list=e30=",  # {}
-                f"--gcs_server_port={port}",
-                "--node-ip-address=127.0.0.1",
-                "--session-name=test",
-                f"--session-dir={folder}",
-                f"--node-id={'ab' * 28}",
-            ],
-            env=own | environment,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        wait_for(port)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(SECONDS)
 
 
 def test_the_token_is_never_readable_by_others(
@@ -233,6 +199,26 @@ def test_ray_leaves_the_handler_of_a_termination(monkeypatch: pytest.MonkeyPatch
         session.connect()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_termination_while_ray_starts_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def init(**_: Any) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))  # as ray.init does
+        signal.raise_signal(signal.SIGTERM)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session.connect()
     finally:
         signal.signal(signal.SIGTERM, before)
 

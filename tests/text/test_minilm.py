@@ -1,6 +1,7 @@
 """The sentence encoder of a pip package: its files are pinned, and each text stands for itself."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,3 +41,21 @@ def test_without_the_package_it_says_which_extra(monkeypatch: pytest.MonkeyPatch
     minilm._loaded.cache_clear()
     with pytest.raises(MissingExtraError, match=r"distributed_privrl\[text\]"):
         MiniLmEncoder().encode(["a text"])
+
+
+def test_a_text_of_which_the_tokenizer_panics_has_zeros_and_the_others_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rust's panics are no `Exception`."""
+    coded = minilm._coded
+
+    def panics(tokenizer: Any, text: str) -> Any:
+        if text == "bad":
+            raise BaseException(text)
+        return coded(tokenizer, text)
+
+    monkeypatch.setattr(minilm, "_coded", panics)
+    first, bad, last = MiniLmEncoder().encode(["a ward", "bad", "a ward"])
+    assert not bad.any()
+    assert (first == last).all()
+    assert first.any()

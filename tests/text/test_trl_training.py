@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.core.errors import BudgetError, ConfigError, StorageError, UnsafeError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.text.gate import Gate
 from distributed_privrl.text.language import Language
@@ -83,6 +83,77 @@ def test_a_spent_budget_ends_it_with_the_model_kept(tmp_path: Path) -> None:
     assert outcome.steps == 1
     assert "spent" in str(outcome.refusal)
     assert (tmp_path / "model" / "config.json").exists()
+
+
+class Killed(BaseException):
+    """Ends a training as a kill does."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_trl")
+def test_a_killed_training_goes_on_to_the_same_bits_and_asks_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(least_words=0, most_repetition=1.0)
+    config = replace(CONFIG, steps=4, epochs=2, checkpoint_every=2)
+
+    def train(name: str, scorer: Letters, config: TrlConfig = config) -> list[torch.Tensor]:
+        train_with_trl(
+            language(),
+            scorer,
+            gate=gate,
+            prompts=PROMPTS,
+            config=config,
+            streams=Streams(0),
+            folder=tmp_path / name,
+        )
+        return list(Language.load(tmp_path / name / "model").model.parameters())
+
+    whole, cut, right = Letters(), Letters(), Letters.score
+    expected = train("whole", whole)
+
+    def dies(self: Letters, texts: Sequence[str]) -> NDArray[np.float64]:
+        answer = right(self, texts)
+        if len(self.asked) == 4:
+            raise Killed
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Letters, "score", dies)
+        with pytest.raises(Killed):
+            train("cut", cut)
+    half = tmp_path / "cut" / "trl" / "checkpoint-999"
+    half.mkdir()  # as a kill inside a checkpoint leaves it
+    with pytest.raises(StorageError, match="another training"):
+        train("cut", cut, replace(config, learning_rate=1e-9))
+    found = train("cut", cut)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert cut.asked[:4] == whole.asked
+    assert cut.asked[4:] == whole.asked[2:], "steps 3 and 4 were not kept: the same texts again"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_trl")
+def test_an_evaluation_of_trl_reaches_no_scorer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import trl
+
+    monkeypatch.setattr(
+        trl.GRPOTrainer, "train", lambda self, **_: self.evaluate(self.train_dataset)
+    )
+    scorer = Letters()
+    with pytest.raises(UnsafeError, match="evaluation"):
+        train_with_trl(
+            language(),
+            scorer,
+            gate=GATE,
+            prompts=PROMPTS,
+            config=CONFIG,
+            streams=Streams(0),
+            folder=tmp_path,
+        )
+    assert not scorer.asked
 
 
 def test_an_evaluation_is_refused() -> None:

@@ -83,7 +83,7 @@ def test_one_unit_never_exceeds_the_clip_norm(
     assert np.linalg.norm(vector) <= 0.7
 
 
-@pytest.mark.parametrize("per_unit_gradients", ["book_keeping", "opacus"])
+@pytest.mark.parametrize("per_unit_gradients", ["book_keeping", "opacus", "single"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 1e38, 1e-42])
 def test_a_poisoned_unit_is_null_and_leaves_the_others_alone(
     poison: float, per_unit_gradients: str

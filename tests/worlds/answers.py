@@ -26,6 +26,7 @@ def entry_of(name: str, **changes: Any) -> LedgerEntry:
         "event": {"kind": "pure_dp"},
         "status": "settled",
         "created": "2026-01-01T00:00:00+00:00",
+        "made_by": "somebody@somewhere",
         "units": None,
         "certificate_digest": None,
     }

@@ -20,7 +20,9 @@ from distributed_privrl.agents.experts import (
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.methods.expert.config import ExpertConfig
+from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.privacy.units import Relation
+from distributed_privrl.updates.local_update import UnitBatch
 from tests.worlds.overrides import changed, parsed
 from tests.worlds.world import World
 
@@ -171,3 +173,25 @@ class Crowd(World):
     def config(self, **changes: Any) -> ExpertConfig:
         """Return the run's configuration."""
         return config(**{"data__bounds": str(self.bounds), **changes})
+
+
+AGENTS = ("discrete_cql", "discrete_bcq")
+
+
+def facts_of(store: DatasetStore, agent: str = "discrete_cql", **model: Any) -> AgentFacts:
+    """Return an agent's public facts; ``model`` changes its settings."""
+    (store.root / "bounds.yaml").write_text(BOUNDS)
+    settings = config(model__agent=agent, data__bounds=str(store.root / "bounds.yaml"))
+    asked = settings.model.model_copy(update=model)
+    return AgentFacts.of(asked, settings.data, store, seed=3)
+
+
+def units(facts: AgentFacts, store: DatasetStore, count: int, rows: int) -> UnitBatch:
+    """Return ``count`` units of so many rows of the crowd."""
+    encoded = facts.rows(store.read_transitions(DATASET, unit="transition")).numpy()
+    chosen = encoded[: count * rows].reshape(count, rows, -1).copy()
+    return UnitBatch(
+        rows=chosen,
+        valid=np.ones((count, rows), bool),
+        draws=np.zeros((count, rows, 0)),
+    )

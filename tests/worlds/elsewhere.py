@@ -52,6 +52,10 @@ def _inner(value: Any) -> Any:
     return value
 
 
+def _is_there(device: Any) -> bool:
+    return device is not None and torch.device(device).type == STAND_IN
+
+
 def _check_together(func: Any, tensors: list[torch.Tensor]) -> None:
     """Refuse what a GPU would: single numbers and positions alone may lie on the CPU."""
     for tensor in tensors:
@@ -64,7 +68,7 @@ def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     there = any(isinstance(tensor, _There) for tensor in tensors)
     asked = kwargs.get("device")
-    ends_there = there if asked is None else torch.device(asked).type == STAND_IN
+    ends_there = there if asked is None else _is_there(asked)
     if asked is not None:
         kwargs = {**kwargs, "device": "cpu"}
     if there and func not in _MOVES:
@@ -95,6 +99,10 @@ class _Calls(TorchFunctionMode):
             args = (args[0], tuple(listed))
         elif func == torch.Tensor.data.__set__ and isinstance(args[1], _There):
             args[0].inner = args[1].inner
+        elif func is torch.tensor and kwargs and _is_there(kwargs.get("device")):
+            return torch.tensor(*args, **{**kwargs, "device": "cpu"}).to(STAND_IN)
+        elif func is torch.Tensor.tolist:
+            return _inner(args[0]).tolist()
         return func(*args, **(kwargs or {}))
 
 
@@ -111,4 +119,9 @@ def elsewhere() -> Iterator[str]:
         optimisers = importlib.import_module("torch.optim.optimizer")
         fused = [*optimisers._get_fused_kernels_supported_devices(), STAND_IN]
         patch.setattr(optimisers, "_get_fused_kernels_supported_devices", lambda: fused)
-        yield STAND_IN
+        swaps = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)  # weights that are tied stay so
+        try:
+            yield STAND_IN
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(swaps)

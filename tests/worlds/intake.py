@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from distributed_privrl.core.config import RunConfig
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
-from distributed_privrl.methods.marginals.config import MarginalsConfig
-from tests.worlds.overrides import changed, parsed
+from distributed_privrl.experiments.registry import parse_config
+from tests.worlds.overrides import changed
 from tests.worlds.world import World
 
 DATASET, RELEASED = "intake/admissions-v0", "intake/private-v0"
@@ -64,10 +65,28 @@ def write(store: DatasetStore, dataset: str, rows: Transitions, **settings: Any)
     store.write_transitions(dataset, rows, **(about | settings))
 
 
-def config_values(bounds: Path, **changes: Any) -> dict[str, Any]:
+_DRAWN = {"chunk_rows": 150}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "marginals": {
+        "model": {"bins": 6, "cells": 200, "draws": 500, "rows_per_unit": 2},
+        "training": {"steps": 2, "tables": 3, "sampling": _DRAWN},
+    },
+    "pgm": {
+        "model": {"bins": 4, "cells": 200, "draws": 500, "rows_per_unit": 2, "model_cells": 2000},
+        "training": {"pairs": 4, "triples": 1, "sampling": _DRAWN},
+    },
+    "privsyn": {
+        "model": {"bins": 6, "cells": 200, "rows_per_unit": 2},
+        "training": {"sampling": _DRAWN | {"rows": 600, "iterations": 5}},
+    },
+}
+"""What tiny runs of each method are told."""
+
+
+def config_values(bounds: Path, method: str = "marginals", **changes: Any) -> dict[str, Any]:
     """Return a run on the admissions; ``section__key=value`` changes it."""
     values: dict[str, Any] = {
-        "method": "marginals",
+        "method": method,
         "data": {
             "sensitive": DATASET,
             "unit": "patient",
@@ -75,24 +94,33 @@ def config_values(bounds: Path, **changes: Any) -> dict[str, Any]:
             "bounds": str(bounds),
         },
         "privacy": {"epsilon": 4.0, "delta": 1e-4},
-        "model": {"bins": 6, "cells": 200, "draws": 500, "rows_per_unit": 2},
-        "training": {"steps": 2, "tables": 3, "sampling": {"chunk_rows": 150}},
         "output": {"dataset": RELEASED, "size": 250},
         "runtime": {"workers": 2, "executor": "local"},
+        **SETTINGS[method],
     }
     return changed(values, changes)
 
 
 class Intake(World):
-    """The admissions, a ledger, and a place for runs."""
+    """The admissions, a ledger, and a place for runs.
+
+    Args:
+        folder: that holds all of it.
+        master: see `World`.
+        method: that runs.
+    """
 
     dataset, key = DATASET, 7
     allowed: ClassVar[dict[str, Any]] = {"epsilon": 50.0, "delta": 3e-4, "unit": "patient"}
 
-    def __init__(self, folder: Path, master: DatasetStore | None = None) -> None:
+    def __init__(
+        self, folder: Path, master: DatasetStore | None = None, method: str = "marginals"
+    ) -> None:
         super().__init__(folder, master, BOUNDS)
+        self.method = method
         if master is None:
             admission_store(self.store.root)
 
-    def config(self, **changes: Any) -> MarginalsConfig:
-        return parsed(config_values(self.bounds, **changes), MarginalsConfig)
+    def config(self, **changes: Any) -> RunConfig:
+        values = config_values(self.bounds, self.method, **changes)
+        return parse_config(values, source="the admissions' configuration")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from distributed_privrl.core.config import validate
 from distributed_privrl.data.corpus_datasets import CorpusSchema, import_corpus
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.config import DprftConfig, FineTuningConfig, TextConfig
 from distributed_privrl.privacy.units import Relation
 from tests.worlds.overrides import changed, parsed
 from tests.worlds.world import World
@@ -50,7 +50,7 @@ class Notes(World):
         import_corpus(path, schema, self.store, NOTES)
         path.unlink()
 
-    def config(self, **changes: Any) -> DprftConfig:
+    def config(self, **changes: Any) -> TextConfig:
         """Return a run; ``section__key=value`` changes it."""
         values = {
             "method": "dprft",
@@ -70,3 +70,24 @@ class Notes(World):
             "runtime": {"workers": 2, "executor": "local"},
         }
         return parsed(changed(values, changes), DprftConfig)
+
+
+class LearnedNotes(Notes):
+    """The same, and runs of `dp_fine_tuning` over them."""
+
+    def config(self, **changes: Any) -> FineTuningConfig:
+        """Return a run; ``section__key=value`` changes it."""
+        values = super().config().model_dump(mode="json") | {
+            "method": "dp_fine_tuning",
+            "model": {"language": str(self.language)},
+            "training": {
+                "rounds": 4,
+                "expected_batch_size": 6,
+                "clip_norm": 0.1,
+                "spare": 2,
+                "block_rounds": 1,
+                "most_tokens": 12,
+                "prompts": {"template": "notes", "file": str(self.templates), "count": 6},
+            },
+        }
+        return parsed(changed(values, changes), FineTuningConfig)

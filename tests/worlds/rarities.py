@@ -99,8 +99,13 @@ VALUES: dict[str, dict[str, Any]] = {
         "data__max_length": 60,
         "model": {"bins": 6, "cells": 200, "draws": 500, "rows_per_unit": 3},
         "training": {"steps": 2, "tables": 3, "sampling": {"max_length": 12}},
-        # Some 200 days: a report that says how many it shows names no number of stays by chance.
-        "output": {"dataset": RELEASED, "size": 40},
+        # Some 150 days: a report that says how many it shows names no number of stays by chance.
+        "output": {"dataset": RELEASED, "size": 24},
+    },
+    "privsyn": {
+        "model": {"bins": 6, "cells": 200, "rows_per_unit": 3},
+        "training": {"sampling": {"rows": 500, "iterations": 3}},
+        "output": {"dataset": RELEASED, "size": 250},
     },
     "privorl_ar": {
         "evaluation": {"measures": MEASURES},

@@ -12,6 +12,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.methods.marginals.config import MarginalsJConfig
 from distributed_privrl.methods.privorl.config import (
+    DpTransformerConfig,
     PrivorlArJConfig,
     PrivorlJConfig,
     PrivorlJUNetConfig,
@@ -20,9 +21,10 @@ from distributed_privrl.methods.privorl.config import (
 from distributed_privrl.methods.privorl.fragment_network import FragmentSynthesizer
 from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+from distributed_privrl.methods.privorl.token_model import TokenSynthesizer
 from distributed_privrl.methods.privorl.trajectories import FragmentRows
+from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.updates.parameters import FlatParameters
 from tests.worlds.overrides import changed, parsed
 from tests.worlds.world import World
@@ -130,6 +132,14 @@ def ar_config(**changes: Any) -> PrivorlArJConfig:
     return parsed(config_values(**(own | changes)), PrivorlArJConfig)
 
 
+def token_config(**changes: Any) -> DpTransformerConfig:
+    """Return the configuration of the same run with the transformer of tokens."""
+    training = config_values()["training"] | {"sampling": {"chunk_trajectories": 8}}
+    model = {"bins": 8, "width": 8, "depth": 1, "heads": 2, "column_frequencies": 1, "horizon": 8}
+    own = {"method": "dp_transformer", "model": model, "training": training}
+    return parsed(config_values(**(own | changes)), DpTransformerConfig)
+
+
 def synthesizer_of(settings: TrajectoriesConfig, store: DatasetStore) -> FragmentSynthesizer:
     """Return an untrained model of the walks' fragments."""
     assert isinstance(settings.model, TransformerConfig | UNetConfig)
@@ -139,7 +149,7 @@ def synthesizer_of(settings: TrajectoriesConfig, store: DatasetStore) -> Fragmen
 
 def trained(
     store: DatasetStore,
-    synthesizer: FragmentSynthesizer | StepSynthesizer,
+    synthesizer: FragmentSynthesizer | StepSynthesizer | TokenSynthesizer,
     settings: TrajectoriesConfig,
     folder: Path,
 ) -> nn.Module:
@@ -225,7 +235,7 @@ def hybrid_values(bounds: str = "bounds.yaml", **changes: Any) -> dict[str, Any]
     return changed(config_values() | own, changes)
 
 
-_BOUNDS = """
+BOUNDS = """
 observation: {low: [-2, 0], high: [2, 0.5]}
 action: {low: -1, high: 1}
 reward: {low: 0, high: 1, step: 1}
@@ -244,7 +254,7 @@ class Strolls(World):
     allowed: ClassVar[dict[str, Any]] = {"epsilon": 6.0, "delta": 1e-5, "unit": "trajectory"}
 
     def __init__(self, folder: Path, master: DatasetStore) -> None:
-        super().__init__(folder, master, _BOUNDS)
+        super().__init__(folder, master, BOUNDS)
 
     def config(self, **changes: Any) -> PrivorlArJConfig:
         """Return the configuration of a run."""

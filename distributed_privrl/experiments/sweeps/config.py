@@ -15,11 +15,11 @@ from distributed_privrl.core.config import (
     PositiveInt,
     RunConfig,
     StrictModel,
-    read_yaml,
     validate,
     with_overrides,
 )
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.experiments.registry import method_named, parse_config
 from distributed_privrl.experiments.sweeps.private import check_private
 from distributed_privrl.privacy.repetitions import TrialCount

@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
-from distributed_privrl.core.config import NoisyCount, RunConfig, read_yaml
+from distributed_privrl.core.config import NoisyCount, RunConfig
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.experiments.copies import copy_dataset, copy_units
 from distributed_privrl.experiments.directory import RunDirectory, holds_something

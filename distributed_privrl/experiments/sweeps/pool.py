@@ -5,12 +5,10 @@ is destroyed as soon as a better one is there.
 """
 
 import contextlib
-import ctypes
 import io
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import warnings
 from collections import Counter
@@ -22,6 +20,7 @@ from typing import Any
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.executor import LocalExecutor
+from distributed_privrl.core.silence import silent_descriptors
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer, find_trainer
 from distributed_privrl.experiments.agents import Trials
@@ -262,7 +261,7 @@ def _silence() -> Iterator[None]:
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
-        _silent_descriptors(),
+        silent_descriptors(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -271,30 +270,3 @@ def _silence() -> Iterator[None]:
             yield
         finally:
             logging.disable(before)
-
-
-@contextlib.contextmanager
-def _silent_descriptors() -> Iterator[None]:
-    """Let the process's standard output and error lead nowhere."""
-    _flush()  # what was said before
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    kept = {number: os.dup(number) for number in (1, 2)}
-    try:
-        for number in kept:
-            os.dup2(nowhere, number)
-        yield
-        _flush()
-    finally:
-        for number, before in kept.items():
-            os.dup2(before, number)
-            os.close(before)
-        os.close(nowhere)
-
-
-def _flush() -> None:
-    """Write out what the streams of Python and of libraries hold back."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None:
-            with contextlib.suppress(ValueError, OSError):  # closed, or nobody reads it
-                stream.flush()
-    ctypes.CDLL(None).fflush(None)

@@ -22,12 +22,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.trainer import Trainer
 from distributed_privrl.experiments.accounts import check_inputs, inspect_inputs
-from distributed_privrl.experiments.directory import (
-    RunDirectory,
-    bounds_place,
-    holds_something,
-    make_writable,
-)
+from distributed_privrl.experiments.directory import RunDirectory, bounds_place, holds_something
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import plan_run, planned_events
 from distributed_privrl.experiments.run import check_datasets
@@ -125,8 +120,6 @@ def select(
     check_datasets(seen, store)
     check_agents(config, store, more_trainers=more_trainers)
     publisher_of(config, store, directory).check_free()
-    if not store.is_remote:
-        make_writable(store.root)
     claim(directory.path / FILE, yaml.safe_dump(sweep.to_json(), sort_keys=False))
     charge: Charge | None = None
     with closing(Ledger(ledger_url)) as ledger:

@@ -1,4 +1,4 @@
-"""Configuration of `dprft`."""
+"""Configuration of `dprft` and `dp_fine_tuning`."""
 
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -13,6 +13,8 @@ from distributed_privrl.core.config import (
     RunConfig,
     StrictModel,
 )
+from distributed_privrl.rounds.optimiser_config import OptimiserConfig
+from distributed_privrl.stages.round_plan import RoundsConfig
 from distributed_privrl.text.public_text import PUBLIC_PACKAGES
 
 Reward = Literal[
@@ -50,13 +52,19 @@ class ProseConfig(StrictModel):
         return self
 
 
-class VotesConfig(StrictModel):
-    """The language model, and how documents vote on what it writes."""
+class LanguageConfig(StrictModel):
+    """The language model."""
 
     language: str | ProseConfig = Field(
-        description="folder of a causal language model of transformers, trained on public text; or"
-        " a section that has a small one trained, e.g. {packages: [numpy, scipy]}"
+        description="folder of a causal language model of transformers, trained on public text, or"
+        " its id on the hub, e.g. Qwen/Qwen2.5-3B-Instruct, if it was downloaded before; or a"
+        " section that has a small one trained, e.g. {packages: [numpy, scipy]}"
     )
+
+
+class VotesConfig(LanguageConfig):
+    """The language model, and how documents vote on what it writes."""
+
     reward: Reward = Field(
         default="dp_votes",
         description="dp_votes: the paper's, charged a sample; dp_votes_soft and dp_votes_centred:"
@@ -102,17 +110,37 @@ class PromptsConfig(StrictModel):
         " without stages (default: those of model.language, where it names packages)",
     )
     instruct: str | None = Field(
-        default=None, description="folder of an instruct model that answers a template's stages"
+        default=None,
+        description="folder, or id on the hub, of an instruct model that answers a template's"
+        " stages",
     )
 
 
-class TuningConfig(StrictModel):
-    """What the votes are used for: proximal policy optimisation, or texts that evolve."""
+class WritingConfig(StrictModel):
+    """What the model is asked to write, and which texts are good enough."""
 
-    by: Literal["ppo", "aug_pe"] = Field(
+    most_tokens: PositiveInt = Field(default=64, description="of a text")
+    gate: bool = Field(
+        default=True,
+        description="whether texts must pass the template's gate to be scored or released; false:"
+        " all that have a word do",
+    )
+    judge: str | None = Field(
+        default=None,
+        description="folder, or id on the hub, of an instruct model that the gate has rate texts;"
+        " they need the template's least_rating (default: 6 of 10)",
+    )
+    prompts: PromptsConfig = PromptsConfig()
+
+
+class TuningConfig(WritingConfig):
+    """What the votes are used for: the model is tuned, or texts evolve."""
+
+    by: Literal["ppo", "grpo", "rloo", "aug_pe"] = Field(
         default="ppo",
-        description="ppo: the model is tuned; aug_pe: the model stays, and texts are chosen by"
-        " votes and varied, a step after the other",
+        description="ppo: the model is tuned, by ours; grpo, rloo: by trl, for large models;"
+        " aug_pe: the model stays, and texts are chosen by votes and varied, a step after the"
+        " other",
     )
     steps: PositiveInt = Field(default=100, description="T: batches that are scored")
     prompts_per_step: PositiveInt = Field(default=64, description="prompts of a batch")
@@ -120,12 +148,10 @@ class TuningConfig(StrictModel):
     spare: int = Field(
         default=2, ge=0, description="further batches that are paid for, for answers a crash loses"
     )
-    most_tokens: PositiveInt = Field(default=64, description="of a text")
-    prompts: PromptsConfig = PromptsConfig()
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="other settings of `text.ppo_config.PpoConfig`; of aug_pe: blank_probability,"
-        " threshold, batch",
+        description="other settings of `text.ppo_config.PpoConfig`; of grpo and rloo those of"
+        " `text.trl_training.TrlConfig`; of aug_pe: blank_probability, threshold, batch",
     )
 
 
@@ -147,10 +173,37 @@ class TextsOutputConfig(FilesOutputConfig):
         return (self.texts,)
 
 
-class DprftConfig(RunConfig):
+class FineTuningRounds(RoundsConfig, WritingConfig):
+    """Private rounds of fine-tuning, and what the model then writes."""
+
+    rounds: PositiveInt = Field(default=200, description="private rounds (T)")
+    expected_batch_size: PositiveInt = Field(
+        default=256, description="units that take part in a round on average (q x units)"
+    )
+    optimiser: OptimiserConfig = OptimiserConfig(
+        learning_rate=1e-3, schedule="cosine", ema_decay=0.0
+    )
+
+
+class TextConfig(RunConfig):
+    """A run that ends in texts of a language model."""
+
+    model: LanguageConfig
+    training: WritingConfig
+    output: TextsOutputConfig
+
+
+class FineTuningConfig(TextConfig):
+    """A language model fine-tuned on a corpus in private rounds, and texts that it writes."""
+
+    method: Literal["dp_fine_tuning"] = "dp_fine_tuning"
+    model: LanguageConfig
+    training: FineTuningRounds = FineTuningRounds()
+
+
+class DprftConfig(TextConfig):
     """A language model tuned by private votes, and texts that it writes."""
 
     method: Literal["dprft"] = "dprft"
     model: VotesConfig
     training: TuningConfig = TuningConfig()
-    output: TextsOutputConfig

@@ -1,4 +1,4 @@
-"""How much work a run of `dprft` is, from public facts alone; a plan makes minutes of it.
+"""How much work a run is, from public facts alone; a plan makes minutes of it.
 
 On one core, for a GPT-2 of a million weights, writing took 2.4 times as long as its rows alone say,
 for which calls are counted, too, and learning 1.5 times.
@@ -8,7 +8,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from distributed_privrl.methods.dprft.config import DprftConfig, ProseConfig
+from distributed_privrl.methods.dprft.config import (
+    DprftConfig,
+    FineTuningConfig,
+    ProseConfig,
+)
 from distributed_privrl.stages.effort import Effort
 
 _PROMPT, _PASSING, _BATCH = 32, 0.5, 64
@@ -85,6 +89,24 @@ def plan_effort(config: DprftConfig, units: int) -> Effort | None:
         memory=_COPIES * _BYTES * size.weights,
     )
     return total + tuned
+
+
+def fine_tuning_effort(config: FineTuningConfig) -> Effort | None:
+    """Return the work of a run of private rounds; None: its language model's size is not told."""
+    size, training = size_of(config.model.language), config.training
+    if size is None:
+        return None
+    tokens = _PROMPT + training.most_tokens
+    rows = training.rounds * training.expected_batch_size * tokens
+    released = config.output.size / _PASSING
+    own = Effort(
+        rounds=training.rounds,
+        private_rows=rows * size.weights,
+        learned_steps=released / _BATCH * training.most_tokens * size.layers * _CALL,
+        drawn_rows=released * tokens * size.weights,
+        memory=_COPIES * _BYTES * size.weights,
+    )
+    return own + _pretraining(config.model.language, size)
 
 
 def _pretraining(language: str | ProseConfig, size: LanguageSize) -> Effort:

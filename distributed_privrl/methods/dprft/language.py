@@ -7,7 +7,8 @@ import platformdirs
 
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.core.random import Streams
-from distributed_privrl.methods.dprft.config import DprftConfig, ProseConfig
+from distributed_privrl.methods.dprft.config import ProseConfig, TextConfig
+from distributed_privrl.stages.devices import device_of
 from distributed_privrl.text.language import Language, SmallModelConfig
 from distributed_privrl.text.pretraining import PretrainingConfig, pretrained
 from distributed_privrl.text.prompts import PromptTemplate, described
@@ -15,9 +16,11 @@ from distributed_privrl.text.public_text import PublicDocument, excerpts, instal
 
 
 def language_of(
-    config: DprftConfig, template: PromptTemplate, *, progress: Progress = silent
+    config: TextConfig, template: PromptTemplate, *, progress: Progress = silent
 ) -> Language:
-    """Return the model before it is tuned; one of public prose is trained once and kept.
+    """Return the model before it is tuned, on the device that the run computes on.
+
+    One of public prose is trained once, on the CPU, and kept.
 
     Args:
         config: of the run.
@@ -30,16 +33,17 @@ def language_of(
 
     Privacy: public packages alone are read; nothing here knows where the corpus lies.
     """
-    asked = config.model.language
+    asked, device = config.model.language, device_of(config.runtime)
     if not isinstance(asked, ProseConfig):
-        return Language.load(asked)
-    return pretrained(
+        return Language.load(asked).to(device)
+    made = pretrained(
         asked.folder or Path(platformdirs.user_cache_dir("privrl")) / "languages",
         described(template, public_documents(asked.packages, asked.excerpt_words)),
         config=pretraining_config(asked),
         streams=Streams(config.seed).child("pretraining"),
         progress=progress,
     )
+    return made.to(device)
 
 
 def pretraining_config(prose: ProseConfig) -> PretrainingConfig:

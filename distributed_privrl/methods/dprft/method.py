@@ -12,6 +12,7 @@ from pathlib import Path
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.data.corpus import CorpusRef
 from distributed_privrl.data.corpus_datasets import corpus_of
+from distributed_privrl.data.corpus_rows import check_documents
 from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.methods.dprft.plan import (
     VotePlan,
@@ -70,7 +71,8 @@ class DprftMethod(DeclaredMethod[World]):
     def check(self, context: RunContext) -> World:
         """Return where the corpus lies; see `DeclaredMethod.check`."""
         text_package("transformers")
-        from distributed_privrl.methods.dprft.training import check_options, prompt_template
+        from distributed_privrl.methods.dprft.training import check_options
+        from distributed_privrl.methods.dprft.writing import prompt_template
 
         check_options(self.config)
         prompt_template(self.config)
@@ -83,10 +85,19 @@ class DprftMethod(DeclaredMethod[World]):
         return (StagePlan(name=STAGE, plan=vote_plan(self.config, units, spent=self.spent)),)
 
     def check_machine(self, world: World, context: RunContext) -> None:
-        """Load or pre-train the model and make the prompts, so that what they lack is told now."""
+        """Have workers look at the documents, find the device and the model, make the prompts."""
         from distributed_privrl.methods.dprft.language import language_of
-        from distributed_privrl.methods.dprft.training import prompt_template, prompts_of
+        from distributed_privrl.methods.dprft.writing import gate_of, prompt_template, prompts_of
+        from distributed_privrl.stages.devices import check_own_device
 
+        check_own_device(self.config.runtime)
+        check_documents(
+            context.store,
+            self.config.data.sensitive,
+            workers=self.config.runtime.most_workers,
+            executor=context.executor,
+        )
+        gate_of(self.config)
         language_of(self.config, prompt_template(self.config), progress=context.progress)
         prompts_of(self.config)
 

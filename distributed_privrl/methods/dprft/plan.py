@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.config import DprftConfig, TextConfig
 from distributed_privrl.methods.dprft.effort import plan_effort
 from distributed_privrl.methods.dprft.releases import VoteRelease, embedding_release, vote_release
 from distributed_privrl.methods.dprft.similarity import Similarity
@@ -22,6 +22,7 @@ from distributed_privrl.privacy.units import (
     PrivacyBudget,
     Relation,
     UnitCount,
+    check_delta_for_units,
 )
 from distributed_privrl.stages.plan import left_for_rounds
 from distributed_privrl.stages.release_plan import ReleasePlan
@@ -32,8 +33,9 @@ PUBLIC_LANGUAGE = "public_language_model_and_prompts"
 """What the guarantee assumes: neither saw the corpus."""
 NOT_JUDGED = Verdict(
     grade=Grade.NOT_JUDGED,
-    reason="of texts that noisy votes tuned, those of one small model were measured, and none was"
-    " shown to be useful (benchmarks/results/utility_text.md): when others are is not known",
+    reason="of texts of models that were tuned by noisy votes or in private rounds, those of one"
+    " small model were measured, and none was shown to be useful"
+    " (benchmarks/results/utility_text.md): when others are is not known",
 )
 """Nobody stops a run of whose worth nothing is known."""
 
@@ -60,8 +62,8 @@ class VotePlan(ReleasePlan):
         return self.max_rounds
 
 
-def check_config(config: DprftConfig) -> None:
-    """Refuse what has no meaning here.
+def check_corpus_keys(config: TextConfig) -> None:
+    """Refuse what has no meaning for a corpus.
 
     Raises:
         ConfigError: a unit or key.
@@ -77,7 +79,16 @@ def check_config(config: DprftConfig) -> None:
         if getattr(config.data, name)
     ]
     if unused:
-        raise ConfigError(f"{' and '.join(unused)}: no meaning for dprft, leave out")
+        raise ConfigError(f"{' and '.join(unused)}: no meaning for {config.method}, leave out")
+
+
+def check_config(config: DprftConfig) -> None:
+    """Refuse what has no meaning here.
+
+    Raises:
+        ConfigError: a unit or key.
+    """
+    check_corpus_keys(config)
     if config.privacy.accountant != "pld":
         raise ConfigError(
             f"privacy.accountant={config.privacy.accountant}: Gaussian releases are accounted"
@@ -149,6 +160,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
 
     Raises:
         ConfigError: nothing is left of epsilon.
+        UnsafeError: delta is not below 1/units.
     """
     privacy, (rounds, spare) = config.privacy, rounds_of(config)
     samples = config.training.prompts_per_step * config.training.samples
@@ -169,6 +181,7 @@ def vote_plan(config: DprftConfig, units: UnitCount, *, spent: float) -> VotePla
             effort=effort,
             release=None,
         )
+    check_delta_for_units(privacy.delta, units)
     budget = PrivacyBudget(
         epsilon=left_for_rounds(privacy.epsilon, spent),
         delta=privacy.delta,

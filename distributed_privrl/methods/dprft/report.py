@@ -8,12 +8,17 @@ from typing import Any
 
 from distributed_privrl.evaluation.report import Metric, Section
 from distributed_privrl.evaluation.source import Sourced
-from distributed_privrl.methods.dprft.config import DprftConfig
+from distributed_privrl.methods.dprft.config import (
+    DprftConfig,
+    FineTuningConfig,
+    TextConfig,
+    TuningConfig,
+)
 from distributed_privrl.privacy.metrics import PublicValue
 
 
 def text_sections(
-    config: DprftConfig, path: Sourced[Path], _: Sourced[Sequence[Any]]
+    config: TextConfig, path: Sourced[Path], _: Sourced[Sequence[Any]]
 ) -> list[Section]:
     """Return the section on the texts.
 
@@ -24,25 +29,37 @@ def text_sections(
     Privacy: post-processing of the released texts.
     """
     texts = path.then(_read)
-    training = config.training
+    how, figures = _training(config)
     return [
         Section(
             title="What is in the texts",
-            explanation="A language model was tuned by noisy votes of the documents, which it never"
-            " read, and wrote these texts.",
+            explanation=f"A language model was {how}, and wrote these texts.",
             metrics=[
                 Metric(name="texts", value=texts.value(len)),
                 Metric(name="different texts", value=texts.value(lambda found: len(set(found)))),
                 Metric(name="words of a text, median", value=texts.value(_median_words)),
-                Metric(name="reward", value=PublicValue(config.model.reward)),
-                Metric(name="steps", value=PublicValue(training.steps)),
-                Metric(
-                    name="texts scored a step",
-                    value=PublicValue(training.prompts_per_step * training.samples),
-                    explanation="at most: those that fail the gate are not scored",
-                ),
+                *figures,
             ],
         )
+    ]
+
+
+def _training(config: TextConfig) -> tuple[str, list[Metric]]:
+    """Return in words how the model was trained, and public figures of it."""
+    training = config.training
+    if isinstance(config, FineTuningConfig):
+        rounds = Metric(name="rounds", value=PublicValue(config.training.rounds))
+        units = PublicValue(config.training.expected_batch_size)
+        batch = Metric(name="units of a round, on average", value=units)
+        return "fine-tuned on the documents in private rounds", [rounds, batch]
+    assert isinstance(config, DprftConfig)
+    assert isinstance(training, TuningConfig)
+    scored = PublicValue(training.prompts_per_step * training.samples)
+    at_most = "at most: those that fail the gate are not scored"
+    return "tuned by noisy votes of the documents, which it never read", [
+        Metric(name="reward", value=PublicValue(config.model.reward)),
+        Metric(name="steps", value=PublicValue(training.steps)),
+        Metric(name="texts scored a step", value=scored, explanation=at_most),
     ]
 
 

@@ -39,6 +39,7 @@ def expert() -> Method:
         config=ExpertConfig,
         declare=ExpertMethod,
         summary="private policy from many experts, each of whose policies is hidden",
+        on_gpus=True,
         inspection=Inspection(
             study=_study,
             file_report=_policy_sections,

@@ -82,7 +82,10 @@ class ExpertMethod(DeclaredMethod[World]):
         )
 
     def check_machine(self, world: World, context: RunContext) -> None:
-        """Refuse stored networks that the filter cannot host; they are read here alone."""
+        """Refuse GPUs that are not there, and stored networks that the filter cannot host."""
+        from distributed_privrl.stages.devices import check_device
+
+        check_device(self.config.runtime, context.executor)
         if self.plan.filter is not None:
             check_networks(self.config, context.store)
 

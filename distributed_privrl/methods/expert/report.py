@@ -164,7 +164,7 @@ def study(config: ExpertConfig, folder: Path, progress: Progress) -> list[dict[s
         return results
     progress("trying the policy", 0, 1)
     returns = evaluate_policy(
-        Policy.load(folder / config.output.policy),
+        Policy.load(folder / config.output.policy, finite=False),
         environment,
         episodes=evaluation.episodes,
         seed=Streams(config.seed).child("study").integer("episodes"),

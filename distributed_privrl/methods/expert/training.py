@@ -18,6 +18,7 @@ from distributed_privrl.methods.expert.release import STABLE_TRAINING
 from distributed_privrl.methods.expert.update import AgentUpdate
 from distributed_privrl.rounds.worker import StoredShard
 from distributed_privrl.stages.context import RunContext
+from distributed_privrl.stages.devices import device_of
 from distributed_privrl.stages.public_work import take_steps
 from distributed_privrl.stages.round_plan import RoundPlan
 from distributed_privrl.stages.training import TrainingSpec, train_in_rounds, write_initial
@@ -79,6 +80,7 @@ def train_agent(
             clip_norm=clip_norm,
             micro_batch_rows=training.rows_at_once(config.runtime),
             federated=training.federated if training.local == "federated" else None,
+            device=device_of(config.runtime),
         )
 
     rounds = TrainingSpec(

@@ -21,12 +21,14 @@ class AgentUpdate:
         clip_norm: L2 bound of an expert's vector; None without privacy.
         micro_batch_rows: rows computed at once.
         federated: local training of an expert, in place of its gradient.
+        device: where it is computed; what is clipped there and summed comes back to the CPU.
     """
 
     facts: AgentFacts
     clip_norm: float | None
     micro_batch_rows: int
     federated: LocalExpertConfig | None = None
+    device: str = "cpu"
 
     @property
     def draw_count(self) -> int:
@@ -35,7 +37,7 @@ class AgentUpdate:
 
     def __call__(self) -> LocalUpdate:
         """Return a fresh local update."""
-        networks, loss = self.facts.networks(), self.facts.row_loss
+        networks, loss = self.facts.networks().to(self.device), self.facts.row_loss
         if self.federated is None:
             return GradientLocalUpdate(
                 module=networks,

@@ -8,18 +8,15 @@ from distributed_privrl.core.config import (
     OutputConfig,
     PositiveInt,
     RunConfig,
-    StrictModel,
     TrajectoryOutputConfig,
 )
-from distributed_privrl.marginals.config import TableConfig, TrajectoryTableConfig
+from distributed_privrl.marginals.config import (
+    DrawConfig,
+    TableConfig,
+    TrajectoryTableConfig,
+)
 from distributed_privrl.marginals.plan import SelectionConfig
 from distributed_privrl.stages.rollouts import RolloutConfig
-
-
-class DrawConfig(StrictModel):
-    """Drawing the release."""
-
-    chunk_rows: PositiveInt = Field(default=65_536, description="rows drawn at once")
 
 
 class MarginalsTraining(SelectionConfig):

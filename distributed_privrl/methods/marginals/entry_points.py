@@ -18,7 +18,7 @@ _NO_GPUS = "its workers only add up integers, which is no work for a GPU"
 
 def _open_attack(declared: Any, world: Any, context: Any) -> "LossAttack":
     """Open the membership attack; see `Inspection`."""
-    from distributed_privrl.methods.marginals.attack import open_attack
+    from distributed_privrl.marginals.attack import open_attack
 
     return open_attack(declared, world, context)
 

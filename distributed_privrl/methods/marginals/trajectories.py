@@ -7,15 +7,18 @@ from typing import ClassVar
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.trajectories import TRANSITION, Trajectories
+from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.rollout import Rollout, known_before
+from distributed_privrl.marginals.run import World
 from distributed_privrl.marginals.stage import (
     MarginalsStage,
     Table,
+    adaptive_program,
     rollout_columns,
     stored_steps,
 )
 from distributed_privrl.methods.marginals.config import MarginalsJConfig
-from distributed_privrl.methods.marginals.method import MarginalsMethod, World
+from distributed_privrl.methods.marginals.method import MarginalsMethod
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
 from distributed_privrl.stages.method import Released
@@ -47,11 +50,12 @@ class TrajectoryMarginalsMethod(MarginalsMethod):
         """What makes the columns of a step."""
         return rollout_columns(self.config.data, self.config.model, longest=self._longest)
 
-    def stage(self, world: World) -> MarginalsStage:
+    def stage(self, world: World) -> MarginalsStage[TableModel]:
         """Return what the run counts: the steps of trajectories."""
         return MarginalsStage(
             columns=world.columns,
             table=self.config.model,
+            program=adaptive_program,
             source=stored_steps,
             given=known_before(world.columns),
         )

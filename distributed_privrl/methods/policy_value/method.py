@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_privrl.agents.names import AGENTS_FOR
-from distributed_privrl.core.errors import BudgetError, ConfigError
+from distributed_privrl.core.errors import ConfigError, SpentError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.proper import proper_transitions
@@ -164,7 +164,7 @@ class PolicyValueMethod(DeclaredMethod[World]):
             stage=STAGE,
         )
         if release_in_steps(steps, self.config, context, world.plan) < world.plan.rounds:
-            raise BudgetError(
+            raise SpentError(
                 "the run died between drawing its noise and keeping the result, and one release is"
                 " all that it paid for: start a new run"
             )
@@ -214,7 +214,7 @@ class PolicyValueMethod(DeclaredMethod[World]):
         from distributed_privrl.evaluation.off_policy.models import Cells
         from distributed_privrl.evaluation.off_policy.released import ReleasedModels
 
-        policy = Policy.load(context.folder / AGENT)
+        policy = Policy.load(context.folder / AGENT, finite=False)
         models = ReleasedModels.fit(
             proper_transitions(context.store, self.config.model.release),
             decided(policy, Cells.discrete(world.action_space)),

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from distributed_privrl.core.config import (
+    Epsilon,
     EvaluationConfig,
     PolicyOutputConfig,
     PositiveFloat,
@@ -76,7 +77,7 @@ class LocalTrainingConfig(StrictModel):
 class NoisyStarts(StrictModel):
     """No simulator is public: fit a Gaussian to noisy moments of the first observations."""
 
-    epsilon: PositiveFloat = Field(description="epsilon spent on both moments")
+    epsilon: Epsilon = Field(description="epsilon spent on both moments")
     clip_norm: PositiveFloat | None = Field(
         default=None,
         description="L2 bound of a unit's standardised first observation (default: the root of"

@@ -184,15 +184,21 @@ def load_ensemble(path: Path) -> tuple[EnsembleFacts, DynamicsEnsemble]:
     Raises:
         StorageError: the file cannot be read, or holds no ensemble.
     """
+    from distributed_privrl.models.layers import check_weights
+
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             about = json.loads(file.metadata()["ensemble"])
             parameters = file.get_tensor("parameters")
+        check_weights([parameters], needed=1, finite=False)  # noise may have made it diverge
         facts = EnsembleFacts(
             config=DynamicsConfig(**about["model"]),
             encoder_json=json.dumps(about["encoder"]),
             **{name: tuple(values) for name, values in about["bounds"].items()},
         )
         return facts, facts.load(parameters)
-    except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+    except (
+        *(OSError, ConfigError, KeyError, TypeError, ValueError, AttributeError, RuntimeError),
+        safetensors.SafetensorError,
+    ) as error:
         raise StorageError(f"{path} holds no ensemble of dynamics models: {error}") from error

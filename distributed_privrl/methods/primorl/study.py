@@ -48,7 +48,7 @@ def study(config: PrimorlConfig, folder: Path, progress: Progress) -> list[dict[
     if environment is None or not episodes:
         return [curve]
     streams = Streams(config.seed).child("study")
-    policy = Policy.load(folder / config.output.policy)
+    policy = Policy.load(folder / config.output.policy, finite=False)
     facts, ensemble = load_ensemble(folder / config.output.ensemble)
     progress("trying the policy", 0, 2)
     returns = evaluate_policy(

@@ -55,6 +55,7 @@ def _multiply_elements(values, factors):  # type: ignore[no-untyped-def]
 
 @numba.njit(**INNER)
 def _copy(values, out):  # type: ignore[no-untyped-def]
+    """Copy one by one: an array given to a slice takes seconds to compile."""
     for i in range(len(values)):
         out[i] = values[i]
 
@@ -255,7 +256,7 @@ def _compiled(products: str) -> Any:
         means, raw = np.zeros(wanted.size, np.float32), np.zeros(wanted.size, np.float32)
         theta = np.empty_like(start)
         for unit in range(len(rows)):
-            theta[:] = start  # lines 7 and 8
+            _copy(start, theta)  # lines 7 and 8
             epochs = order[min(unit, len(order) - 1)]
             for epoch in range(len(epochs)):  # line 9
                 for begin in range(0, counts[unit], batch_size):  # lines 10 and 11

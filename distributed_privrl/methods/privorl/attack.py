@@ -26,6 +26,7 @@ from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.pretraining import coding_digest
 from distributed_privrl.methods.privorl.release import PRETRAINED, TRAINED
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
+from distributed_privrl.methods.privorl.token_model import TokenSynthesizer
 from distributed_privrl.methods.privorl.update import Synthesizer, private_network
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.stages.context import RunContext
@@ -148,7 +149,7 @@ def open_attack(method: PrivorlMethod, world: World, context: RunContext) -> Mod
         settings = [f"diffusion step {step} of {ddpm.steps}" for step in steps]
         draws = diffusion_draws(synthesizer, seed=config.seed)
     learned: Learned
-    if isinstance(synthesizer, FragmentSynthesizer | StepSynthesizer):
+    if isinstance(synthesizer, FragmentSynthesizer | StepSynthesizer | TokenSynthesizer):
         assert isinstance(config, TrajectoriesConfig)
         most = config.training.max_fragments_per_unit
         learned = partial(first_fragments, synthesizer.fragments, most)

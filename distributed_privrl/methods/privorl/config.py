@@ -1,4 +1,4 @@
-"""Configuration of PrivORL: of rows (-n, -AR), then of whole trajectories (-j, -AR-j)."""
+"""Configuration of PrivORL: of rows (-n, -AR), then of whole trajectories (-j, -AR-j, tokens)."""
 
 from typing import Annotated, Literal
 
@@ -12,9 +12,10 @@ from distributed_privrl.core.config import (
 )
 from distributed_privrl.methods.privorl.model_config import (
     AutoregressiveConfig,
-    CodingConfig,
     DenoiserConfig,
+    ModelConfig,
     StepModelConfig,
+    TokenModelConfig,
     TransformerConfig,
     UNetConfig,
 )
@@ -23,9 +24,11 @@ from distributed_privrl.methods.privorl.pretraining_config import (
     ArPretrainingConfig,
     FragmentPretrainingConfig,
     PretrainingConfig,
+    TokenPretrainingConfig,
 )
 from distributed_privrl.methods.privorl.sampling_config import (
     DrawingConfig,
+    FlooredRolloutConfig,
     SamplingConfig,
     StepRolloutConfig,
     StitchingConfig,
@@ -57,7 +60,7 @@ class PrivorlTraining(RoundsConfig):
 class PrivorlConfig(RunConfig):
     """What all variants have."""
 
-    model: CodingConfig
+    model: ModelConfig
     training: PrivorlTraining
     output: OutputConfig
 
@@ -136,10 +139,21 @@ class PrivorlArJTraining(TrajectoriesTraining):
     sampling: StepRolloutConfig = StepRolloutConfig()
 
 
+class DpTransformerTraining(TrajectoriesTraining):
+    """The same with trajectories drawn token after token."""
+
+    rounds: PositiveInt = Field(default=200, description="private rounds (T)")
+    optimiser: OptimiserConfig = OptimiserConfig(
+        learning_rate=3e-3, schedule="cosine", ema_decay=0.95
+    )
+    pretraining: TokenPretrainingConfig = TokenPretrainingConfig()
+    sampling: FlooredRolloutConfig = FlooredRolloutConfig()
+
+
 class TrajectoriesConfig(PrivorlConfig):
     """What all models have: private synthetic trajectories."""
 
-    model: TransformerConfig | UNetConfig | StepModelConfig
+    model: TransformerConfig | UNetConfig | StepModelConfig | TokenModelConfig
     training: TrajectoriesTraining
     output: TrajectoryOutputConfig
 
@@ -166,3 +180,11 @@ class PrivorlArJConfig(TrajectoriesConfig):
     method: Literal["privorl_ar_j"] = "privorl_ar_j"
     model: StepModelConfig = StepModelConfig()
     training: PrivorlArJTraining = PrivorlArJTraining()
+
+
+class DpTransformerConfig(TrajectoriesConfig):
+    """DP-Transformer: whole trajectories from a causal transformer of tokens."""
+
+    method: Literal["dp_transformer"] = "dp_transformer"
+    model: TokenModelConfig = TokenModelConfig()
+    training: DpTransformerTraining = DpTransformerTraining()

@@ -9,12 +9,14 @@ from distributed_privrl.core.config import RunConfig
 from distributed_privrl.evaluation.method import Inspection, Method
 from distributed_privrl.methods.privorl.autoregressive import AutoregressiveMethod
 from distributed_privrl.methods.privorl.config import (
+    DpTransformerConfig,
     PrivorlArConfig,
     PrivorlArJConfig,
     PrivorlJConfig,
     PrivorlJUNetConfig,
     PrivorlNConfig,
 )
+from distributed_privrl.methods.privorl.tokens import TokensMethod
 from distributed_privrl.methods.privorl.trajectories import TrajectoriesMethod
 from distributed_privrl.methods.privorl.transitions import TransitionsMethod
 
@@ -66,10 +68,19 @@ def privorl_ar_j() -> Method:
     return _trajectories(PrivorlArJConfig, "an autoregressive model of steps (PrivORL-AR-j)")
 
 
-def _trajectories(config: type[RunConfig], model: str) -> Method:
+def dp_transformer() -> Method:
+    """Return the method ``dp_transformer``."""
+    return _trajectories(
+        DpTransformerConfig, "a causal transformer of tokens (DP-Transformer)", TokensMethod
+    )
+
+
+def _trajectories(
+    config: type[RunConfig], model: str, declare: type[TrajectoriesMethod] = TrajectoriesMethod
+) -> Method:
     return Method(
         config=config,
-        declare=TrajectoriesMethod,
+        declare=declare,
         summary=f"private synthetic trajectories from {model}",
         inspection=Inspection(attack=_open_attack, whole_units=True),
         on_gpus=True,

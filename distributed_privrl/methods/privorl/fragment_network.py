@@ -8,7 +8,6 @@ A run makes it before its budget is held: what builds or samples networks import
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.data.fragments import FragmentEncoder, FragmentLayout
 from distributed_privrl.data.spaces import part_width
+from distributed_privrl.methods.privorl.fragment_coding import CodedFragments
 from distributed_privrl.methods.privorl.model_config import TransformerConfig, UNetConfig
 from distributed_privrl.methods.privorl.weights import fragment_weights
 
@@ -59,31 +59,14 @@ class FragmentLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FragmentSynthesizer:
+class FragmentSynthesizer(CodedFragments):
     """Fragments of H steps; see `update.Synthesizer`.
 
     Args:
         model: the network's configuration.
-        encoder: JSON of the `FragmentEncoder`.
     """
 
     model: TransformerConfig | UNetConfig
-    encoder: str
-
-    @cached_property
-    def fragments(self) -> FragmentEncoder:
-        """Cuts and encodes trajectories."""
-        return FragmentEncoder.from_json(self.encoder)
-
-    @property
-    def row_width(self) -> int:
-        """Numbers in a fragment's row (W)."""
-        return self.fragments.width
-
-    @property
-    def public_parts(self) -> tuple[str, ...]:
-        """None: one network makes the whole fragment."""
-        return ()
 
     @property
     def weights(self) -> int:

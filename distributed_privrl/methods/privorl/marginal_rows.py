@@ -31,6 +31,7 @@ from distributed_privrl.marginals.stage import (
     ForeseenTable,
     MarginalsStage,
     Table,
+    adaptive_program,
     foreseen_table,
     rollout_columns,
     stage_plan,
@@ -186,6 +187,7 @@ class MarginalRows(abc.ABC):
         stage = MarginalsStage(
             columns=columns,
             table=self.settings.table,
+            program=adaptive_program,
             source=self.source,
             given=self.given(columns),
         )

@@ -34,10 +34,10 @@ from distributed_privrl.methods.privorl.pretraining_config import (
     PretrainingConfig,
     SourcedPretrainingConfig,
 )
-from distributed_privrl.methods.privorl.scaling import foreseen_encoder, public_encoder
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.units import UnitCount
 from distributed_privrl.stages.bounding import bounds_question, first_bounds
+from distributed_privrl.stages.coding import foreseen_encoder, public_encoder
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.encoders import check_bounds_named, foreseen_columns, search_ranges

@@ -1,37 +1,26 @@
-"""Configuration of PrivORL's models: of rows, of fragments, of steps."""
+"""Configuration of PrivORL's models: of rows, of fragments, of steps, of tokens."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from distributed_privrl.core.config import PositiveFloat, PositiveInt, StrictModel
+from distributed_privrl.core.config import PositiveFloat, PositiveInt
+from distributed_privrl.stages.coding import CodingConfig
 
 if TYPE_CHECKING:
     from distributed_privrl.models.ddpm import DDPM
     from distributed_privrl.models.edm import EDM
 
 
-class CodingConfig(StrictModel):
-    """How a transition's columns are coded for, and shown to, a model of continuous numbers."""
+class ModelConfig(CodingConfig):
+    """The same, and how a network is shown them."""
 
-    next_observation: Literal["absolute", "difference"] = Field(
-        default="difference", description="code s' as it is, or as s' - s"
-    )
-    reward_levels: Literal["public"] | tuple[float, ...] = Field(
-        default="public",
-        description="values of a reward that takes two to eight, coded as levels: those of the"
-        " public datasets, a list, or [] for a reward of any value",
-    )
-    action_margin: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        default=0.2,
-        description="code an action at its bound beyond it by this share of half its range",
-    )
     column_frequencies: Annotated[int, Field(ge=0)] = Field(
         default=4, description="sines and cosines of each column that the network is shown"
     )
 
 
-class DenoiserConfig(CodingConfig):
+class DenoiserConfig(ModelConfig):
     """The residual MLP and its diffusion (PrivORL, appendix F-A: width 1024, depth 6)."""
 
     width: PositiveInt = Field(default=256, description="width of the residual blocks")
@@ -58,7 +47,7 @@ RowPart = Literal["observation", "action", "reward", "next_observation", "termin
 END: RowPart = "terminal"
 
 
-class AutoregressiveConfig(CodingConfig):
+class AutoregressiveConfig(ModelConfig):
     """Bins and factors of the autoregressive model."""
 
     column_frequencies: Annotated[int, Field(ge=0)] = Field(
@@ -77,7 +66,7 @@ class AutoregressiveConfig(CodingConfig):
     )
 
 
-class FragmentModelConfig(CodingConfig):
+class FragmentModelConfig(ModelConfig):
     """Fragments of trajectories and the diffusion of them (PrivORL, section VI, appendix F-A)."""
 
     next_observation: Literal["absolute", "difference"] = Field(
@@ -108,6 +97,13 @@ class FragmentModelConfig(CodingConfig):
         return DDPM(steps=self.diffusion_steps, schedule=self.schedule, prediction=self.prediction)
 
 
+def _divides_width(heads: int, info: ValidationInfo) -> int:
+    width = info.data.get("width")
+    if width is not None and width % heads:
+        raise ValueError(f"must divide model.width={width}")
+    return heads
+
+
 class TransformerConfig(FragmentModelConfig):
     """The transformer of PrivORL-j (paper: width 256, six blocks, four heads)."""
 
@@ -116,13 +112,7 @@ class TransformerConfig(FragmentModelConfig):
         default=4, validate_default=True, description="attention heads; must divide the width"
     )
 
-    @field_validator("heads")
-    @classmethod
-    def _divides(cls, heads: int, info: ValidationInfo) -> int:
-        width = info.data.get("width")
-        if width is not None and width % heads:
-            raise ValueError(f"must divide model.width={width}")
-        return heads
+    _divides = field_validator("heads")(_divides_width)
 
 
 class UNetConfig(FragmentModelConfig):
@@ -147,3 +137,32 @@ class StepModelConfig(AutoregressiveConfig):
         default=1.0,
         description="weight of an episode's first observation, where a step has 1/H",
     )
+
+
+class TokenModelConfig(ModelConfig):
+    """Tokens of steps, and the transformer of them (PrivORL, appendix E, DP-Transformer)."""
+
+    next_observation: Literal["absolute"] = Field(
+        default="absolute", description="s' is the next observation's tokens"
+    )
+    column_frequencies: Annotated[int, Field(ge=0)] = Field(
+        default=6, description="sines and cosines of a bin's rank that the network is shown"
+    )
+    horizon: Literal[8, 16, 32, 64, 128] = Field(
+        default=8,
+        description="steps that a token may look back on, and whose mean loss is one row's (H)",
+    )
+    bins: Annotated[int, Field(ge=2)] = Field(
+        default=64, description="bins of a number at most, half of them even, half by public rows"
+    )
+    width: PositiveInt = Field(default=32, description="width of a token")
+    depth: PositiveInt = Field(default=2, description="number of blocks")
+    heads: PositiveInt = Field(
+        default=4, validate_default=True, description="attention heads; must divide the width"
+    )
+    first_weight: PositiveFloat = Field(
+        default=1.0,
+        description="weight of an episode's first observation, where a step has 1/H",
+    )
+
+    _divides = field_validator("heads")(_divides_width)

@@ -103,3 +103,11 @@ class ArJPretrainingConfig(FragmentPretrainingConfig, SourcedPretrainingConfig):
     )
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=3e-3, schedule="cosine")
     marginals: MarginalTrajectoriesConfig = MarginalTrajectoriesConfig()
+
+
+class TokenPretrainingConfig(FragmentPretrainingConfig):
+    """The same without novel rows."""
+
+    curiosity_rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="share of a batch replaced by novel rows (p)"
+    )

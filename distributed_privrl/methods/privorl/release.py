@@ -125,7 +125,7 @@ def read_chunks(folder: Path, count: int) -> Iterator[NDArray[np.float32]]:
     for index in range(count):
         path = chunk_path(folder, index)
         with storage_errors(f"read {path}"):
-            rows: NDArray[np.float32] = np.load(path)
+            rows: NDArray[np.float32] = np.load(path, allow_pickle=False)
         yield rows
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from distributed_privrl.core.config import PositiveFloat, PositiveInt, StrictModel
+from distributed_privrl.core.config import Epsilon, PositiveFloat, PositiveInt, StrictModel
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.stages.rollouts import RolloutConfig
@@ -73,7 +73,7 @@ class StitchingConfig(PrecisionConfig, RolloutConfig):
 class NoisySupport(StrictModel):
     """Draw again what leaves the cells that sensitive units visit; finding them is charged."""
 
-    epsilon: PositiveFloat = Field(description="epsilon spent on finding the visited cells")
+    epsilon: Epsilon = Field(description="epsilon spent on finding the visited cells")
     columns: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         min_length=1,
         max_length=3,
@@ -135,14 +135,19 @@ class NoisySupport(StrictModel):
         return int(self.cells ** len(self.columns))
 
 
-class StepRolloutConfig(RolloutConfig):
-    """The same for the autoregressive model."""
+class FlooredRolloutConfig(RolloutConfig):
+    """Whole trajectories, token after token, from bins."""
 
     floor: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.003,
         description="bins of an observation's number that are less likely than this share of the"
         " likeliest are not drawn",
     )
+
+
+class StepRolloutConfig(FlooredRolloutConfig):
+    """The same for the autoregressive model."""
+
     support: NoisySupport | None = Field(
         default=None,
         description="draw trajectories again that leave the cells which sensitive units visit;"

@@ -49,12 +49,22 @@ class StepLoss:
         start = torch.where(linked, condition[:, -1], -1.0)
         clock = (start[:, None] + self.tick * passed).clamp(max=1.0)
         losses = module(steps, step_context(before, first, clock))
-        ends = (steps[..., -END_BITS:] > 0).any(dim=-1)
-        live = 1 - torch.nn.functional.pad(ends, (1, -1)).to(rows.dtype).cummax(dim=1).values
-        own = (live * losses[..., self.observations :].sum(dim=-1)).sum(dim=1) / self.layout.horizon
+        own = (live_steps(steps) * losses[..., self.observations :].sum(dim=-1)).sum(
+            dim=1
+        ) / self.layout.horizon
         begun = first[:, 0] * losses[:, 0, : self.observations].sum(dim=-1)
         total: Tensor = own + self.first_weight * begun
         return total
+
+
+def live_steps(steps: Tensor) -> Tensor:
+    """Return 1 for each step ``(..., H)`` up to an end and with it, 0 for those after it.
+
+    Args:
+        steps: ``(..., H, S)``.
+    """
+    ends = (steps[..., -END_BITS:] > 0).any(dim=-1)
+    return 1 - torch.nn.functional.pad(ends, (1, -1)).to(steps.dtype).cummax(dim=-1).values
 
 
 def step_context(before: Tensor, first: Tensor, clock: Tensor) -> Tensor:

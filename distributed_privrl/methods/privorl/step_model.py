@@ -10,14 +10,14 @@ A run makes it before its budget is held: what builds networks or draws from the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.data.fragments import END_BITS, FragmentEncoder
+from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.methods.privorl.autoregressive import autoregressive
+from distributed_privrl.methods.privorl.fragment_coding import CodedFragments
 from distributed_privrl.methods.privorl.model_config import StepModelConfig
 from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
 from distributed_privrl.methods.privorl.support import Support
@@ -35,28 +35,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepSynthesizer:
+class StepSynthesizer(CodedFragments):
     """Fragments of H steps as a chain of steps; see `update.Synthesizer`.
 
     Args:
         model: its configuration.
-        encoder: JSON of the `FragmentEncoder`.
         bins: the variables of a step.
     """
 
     model: StepModelConfig
-    encoder: str
     bins: RowBins
-
-    @cached_property
-    def fragments(self) -> FragmentEncoder:
-        """Cuts and encodes trajectories."""
-        return FragmentEncoder.from_json(self.encoder)
-
-    @property
-    def row_width(self) -> int:
-        """Numbers in a fragment's row (W)."""
-        return self.fragments.width
 
     @property
     def tick(self) -> float:

@@ -5,6 +5,7 @@ Reference: PrivORL, section VI-C and figure 2.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,10 +81,7 @@ def stitched_steps(
     generator: torch.Generator,
     precision: Precision = "fp32",
 ) -> NDArray[np.float32]:
-    """Return the encoded steps ``(sum T, S)`` of ``count`` trajectories, one after the other.
-
-    Each fragment follows the last step before it (zeros at the start), until one holds an end
-    (`set_end_bits`) or the cap is reached; what a fragment holds after its end is dropped.
+    """Return the encoded steps ``(sum T, S)`` of ``count`` trajectories; see `chained_steps`.
 
     Args:
         network: with the trained parameters.
@@ -94,18 +92,39 @@ def stitched_steps(
         generator: public, on the network's device.
         precision: of the network.
     """
+
+    def follow(condition: Tensor) -> Tensor:
+        given = condition.to(generator.device)
+        return synthesizer.sample(network, given, sampler, generator=generator, precision=precision)
+
+    return chained_steps(synthesizer.fragments, follow, count=count, max_length=max_length)
+
+
+def chained_steps(
+    encoder: FragmentEncoder,
+    follow: Callable[[Tensor], Tensor],
+    *,
+    count: int,
+    max_length: int,
+) -> NDArray[np.float32]:
+    """Return the encoded steps ``(sum T, S)`` of ``count`` trajectories, one after the other.
+
+    Each fragment follows the last step before it (zeros at the start), until one holds an end
+    (`set_end_bits`) or the cap is reached; what a fragment holds after its end is dropped.
+
+    Args:
+        encoder: of the fragments.
+        follow: from linking steps ``(N, S)`` to the fragments that follow them ``(N, H, S)``.
+        count: trajectories (N).
+        max_length: steps of a trajectory at most.
+    """
     import torch
 
-    encoder = synthesizer.fragments
     condition = np.zeros((count, encoder.step_width), dtype=np.float32)
     parts: list[list[NDArray[np.float32]]] = [[] for _ in range(count)]
     live = np.arange(count)
     for passed in range(0, max_length, encoder.horizon):
-        given = torch.from_numpy(condition).to(generator.device)
-        drawn = synthesizer.sample(
-            network, given, sampler, generator=generator, precision=precision
-        )
-        steps = drawn.cpu().numpy()
+        steps = follow(torch.from_numpy(condition)).cpu().numpy()
         lengths = set_end_bits(steps)
         left = min(encoder.horizon, max_length - passed)
         going = lengths > left
@@ -239,7 +258,8 @@ def _distances(
     """Return the mean over columns of each pair's scaled distance, ``(N, ...) -> (N,)``."""
     distances: NDArray[np.float64]
     if one.dtype.kind in "iu":
-        distances = (one != other).reshape(len(one), -1).mean(axis=1)
+        columns = int(np.prod(one.shape[1:]))  # -1 would not do for no pairs
+        distances = (one != other).reshape(len(one), columns).mean(axis=1)
         return distances
     transitions = encoder.transitions
     scale = transitions.scaling.scale[transitions.layout.blocks["observation"]]

@@ -5,11 +5,9 @@ Reference: PrivORL, algorithm 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +15,9 @@ from numpy.typing import NDArray
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.fragments import FragmentEncoder
-from distributed_privrl.data.metadata import SEAM_KEY, SUPPORT_KEY
 from distributed_privrl.data.shards import ShardRef
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION, Trajectories
+from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION
 from distributed_privrl.marginals.stage import ForeseenTable
 from distributed_privrl.methods.privorl.binning import foreseen_bins, public_bins, row_bins
 from distributed_privrl.methods.privorl.config import TrajectoriesConfig
@@ -31,27 +28,32 @@ from distributed_privrl.methods.privorl.method import (
     World,
     check_public_parts,
 )
-from distributed_privrl.methods.privorl.model_config import END, StepModelConfig
+from distributed_privrl.methods.privorl.model_config import (
+    END,
+    FragmentModelConfig,
+    StepModelConfig,
+    TokenModelConfig,
+    TransformerConfig,
+    UNetConfig,
+)
 from distributed_privrl.methods.privorl.parts import Parts
 from distributed_privrl.methods.privorl.pretraining_config import ArJPretrainingConfig
 from distributed_privrl.methods.privorl.sampling_config import (
+    FlooredRolloutConfig,
     NoisySupport,
     StepRolloutConfig,
     StitchingConfig,
 )
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
-from distributed_privrl.methods.privorl.stitching import (
-    SeamErrors,
-    TrajectoryDrawer,
-    decode_trajectories,
-    trajectories_of,
-)
+from distributed_privrl.methods.privorl.stitching import TrajectoryDrawer
 from distributed_privrl.methods.privorl.support import (
     Support,
     SupportRelease,
     support_question,
     support_release,
 )
+from distributed_privrl.methods.privorl.token_model import TokenDrawer, TokenSynthesizer
+from distributed_privrl.methods.privorl.trajectory_release import released_trajectories
 from distributed_privrl.methods.privorl.weights import (
     SMALLER_FACTORS,
     SMALLER_NETWORK,
@@ -61,12 +63,11 @@ from distributed_privrl.methods.privorl.weights import (
 )
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.privacy.units import UnitCount
-from distributed_privrl.stages.context import RunContext, SyntheticTrajectories
+from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.first_releases import FirstRelease, Question
 from distributed_privrl.stages.method import StagePlan
 
 if TYPE_CHECKING:
-    from distributed_privrl.methods.privorl.release import ChunkDrawer
     from distributed_privrl.rounds.worker import StoredFragments
 
 
@@ -112,8 +113,8 @@ class TrajectoriesMethod(PrivorlMethod):
     @property
     def smaller(self) -> str:
         """What makes the network smaller."""
-        steps = isinstance(self.config.model, StepModelConfig)
-        return SMALLER_FACTORS if steps else SMALLER_NETWORK
+        fragments = isinstance(self.config.model, FragmentModelConfig)
+        return SMALLER_NETWORK if fragments else SMALLER_FACTORS
 
     @property
     def uses(self) -> tuple[float, float]:
@@ -122,7 +123,7 @@ class TrajectoriesMethod(PrivorlMethod):
         model, sampling = config.model, config.training.sampling
         steps = sampling.max_length or config.data.max_length or model.horizon
         levels = 1
-        if not isinstance(model, StepModelConfig):
+        if isinstance(model, FragmentModelConfig):
             levels = (sampling.steps if isinstance(sampling, StitchingConfig) else None) or (
                 model.diffusion_steps
             )
@@ -131,9 +132,10 @@ class TrajectoriesMethod(PrivorlMethod):
     def weights_of(self, encoder: TransitionEncoder) -> int:
         """Return about how many numbers rounds learn; see `PrivorlMethod.weights_of`."""
         model = self.config.model
-        if not isinstance(model, StepModelConfig):
+        if isinstance(model, TransformerConfig | UNetConfig):
             return fragment_weights(model, encoder)
-        bins = _step_bins(foreseen_bins(encoder, model.bins))
+        assert isinstance(model, StepModelConfig)
+        bins = step_bins(foreseen_bins(encoder, model.bins))
         return binned_weights(model, bins, context=step_context_width(bins.width))
 
     @property
@@ -247,7 +249,7 @@ class TrajectoriesMethod(PrivorlMethod):
             count=steps.model.bins,
             declared=True,
         )
-        steps = replace(steps, bins=_step_bins(row))
+        steps = replace(steps, bins=step_bins(row))
         return replace(parts, synthesizer=steps, drawer=replace(drawer, synthesizer=steps))
 
 
@@ -274,45 +276,46 @@ def _longest(config: TrajectoriesConfig) -> int:
 
 def fragment_synthesizer(
     config: TrajectoriesConfig, store: DatasetStore, transitions: TransitionEncoder
-) -> FragmentSynthesizer | StepSynthesizer:
+) -> FragmentSynthesizer | StepSynthesizer | TokenSynthesizer:
     """Return the run's model of fragments.
 
     Args:
         config: of the run.
-        store: datasets; public ones are read for the bins of steps.
+        store: datasets; public ones are read for the bins of steps and tokens.
         transitions: encodes a step.
     """
     model = config.model
-    if not isinstance(model, StepModelConfig):
-        return _synthesizer(config, transitions, None)
+    encoder = FragmentEncoder(transitions, model.horizon, time_limit=_longest(config)).to_json()
+    if isinstance(model, TransformerConfig | UNetConfig):
+        return FragmentSynthesizer(model=model, encoder=encoder)
     row = public_bins(config.data, store, transitions, count=model.bins)
-    return _synthesizer(config, transitions, row)
+    if isinstance(model, TokenModelConfig):
+        return TokenSynthesizer(model=model, encoder=encoder, bins=step_bins(row))
+    return StepSynthesizer(model=model, encoder=encoder, bins=step_bins(row))
 
 
-def _synthesizer(
-    config: TrajectoriesConfig, transitions: TransitionEncoder, row: RowBins | None
-) -> FragmentSynthesizer | StepSynthesizer:
-    """Return the model of fragments; ``row`` has the variables of a transition, if it has bins."""
-    encoder = FragmentEncoder(transitions, config.model.horizon, time_limit=_longest(config))
-    if not isinstance(config.model, StepModelConfig):
-        return FragmentSynthesizer(model=config.model, encoder=encoder.to_json())
-    assert row is not None
-    return StepSynthesizer(model=config.model, encoder=encoder.to_json(), bins=_step_bins(row))
-
-
-def _step_bins(row: RowBins) -> RowBins:
+def step_bins(row: RowBins) -> RowBins:
     """Return the variables of a step: those of its transition, and whether it is cut there."""
     truncated = Variable(start=row.width, kind="level", marks=(-1.0, 1.0), part=END)
     return RowBins((*row.variables, truncated))
 
 
 def _drawer(
-    config: TrajectoriesConfig, synthesizer: FragmentSynthesizer | StepSynthesizer
-) -> TrajectoryDrawer | StepDrawer:
+    config: TrajectoriesConfig,
+    synthesizer: FragmentSynthesizer | StepSynthesizer | TokenSynthesizer,
+) -> TrajectoryDrawer | StepDrawer | TokenDrawer:
     sampling, longest = config.training.sampling, _longest(config)
     if isinstance(synthesizer, StepSynthesizer):
         assert isinstance(sampling, StepRolloutConfig)
         return StepDrawer(
+            synthesizer=synthesizer,
+            trajectories=config.output.size,
+            config=sampling,
+            max_length=longest,
+        )
+    if isinstance(synthesizer, TokenSynthesizer):
+        assert isinstance(sampling, FlooredRolloutConfig)
+        return TokenDrawer(
             synthesizer=synthesizer,
             trajectories=config.output.size,
             config=sampling,
@@ -325,45 +328,3 @@ def _drawer(
         trajectories=config.output.size,
         max_length=longest,
     )
-
-
-def released_trajectories(
-    encoder: FragmentEncoder, folder: Path, drawer: ChunkDrawer
-) -> SyntheticTrajectories:
-    """Return the trajectories in a folder of chunks, in raw units, and figures about them.
-
-    Args:
-        encoder: of the fragments.
-        folder: of the chunks.
-        drawer: that drew them.
-    """
-    from distributed_privrl.methods.privorl.release import read_chunks
-
-    def decoded() -> Iterator[Trajectories]:
-        return (decode_trajectories(encoder, steps) for steps in read_chunks(folder, drawer.count))
-
-    def facts() -> dict[str, Any]:
-        errors = SeamErrors.none()
-        for steps in read_chunks(folder, drawer.count):
-            errors.add(encoder, steps)
-        return {SEAM_KEY: errors.facts(), **support_facts(folder, drawer)}
-
-    return SyntheticTrajectories(chunks=decoded, facts=facts)
-
-
-def support_facts(folder: Path, drawer: ChunkDrawer) -> dict[str, Any]:
-    """Return how many cells of the support count, and how many trajectories are not within them.
-
-    Privacy: post-processing of the noisy histogram and of what is released.
-    """
-    from distributed_privrl.methods.privorl.release import read_chunks
-
-    support = drawer.support if isinstance(drawer, StepDrawer) else None
-    if support is None:
-        return {}
-    astray = sum(
-        len(np.unique(trajectories_of(steps)[~support.contains(steps)]))
-        for steps in read_chunks(folder, drawer.count)
-    )
-    cells = {"cells": support.grid.size, "visited": len(support.visited)}
-    return {SUPPORT_KEY: {**cells, "trajectories_outside": astray}}

@@ -8,10 +8,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from distributed_privrl.core.errors import ConfigError, StorageError
-from distributed_privrl.core.files import atomic_path, storage_errors
+from distributed_privrl.core.files import storage_errors, write_atomically
 
 _ROUNDING = 1e-9
 """A norm may lie this far above 1 and is then scaled down; anything longer is refused."""
@@ -133,8 +133,7 @@ class FeatureMap:
         Raises:
             StorageError: the folder cannot be written.
         """
-        with atomic_path(path) as temporary:
-            save_file({"table": self.table}, temporary, {"actions": json.dumps(self.actions)})
+        write_atomically(path, save({"table": self.table}, {"actions": json.dumps(self.actions)}))
 
     @classmethod
     def load(cls, path: Path) -> Self:

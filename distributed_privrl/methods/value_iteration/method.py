@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import SpentError
 from distributed_privrl.data.shards import ShardRef, shard_refs
 from distributed_privrl.methods.value_iteration.config import ApviConfig, VapviConfig
 from distributed_privrl.methods.value_iteration.counts import CountSpec, CountWorker
@@ -155,7 +155,7 @@ class StatisticsMethod(DeclaredMethod[World]):
         plan = _plan_of(stage)
         done = release_in_steps(steps, self.config, context, plan)
         if done < plan.rounds:
-            raise BudgetError(
+            raise SpentError(
                 f"crashes used up the spare steps: {done} of {plan.rounds} are done and none is"
                 " left; start a new run with a higher training.spare"
             )

@@ -118,7 +118,10 @@ class GreedyPolicy:
             StorageError: the file is missing, damaged or holds no greedy policy.
         """
         try:
-            return cls(**safetensors.numpy.load(Path(path).read_bytes()))
+            tensors = safetensors.numpy.load(Path(path).read_bytes())
+            if undefined := sorted(name for name, one in tensors.items() if np.isnan(one).any()):
+                raise ConfigError(f"{', '.join(undefined)} has numbers that are none (NaN)")
+            return cls(**tensors)
         except Exception as error:
             raise StorageError(
                 f"cannot read a greedy policy from {path}: {error}; give the file that a run of"

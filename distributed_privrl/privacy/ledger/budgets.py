@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -37,6 +36,7 @@ from distributed_privrl.privacy.ledger.schema import (
     HOLDS,
     SHOWN_ENTRIES,
 )
+from distributed_privrl.privacy.ledger.stamps import stamp
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, covers, unit_in_words
 
 
@@ -198,10 +198,17 @@ def _check_same(name: str, row: RowMapping, columns: dict[str, Any]) -> None:
         )
 
 
-def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
+def charge(
+    connection: Connection, request: Charge, *, secret: bytes | None = None
+) -> tuple[LedgerEntry, bool]:
     """Charge the cost of a request, or find the entry that the same request made before.
 
     What the request's run holds is charged to that; otherwise it must be left of the budget.
+
+    Args:
+        connection: of the transaction.
+        request: what is charged.
+        secret: of the entry, if it is new; None: one is made.
 
     Returns:
         The entry, and whether it is new.
@@ -243,8 +250,8 @@ def charge(connection: Connection, request: Charge) -> tuple[LedgerEntry, bool]:
             drawn_rounds=0,
             committed_rounds=0,
             status="open",
-            secret=new_secret(),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            secret=secret or new_secret(),
+            **stamp(),
         )
     )
     return as_entry(stored_entry(connection, request.entry_id)), True

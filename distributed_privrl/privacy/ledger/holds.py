@@ -4,7 +4,6 @@ The rest of a hold and the entries that were charged to it never add up to more 
 is left when the run can charge no more is free again: under basic composition it was never spent.
 """
 
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, or_, select, update
@@ -12,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, or
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.privacy.ledger.records import ROUNDING, Charge, GivenUp, Holding
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, HOLDS, SHOWN_ENTRIES
+from distributed_privrl.privacy.ledger.stamps import stamp
 from distributed_privrl.privacy.units import Relation
 
 
@@ -31,7 +31,7 @@ def add(connection: Connection, asked: Holding, columns: dict[str, Any]) -> RowM
             epsilon=asked.epsilon,
             delta=asked.delta,
             status="open",
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(),
         )
     )
     revise(connection, columns["account_id"])

@@ -20,6 +20,8 @@ from distributed_privrl.privacy.ledger import (
     releases,
     withdrawals,
 )
+from distributed_privrl.privacy.ledger.attempts import retried, retried_unless_done
+from distributed_privrl.privacy.ledger.entry_secrets import new_secret
 from distributed_privrl.privacy.ledger.records import (
     Account,
     Charge,
@@ -27,15 +29,10 @@ from distributed_privrl.privacy.ledger.records import (
     as_entry,
     as_json,
 )
-from distributed_privrl.privacy.ledger.register import DataRegister, keep_sketch
+from distributed_privrl.privacy.ledger.register import DataRegister, keep_sketch, key_path
 from distributed_privrl.privacy.ledger.runs import RunLedger
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, ENTRIES, SHOWN_ENTRIES
-from distributed_privrl.privacy.ledger.storage import (
-    Storage,
-    ledger_reference,
-    ledger_url,
-    retried,
-)
+from distributed_privrl.privacy.ledger.storage import Storage, ledger_reference, ledger_url
 from distributed_privrl.privacy.units import PrivacyBudget
 
 _LARGE_DELTA = 1e-3
@@ -48,22 +45,26 @@ class Ledger(RunLedger):
         url: a SQLAlchemy URL of SQLite or PostgreSQL, or ``file:PATH`` of a file that holds one;
             None takes the environment variable ``PRIVRL_LEDGER``, else a SQLite file in the user's
             data folder.
+        exists: it was opened before: one that was deleted since is not made again.
 
     Raises:
         ConfigError: the URL is malformed.
         MissingExtraError: PostgreSQL without its driver.
-        StorageError: the database cannot be opened. Every method raises it when the database is
-            locked, full, unwritable or corrupt; nothing is charged or changed then.
+        StorageError: the database cannot be opened, or it is gone and its key is not. Every method
+            raises it when the database is locked, full, unwritable, corrupt or gone; nothing is
+            charged or changed then, unless the message says that nobody knows.
     """
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, *, exists: bool = False) -> None:
         self._reference = ledger_reference(url)
         self._url = ledger_url(self._reference)
-        self._storage = Storage(self._url)
+        local = self._url.get_backend_name() == "sqlite"  # a server's key may be mounted before
+        key = key_path(self._url) if local else None
+        self._storage = Storage(self._url, key=key, exists=exists)
 
-    def __reduce__(self) -> tuple[type["Ledger"], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str], "Ledger"], tuple[str]]:
         """Travel as the URL, or the name of the file that holds it; the receiver opens it again."""
-        return Ledger, (self._reference,)
+        return _opened_again, (self._reference,)
 
     @property
     def register(self) -> DataRegister:
@@ -124,7 +125,7 @@ class Ledger(RunLedger):
                 keep_sketch(connection, changed.id, sketch)
             return changed
 
-    @retried
+    @retried_unless_done
     def withdraw(self, dataset: str) -> Account:
         """Remove the account of a dataset of which nothing was ever charged.
 
@@ -198,7 +199,7 @@ class Ledger(RunLedger):
             UnsafeError: the id was charged without an answer (a crash, or another process that
                 still draws), or for another query; the account does not fit; or the run holds less.
         """
-        answer, entry = self._charge_release(charge)
+        answer, entry = self._charge_release(charge, new_secret())
         if answer is None:
             answer = as_json("the answer", draw())
             entry = self._store_answer(charge.entry_id, answer)
@@ -213,10 +214,10 @@ class Ledger(RunLedger):
         return json.loads(row["answer"]) if row is not None and settled else None
 
     @retried
-    def _charge_release(self, charge: Charge) -> tuple[str | None, LedgerEntry]:
+    def _charge_release(self, charge: Charge, secret: bytes) -> tuple[str | None, LedgerEntry]:
         """Charge a release, or return the answer that was drawn for it before."""
-        with self._storage.transaction() as connection:
-            return releases.charge(connection, charge)
+        with self._storage.transaction(pays_ahead=True) as connection:
+            return releases.charge(connection, charge, secret)
 
     @retried
     def _store_answer(self, nonce: str, answer: str) -> LedgerEntry:
@@ -240,7 +241,7 @@ class Ledger(RunLedger):
 
     @retried
     def entries(self, dataset: str | None = None) -> list[LedgerEntry]:
-        """Return every entry, or those of one dataset, in the order they were made."""
+        """Return every entry, or those of one dataset, by time, then by id."""
         query = select(*SHOWN_ENTRIES, ACCOUNTS.c.dataset).join_from(ENTRIES, ACCOUNTS)
         if dataset is not None:
             query = query.where(ACCOUNTS.c.dataset == dataset)
@@ -251,3 +252,8 @@ class Ledger(RunLedger):
     def close(self) -> None:
         """Close the database; every charge is on disk already."""
         self._storage.close()
+
+
+def _opened_again(reference: str) -> Ledger:
+    """Return the ledger that another process of the same run has open."""
+    return Ledger(reference, exists=True)

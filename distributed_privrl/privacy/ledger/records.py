@@ -105,6 +105,7 @@ class LedgerEntry:
     event: dict[str, Any]
     status: Literal["open", "settled"]
     created: str
+    made_by: str | None
     units: int | None
     certificate_digest: str | None
     beside_digests: tuple[str, ...] = ()
@@ -160,6 +161,7 @@ class Hold:
     units: int | None
     status: Literal["open", "closed"]
     created: str
+    made_by: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

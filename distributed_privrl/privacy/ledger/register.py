@@ -10,7 +10,6 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import platformdirs
@@ -18,9 +17,11 @@ from sqlalchemy import URL, Connection, delete, insert, select
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.privacy.ledger.attempts import retried
 from distributed_privrl.privacy.ledger.budgets import check_partition, same_data
 from distributed_privrl.privacy.ledger.records import Declaration
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, DECLARATIONS, ROW_KEYS, SKETCHES
+from distributed_privrl.privacy.ledger.stamps import moment
 from distributed_privrl.privacy.ledger.storage import Storage
 
 KEY_VARIABLE = "PRIVRL_LEDGER_KEY"
@@ -42,6 +43,7 @@ class DataRegister:
         self.key_path = key_path(url)
         self._mounted = url.get_backend_name() != "sqlite"
 
+    @retried
     def key(self) -> bytes:
         """Return the key of the sketches, made once for a ledger.
 
@@ -66,6 +68,7 @@ class DataRegister:
                 )
             return key
 
+    @retried
     def check_data(self, dataset: str, fingerprint: str, unit: str) -> None:
         """Refuse rows that the ledger knows under another id or as other units.
 
@@ -81,6 +84,7 @@ class DataRegister:
             if (account := same_data(connection, dataset, fingerprint)) is not None:
                 check_partition(account, fingerprint, unit)
 
+    @retried
     def sketches(self) -> dict[str, bytes | None]:
         """Return the sketch of each account, by its dataset; None where it has none."""
         query = select(ACCOUNTS.c.dataset, SKETCHES.c.sketch).outerjoin(
@@ -89,6 +93,7 @@ class DataRegister:
         with self._storage.transaction() as connection:
             return {row.dataset: row.sketch for row in connection.execute(query)}
 
+    @retried
     def declare_unrelated(self, one: tuple[str, str], other: tuple[str, str], *, why: str) -> None:
         """Write down that two datasets share nobody; may be repeated.
 
@@ -108,9 +113,9 @@ class DataRegister:
         same = [DECLARATIONS.c[name] == value for name, value in pair.items()]
         with self._storage.transaction() as connection:
             if connection.execute(select(DECLARATIONS.c.id).where(*same)).first() is None:
-                created = datetime.now(UTC).isoformat(timespec="seconds")
-                connection.execute(insert(DECLARATIONS).values(**pair, created=created))
+                connection.execute(insert(DECLARATIONS).values(**pair, created=moment()))
 
+    @retried
     def declarations(self, fingerprint: str | None = None) -> list[Declaration]:
         """Return what was declared, of all datasets or of the one with this fingerprint."""
         query = select(DECLARATIONS).order_by(DECLARATIONS.c.id)

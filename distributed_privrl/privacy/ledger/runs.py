@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.privacy.ledger import blocks, budgets, entry_secrets, holds
+from distributed_privrl.privacy.ledger.attempts import retried, retried_unless_done
 from distributed_privrl.privacy.ledger.records import (
     Charge,
     GivenUp,
@@ -16,7 +17,7 @@ from distributed_privrl.privacy.ledger.records import (
     as_hold,
 )
 from distributed_privrl.privacy.ledger.schema import ACCOUNTS, HOLDS
-from distributed_privrl.privacy.ledger.storage import Storage, retried
+from distributed_privrl.privacy.ledger.storage import Storage
 
 
 class RunLedger(ABC):
@@ -58,7 +59,7 @@ class RunLedger(ABC):
         with self._storage.transaction() as connection:
             return holds.has_begun(connection, run_id)
 
-    @retried
+    @retried_unless_done
     def give_up(self, run_id: str) -> GivenUp:
         """Close a run that nobody will resume.
 
@@ -75,7 +76,7 @@ class RunLedger(ABC):
 
     @retried
     def holds(self, dataset: str | None = None) -> list[Hold]:
-        """Return every open hold, or those of one dataset, in the order they were made."""
+        """Return every open hold, or those of one dataset, by time, then by run."""
         query = select(HOLDS, ACCOUNTS.c.dataset).join_from(HOLDS, ACCOUNTS)
         query = query.where(HOLDS.c.status == "open")
         if dataset is not None:
@@ -98,7 +99,7 @@ class RunLedger(ABC):
             UnsafeError: the run is not open, or the nonce was used for another block.
         """
         check_positive("rounds", rounds)
-        with self._storage.transaction() as connection:
+        with self._storage.transaction(pays_ahead=True) as connection:
             entry = blocks.open_entry(connection, run_id)
             return blocks.reserve(connection, entry, rounds, nonce)
 

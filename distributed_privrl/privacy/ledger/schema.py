@@ -43,7 +43,7 @@ class SealedBytes(TypeDecorator[Any]):
 
 
 METADATA = MetaData()
-VERSION = 3
+VERSION = 4
 
 SCHEMA_VERSIONS = Table(
     "schema_versions", METADATA, Column("version", Integer, primary_key=True, autoincrement=False)
@@ -81,6 +81,7 @@ HOLDS = Table(
     Column("units", Integer),
     Column("status", String(16), nullable=False),
     Column("created", String(40), nullable=False),
+    Column("made_by", String(255)),
     CheckConstraint("status IN ('open', 'closed')", name="hold_status"),
     CheckConstraint("status = 'open' OR (epsilon = 0 AND delta = 0)", name="hold_closed"),
     CheckConstraint("epsilon >= 0 AND epsilon <= held_epsilon", name="hold_epsilon"),
@@ -144,6 +145,7 @@ ENTRIES = Table(
     Column("certificate_digest", String(64)),
     Column("status", String(16), nullable=False),
     Column("created", String(40), nullable=False),
+    Column("made_by", String(255)),
     Column("secret", SealedBytes),
     CheckConstraint("kind IN ('rounds', 'release')", name="entry_kind"),
     CheckConstraint("status IN ('open', 'settled')", name="entry_status"),

@@ -5,18 +5,18 @@ takes its only write lock at the start of each. PostgreSQL is told `SERIALIZABLE
 what may be charged then rests on which rows a function thought of locking, phantoms included. Each
 transaction first locks one table, before its snapshot is taken: so those that meet wait in line
 instead of failing, and the isolation level is what holds if that lock is ever lost. A conflict that
-is left is answered by doing the whole transaction again.
+is left, or a server that is away for a moment, is answered by doing the whole transaction again
+(`attempts`).
 """
 
 import contextlib
-import functools
 import os
 import sqlite3
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
+from urllib.parse import quote
 
 import platformdirs
 from sqlalchemy import (
@@ -36,43 +36,15 @@ from sqlalchemy.pool import NullPool
 
 from distributed_privrl.core.errors import ConfigError, MissingExtraError, StorageError
 from distributed_privrl.core.files import storage_errors
+from distributed_privrl.core.interrupts import held_back, raise_if_due
+from distributed_privrl.privacy.ledger import attempts, servers
+from distributed_privrl.privacy.ledger.attempts import PassingError, retried
+from distributed_privrl.privacy.ledger.migrations import migrated
 from distributed_privrl.privacy.ledger.schema import METADATA, SCHEMA_VERSIONS, VERSION
 
 _REFERENCE = "file:"
-_BUSY_SECONDS = 60
 _ISOLATION = "SERIALIZABLE"
 _ONE_WRITER = text(f"LOCK TABLE {SCHEMA_VERSIONS.name} IN EXCLUSIVE MODE")
-_CONFLICTS = {"40001", "40P01"}  # SQLSTATE of a serialisation failure, of a deadlock
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
-
-_Given = ParamSpec("_Given")
-_Answer = TypeVar("_Answer")
-
-
-def retried(transaction: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
-    """Return a function, all of it one transaction, that starts over when another got in its way.
-
-    For a minute at most, with pauses that grow; then the conflict is a `StorageError`.
-    """
-
-    @functools.wraps(transaction)
-    def whole(*args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
-        last, pause = time.monotonic() + _BUSY_SECONDS, _FIRST_PAUSE
-        while True:
-            try:
-                return transaction(*args, **kwargs)
-            except StorageError as error:
-                if not _in_conflict(error) or time.monotonic() > last:
-                    raise
-            time.sleep(pause * (1 + os.urandom(1)[0] / 256))  # so that two do not meet again
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    return whole
-
-
-def _in_conflict(error: StorageError) -> bool:
-    """Say whether the database undid a transaction because of another one."""
-    return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) in _CONFLICTS
 
 
 def ledger_url(url: str | None) -> URL:
@@ -96,7 +68,10 @@ def ledger_url(url: str | None) -> URL:
     try:
         parsed = make_url(text)
         backend = parsed.get_backend_name()
-    except (ArgumentError, ValueError) as error:
+        database = Path(str(parsed.database)).expanduser().absolute()
+        if "\0" in text:
+            raise ValueError("a name with a zero byte")
+    except (ArgumentError, ValueError, RuntimeError) as error:
         raise ConfigError(f"ledger is no database URL; {example}") from error
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
@@ -104,7 +79,7 @@ def ledger_url(url: str | None) -> URL:
         raise ConfigError(f"ledger={backend}:... is neither SQLite nor PostgreSQL; {example}")
     if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
         raise ConfigError(f"ledger names no file of SQLite: budgets must outlive it; {example}")
-    return parsed.set(database=str(Path(str(parsed.database)).expanduser().absolute()))
+    return parsed.set(database=str(database))
 
 
 def ledger_reference(url: str | None) -> str:
@@ -145,7 +120,7 @@ def _text_of(path: Path) -> str:
     try:
         everybody = path.stat().st_mode & stat.S_IROTH
         text = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"the file {path} that holds the ledger's URL cannot be read") from error
     if everybody:
         raise ConfigError(
@@ -162,45 +137,78 @@ class Storage:
 
     Args:
         url: from `ledger_url`.
+        key: file of the ledger's key: a ledger that has one, and no tables, was lost.
+        exists: the ledger was opened before, in another process: it is not made again.
 
     Raises:
         MissingExtraError: the PostgreSQL driver is not installed.
-        StorageError: the database cannot be opened, or was written by another version.
+        StorageError: the database cannot be opened, was lost, or was written by another version.
     """
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, key: Path | None = None, exists: bool = False) -> None:
         self._made = False
+        self._reached = exists
         self._shown = shown_url(url)
         if url.get_backend_name() == "sqlite":
-            _create_private_file(Path(str(url.database)))
+            path = Path(str(url.database))
+            if not exists:
+                self._check_not_lost(path, key)
+                _create_private_file(path)
             self._first = None
-            self.engine = _engine(url, connect_args={"timeout": _BUSY_SECONDS})
+            self.engine = _engine(_never_made(url), connect_args={"timeout": attempts.BUSY_SECONDS})
             _make_durable(self.engine)
         else:
             self._first = _ONE_WRITER
+            options = servers.connect_options(url)
             try:
-                self.engine = _engine(url, isolation_level=_ISOLATION)
+                self.engine = _engine(url, isolation_level=_ISOLATION, connect_args=options)
             except ModuleNotFoundError as error:
                 raise MissingExtraError("psycopg", "postgres") from error
-            _make_postgresql_durable(self.engine)
-        self._create_tables()
+            servers.make_durable(self.engine)
+        if exists:
+            self._check_version()
+        else:
+            self._create_tables()
+        self._made = True
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self, *, pays_ahead: bool = False) -> Iterator[Connection]:
         """Yield a connection; commit durably at the end, roll back on any error.
 
-        No other transaction of the ledger runs meanwhile. Whoever asks for one is `retried`.
+        No other transaction of the ledger runs meanwhile. Whoever asks for one is `retried`. An
+        interruption waits for its end.
+
+        Args:
+            pays_ahead: for what is drawn afterwards: an interruption that came while the database
+                was waited for rolls it back, as nothing will be drawn.
 
         Raises:
+            KeyboardInterrupt: nothing was paid.
+            PassingError: another transaction was in the way, or the server is away.
             StorageError: the database is locked, full, unwritable, corrupt or gone.
         """
+        committing = False
         try:
-            with self.engine.begin() as connection:
+            with held_back(), self.engine.begin() as connection:
+                self._reached = True
                 if self._first is not None and self._made:
                     connection.execute(self._first)
                 yield connection
+                if pays_ahead:
+                    raise_if_due()
+                committing = True
         except (SQLAlchemyError, sqlite3.Error) as error:
-            raise StorageError(self._one_line(error)) from error
+            raise self._failure(error, committing=committing) from error
+
+    def _failure(self, error: Exception, *, committing: bool) -> StorageError:
+        if servers.in_conflict(error):
+            return PassingError(self._one_line(error))
+        if servers.is_lost(error):
+            line = self._one_line(error)
+            if committing:
+                line += " (whether the last change was made is not known: see `privrl ledger show`)"
+            return PassingError(line, lost=True, first=not self._reached, unknown=committing)
+        return StorageError(self._one_line(error))
 
     def close(self) -> None:
         """Close what is open."""
@@ -215,7 +223,21 @@ class Storage:
             if not isinstance(error.__cause__, IntegrityError | ProgrammingError):
                 raise
             self._create_missing_tables()
-        self._made = True
+
+    def _check_not_lost(self, path: Path, key: Path | None) -> None:
+        """Refuse to make a ledger anew whose key lies there: what was spent would be forgotten."""
+        with storage_errors(f"open the ledger {path}"):
+            empty = not path.exists() or path.stat().st_size == 0
+            if empty and key is not None and key.exists():
+                raise StorageError(
+                    f"the ledger {self._shown} is gone, and its key {key} is not: bring it back"
+                    " from a backup; a new one in its place would give its budgets once more"
+                )
+
+    @retried
+    def _check_version(self) -> None:
+        with self.transaction() as connection:
+            self._check_tables(connection, set(inspect(connection).get_table_names()))
 
     def _create_missing_tables(self) -> None:
         with self.transaction() as connection:
@@ -224,14 +246,23 @@ class Storage:
                 METADATA.create_all(connection)
                 connection.execute(insert(SCHEMA_VERSIONS).values(version=VERSION))
                 return
-            version = None
-            if SCHEMA_VERSIONS.name in tables:
-                version = connection.execute(select(SCHEMA_VERSIONS.c.version)).scalar()
-            if version != VERSION:
-                raise StorageError(
-                    f"the ledger {self._shown} has format {version}, this program knows {VERSION}:"
-                    " use the version of the program that wrote it"
-                )
+            self._check_tables(connection, tables)
+
+    def _check_tables(self, connection: Connection, tables: set[str]) -> None:
+        """Check that the ledger is of this version; one of an earlier version becomes of this."""
+        version = None
+        if SCHEMA_VERSIONS.name in tables:
+            version = connection.execute(select(SCHEMA_VERSIONS.c.version)).scalar()
+        if version is None:
+            raise StorageError(
+                f"there is no ledger in {self._shown}, and something else or nothing: was it"
+                " emptied? bring it back, from a backup if need be"
+            )
+        if version != VERSION and not migrated(connection, version):
+            raise StorageError(
+                f"the ledger {self._shown} has format {version}, this program knows {VERSION}:"
+                " use the version of the program that wrote it"
+            )
 
     def _one_line(self, error: Exception) -> str:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
@@ -239,11 +270,21 @@ class Storage:
             advice = "another process holds it: run again when that one is done"
         elif "full" in reason:
             advice = "free some space and run again with --resume"
+        elif servers.is_lost(error):
+            advice = "see that its server runs and can be reached"
+        elif "unable to open" in reason or "no such table" in reason:
+            advice = "was it deleted? bring it back, from a backup if need be"
         elif isinstance(error, IntegrityError):
             advice = "another process wrote the same thing: run again"
         else:
             advice = "check its path and rights, or give another with --ledger"
         return f"cannot use the ledger {self._shown}: {reason}; {advice}"
+
+
+def _never_made(url: URL) -> URL:
+    """Return a SQLite URL that opens a file which is there, and makes none where it was deleted."""
+    quoted = quote(str(url.database))
+    return url.set(database=f"file:{quoted}", query={**url.query, "mode": "rw", "uri": "true"})
 
 
 def _engine(url: URL, **options: Any) -> Engine:
@@ -274,18 +315,3 @@ def _make_durable(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _make_postgresql_durable(engine: Engine) -> None:
-    """Set up PostgreSQL: commits that outlive a crash, and no wait without end.
-
-    Where the database's default of ``synchronous_commit`` is off, a crash of the server undoes
-    reservations under which noise was drawn already.
-    """
-
-    @event.listens_for(engine, "connect")
-    def _on_connect(connection: Any, _record: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SET synchronous_commit = on")
-            cursor.execute(f"SET lock_timeout = '{_BUSY_SECONDS}s'")
-        connection.commit()

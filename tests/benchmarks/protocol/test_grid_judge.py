@@ -1,8 +1,10 @@
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import pytest
 
+from benchmarks.protocol import starts
 from benchmarks.protocol.grid_judge import GridSettings, judge, solve
 from benchmarks.protocol.rows import Rows
 from benchmarks.protocol.starts import references, rewards_from, stratified_starts
@@ -72,8 +74,10 @@ def test_pairs_with_too_few_rows_do_not_count() -> None:
 
 
 def test_the_judge_is_the_same_twice_and_tells_real_rows_from_shuffled_ones(
-    recorded: Rows,
+    recorded: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(starts, "stratified_starts", partial(stratified_starts, count=60))
+    monkeypatch.setattr(starts, "references", cache(references.__wrapped__))
     mean, shifts = judge(recorded, OPEN, ONE)
     assert (mean, shifts) == judge(recorded, OPEN, ONE)
     order = np.random.default_rng(0).permutation(len(recorded))
@@ -83,16 +87,16 @@ def test_the_judge_is_the_same_twice_and_tells_real_rows_from_shuffled_ones(
 
 
 def test_starts_are_the_same_and_take_turns_among_free_cells() -> None:
-    starts = stratified_starts(OPEN, 45)
-    np.testing.assert_array_equal(starts, stratified_starts(OPEN, 45))
-    cells = [OPEN.cell(x, y) for x, y in starts[:, :2].tolist()]
+    found = stratified_starts(OPEN, 45)
+    np.testing.assert_array_equal(found, stratified_starts(OPEN, 45))
+    cells = [OPEN.cell(x, y) for x, y in found[:, :2].tolist()]
     assert [cells.count(cell) for cell in OPEN.free_cells] == [3] * 15
 
 
 def test_references_are_in_order_and_returns_are_exact() -> None:
     low, high = references(OPEN)
     assert 0 <= low < high < OPEN.time_limit
-    starts = stratified_starts(OPEN, 2)
-    twice = [rewards_from(lambda state: [1.0, 0.0], OPEN, starts) for _ in range(2)]
+    two = stratified_starts(OPEN, 2)
+    twice = [rewards_from(lambda state: [1.0, 0.0], OPEN, two) for _ in range(2)]
     np.testing.assert_array_equal(twice[0], twice[1])
     assert twice[0].shape == (2, OPEN.time_limit)

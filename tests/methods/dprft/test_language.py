@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="extra text is not installed: pip ins
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.methods.dprft.config import ProseConfig
 from distributed_privrl.methods.dprft.language import language_of
-from distributed_privrl.methods.dprft.training import prompt_template, prompts_of
+from distributed_privrl.methods.dprft.writing import prompt_template, prompts_of
 from distributed_privrl.text import pretraining
 from tests.worlds.notes import CANARY, Notes
 

@@ -9,16 +9,24 @@ import pytest
 
 pytest.importorskip("transformers", reason="extra text is not installed: pip install '.[text]'")
 
-from distributed_privrl.core.errors import ConfigError, MissingExtraError, VerificationError
+from distributed_privrl.core.errors import (
+    BudgetError,
+    ConfigError,
+    MissingExtraError,
+    UnsafeError,
+    UselessError,
+    VerificationError,
+)
 from distributed_privrl.data.corpus_datasets import FILE
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
+from distributed_privrl.methods.dprft.voter import Voter
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.text import minilm
-from distributed_privrl.text.gate import Gate
+from distributed_privrl.text.gate import Gate, InstructJudge
 from distributed_privrl.text.ppo import PpoTrainer
-from tests.worlds.notes import CANARY, Notes
+from tests.worlds.notes import CANARY, TEMPLATE, Notes
 
 
 class Killed(BaseException):
@@ -106,6 +114,42 @@ def test_texts_evolve_by_the_same_voters_and_a_killed_run_ends_in_the_same(
     assert len(texts(world)) == 12
 
 
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({}, "tuning/model"),
+        (
+            {"training__by": "aug_pe", "model__reward": "nearest_votes", "training__options": {}},
+            "tuning/population.json",
+        ),
+    ],
+)
+def test_a_run_whose_queries_are_used_up_keeps_what_it_has_and_ends_with_3(
+    world: Notes, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], kept: str
+) -> None:
+    changes = {"training__spare": 0, **changes}
+    draw = VoteRelease.release
+
+    def lost(self: VoteRelease, total: Any, source: Any, *, tag: int) -> Any:
+        draw(self, total, source, tag=tag)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VoteRelease, "release", lost)
+        with pytest.raises(Killed):
+            world.run(**changes)
+    with pytest.raises(BudgetError, match=rf"2 of 3 steps .*{kept}: --resume") as refused:
+        world.run(resume=True, **changes)
+    assert refused.value.exit_code == 3
+    assert any(world.folder.rglob(kept))
+    assert not (world.folder / "run" / "texts.jsonl").exists()
+    result = world.run(resume=True, **changes)
+    assert len(texts(world)) == 5
+    (event,) = result.certificate.stages[0].events
+    (entry,) = world.ledger.entries()
+    assert event.count == entry.reserved_rounds, "all planned queries are charged and certified"
+
+
 def test_a_sentence_encoder_may_judge(world: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(minilm.PACKAGE, reason="extra text lacks it: pip install '.[text]'")
     changes = {"model__encoder": "minilm", "model__dimension": 384}
@@ -140,6 +184,16 @@ def test_samples_that_fail_the_gate_are_never_scored_and_the_charge_stays_whole(
     assert event.count == 24
 
 
+def test_the_gate_may_be_off_or_have_a_judge(world: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InstructJudge, "__call__", lambda *_: 0.0)
+    judged = {"training__judge": str(world.language), "training__steps": 1}
+    with pytest.raises(UselessError, match="none of the texts"):
+        world.run(**judged)
+    world.templates.write_text(TEMPLATE.replace("least_words: 2", "least_words: 99"))
+    world.run("off", training__gate=False, training__steps=1)
+    assert len(texts(world, "off")) == 5
+
+
 def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers(
     world: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,9 +223,45 @@ def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers
     assert undisturbed.certificate.epsilon == result.certificate.epsilon
 
 
+@pytest.mark.slow  # importing trl takes longer than training
+@pytest.mark.parametrize("by", ["grpo", "rloo"])
+def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
+    world: Notes, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    pytest.importorskip("trl", reason="extra text is not installed: pip install '.[text]'")
+    changes = {"training__by": by, "training__options": {"checkpoint_every": 1}}
+    result = world.run("whole", **changes)
+    (event,) = result.certificate.stages[0].events
+    assert (event.kind, event.count) == ("discrete_gaussian", 24)
+    asked: list[int] = []
+    votes, score = Voter.votes, VoteScorer.score
+
+    def counted(self: Voter, synthetic: Any) -> Any:
+        asked.append(len(synthetic.vectors))
+        return votes(self, synthetic)
+
+    def dies(self: VoteScorer, some: Any) -> Any:
+        answer = score(self, some)
+        if len(asked) == 2 * 2:  # two voters, two steps
+            raise Killed
+        return answer
+
+    monkeypatch.setattr(Voter, "votes", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(VoteScorer, "score", dies)
+        with pytest.raises(Killed):
+            world.run(**changes)
+    world.run(resume=True, **changes)
+    assert len(asked) == 2 * 3, "each voter is asked once a step"
+    assert texts(world) == texts(world, "whole")
+    _check_leaks(world)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"training__by": "grpo", "training__samples": 1}, "two or more"),
+        ({"training__by": "rloo", "training__options": {"gamma": 1}}, "gamma"),
         ({"data__unit": "transition"}, "a corpus has documents"),
         ({"data__environment": "x/Y-v0"}, "no meaning for dprft"),
         ({"privacy__accountant": "rdp"}, "leave it out"),
@@ -183,6 +273,7 @@ def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers
         ({"training__options": {"nothing": 1}}, "nothing"),
         ({"training__options": {"stopping": {"most": 1}}}, "most"),
         ({"data__unit": "document"}, "has no unit"),
+        ({"training__gate": False, "training__judge": "x"}, "the gate, which is off"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_charged(
@@ -209,3 +300,8 @@ def test_a_plan_says_the_noise_of_a_reward(world: Notes) -> None:
     assert one["noise_of_reward"] == pytest.approx(
         facts["noise_of_reward"] * np.sqrt(13 / 4), rel=1e-3
     )
+
+
+def test_a_plan_refuses_a_delta_that_would_let_an_author_be_published(world: Notes) -> None:
+    with pytest.raises(UnsafeError, match="not below 1/units"):
+        plan_run(world.config(privacy__delta=6e-3, data__units=200))

@@ -12,36 +12,15 @@ from distributed_privrl.agents.training import as_batch, packed_rows
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.expert.config import AgentModelConfig, LocalExpertConfig
-from distributed_privrl.methods.expert.facts import AgentFacts
 from distributed_privrl.methods.expert.settings import agent_settings
 from distributed_privrl.methods.expert.update import AgentUpdate
-from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
-from tests.worlds.crowd import BOUNDS, DATASET, config, crowd_store
-
-AGENTS = ("discrete_cql", "discrete_bcq")
+from tests.worlds.crowd import AGENTS, DATASET, crowd_store, facts_of, units
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
     return crowd_store(tmp_path_factory.mktemp("crowd"))
-
-
-def facts_of(store: DatasetStore, agent: str = "discrete_cql", **model: Any) -> AgentFacts:
-    (store.root / "bounds.yaml").write_text(BOUNDS)
-    settings = config(model__agent=agent, data__bounds=str(store.root / "bounds.yaml"))
-    asked = settings.model.model_copy(update=model)
-    return AgentFacts.of(asked, settings.data, store, seed=3)
-
-
-def units(facts: AgentFacts, store: DatasetStore, count: int, rows: int) -> UnitBatch:
-    encoded = facts.rows(store.read_transitions(DATASET, unit="transition")).numpy()
-    chosen = encoded[: count * rows].reshape(count, rows, -1).copy()
-    return UnitBatch(
-        rows=chosen,
-        valid=np.ones((count, rows), bool),
-        draws=np.zeros((count, rows, 0)),
-    )
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -15,6 +15,7 @@ from distributed_privrl.agents.policy import Policy
 from distributed_privrl.core.errors import ConfigError, VerificationError
 from distributed_privrl.data.metadata import CERTIFICATE_KEY, SEAM_KEY
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.experiments.cards import SYNTHETIC_KEY
 from distributed_privrl.experiments.clearance import release_of
 from distributed_privrl.experiments.publishing import RUN_KEY
 from distributed_privrl.methods.expert.config import ReturnRange
@@ -185,7 +186,10 @@ def test_the_certificate_names_what_is_assumed(finished: Watched) -> None:
 
 def test_what_the_prefixes_say_of_themselves_is_known(finished: Watched) -> None:
     said = opened(finished.world.store.info(STABLE).metadata)
-    assert set(said) <= {"description", RUN_KEY, CERTIFICATE_KEY, SEAM_KEY}
+    assert set(said) <= {
+        *("description", "algorithm_name", SYNTHETIC_KEY),
+        *(RUN_KEY, CERTIFICATE_KEY, SEAM_KEY),
+    }
 
 
 @pytest.mark.parametrize(
@@ -317,7 +321,7 @@ def test_nothing_that_may_leave_holds_a_secret(finished: Watched) -> None:
     }
     assert len(contents) == 16
     for name, content in {**contents, "what was said": finished.said.encode()}.items():
-        assert not leaks._holds_words(content, finished.secrets.words), name
+        assert not leaks.holds_words(content, finished.secrets.words), name
         for what, fragment in fragments:
             assert fragment not in content, f"{name} holds {what}"
     assert "loss" not in finished.said

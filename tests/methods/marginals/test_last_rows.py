@@ -15,10 +15,10 @@ from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.attack import steps_of
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StoredSteps
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
-from distributed_privrl.methods.marginals.attack import steps_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
 FIRST = [(0, 1.0), (0, 2.0), (0, 3.0)]

@@ -14,6 +14,7 @@ from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
+from distributed_privrl.experiments import judging
 from distributed_privrl.experiments.registry import parse_config
 from distributed_privrl.marginals import belief
 from distributed_privrl.methods.marginals.method import MarginalsMethod
@@ -108,6 +109,7 @@ def test_every_release_keeps_it(
     method: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(belief, "estimated", chained)
+    monkeypatch.setattr(judging, "write_reports", lambda *_, **__: None)
     settings = config(tmp_path, method)
     world.afford(settings).start(settings, insecure_key=3, anyway=True)
     store = DatasetStore(world.store.root)

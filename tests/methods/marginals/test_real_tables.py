@@ -11,11 +11,14 @@ import yaml
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.exporting import export
 from distributed_privrl.data.importing import from_table
+from distributed_privrl.experiments import judging
 from distributed_privrl.experiments.run import check_datasets
+from distributed_privrl.marginals import belief
 from distributed_privrl.methods.marginals.config import MarginalsConfig
 from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from tests.data.real_tables import NAMES, SURVEY, panel
+from tests.marginals.programs import chained
 from tests.worlds.overrides import parsed
 from tests.worlds.world import World
 
@@ -49,7 +52,11 @@ class Survey(World):
         return parsed(values | changes, of)
 
 
-def test_a_survey_goes_in_and_a_private_one_with_its_texts_comes_out(tmp_path: Path) -> None:
+def test_a_survey_goes_in_and_a_private_one_with_its_texts_comes_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(belief, "estimated", chained)
+    monkeypatch.setattr(judging, "write_reports", lambda *_, **__: None)
     world = Survey(tmp_path).budget()
     model = {"bins": 6, "cells": 200, "draws": 500}
     config = world.config(model=model, training={"steps": 2, "tables": 3})

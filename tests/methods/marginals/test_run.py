@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.core.errors import SpentError
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.experiments.run import RunResult
@@ -220,8 +220,11 @@ def test_more_kills_than_steps_end_the_run_in_words(place: Intake) -> None:
     for number in range(3):
         crash(place, after_step(0), **({"resume": True} if number else {}))
     assert entries(place) == (3, 0)
-    with pytest.raises(BudgetError, match="used up all steps before anything was released"):
+    with pytest.raises(SpentError, match="used up all steps before anything") as ended:
         place.run(key=None, resume=True)
+    (note,) = ended.value.__notes__
+    assert "stays charged and cannot go on" in note
+    assert "--resume" not in note
 
 
 def test_an_estimate_that_is_killed_is_made_again_and_nothing_is_drawn(place: Intake) -> None:

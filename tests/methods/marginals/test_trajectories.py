@@ -1,6 +1,8 @@
 """Whole trajectories from marginals, through the whole program."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +12,17 @@ from distributed_privrl.data.shards import shard_refs
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments.registry import method_named
 from distributed_privrl.experiments.run import RunResult
+from distributed_privrl.marginals import belief
+from distributed_privrl.marginals.attack import steps_of
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StoredSteps
-from distributed_privrl.methods.marginals.attack import steps_of
+from distributed_privrl.marginals.model import estimated
+from distributed_privrl.methods.marginals.config import MarginalsJConfig
 from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.stages.context import RunContext
+from tests.marginals.programs import remembered
 from tests.worlds import walks
 from tests.worlds.world import World
 
@@ -25,16 +31,28 @@ from tests.worlds.world import World
 def place(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("walks")
     master = walks.walk_store(folder / "master")
-    return World(folder, master)
-
-
-CONFIG = walks.marginals_config(output__size=300)
+    return World(folder, master, walks.BOUNDS)
 
 
 @pytest.fixture(scope="module")
-def finished(place: World) -> tuple[RunResult, RunContext]:
+def config(place: World) -> MarginalsJConfig:
+    """Return a run without public rows, of whose counts an estimate takes no time to compile."""
+    alone: dict[str, Any] = {"data__public": [], "data__bounds": str(place.bounds)}
+    return walks.marginals_config(output__size=300, training__steps=1, **alone)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def estimated_once() -> Iterator[None]:
+    """The audit asks the model that the run drew from: it is not estimated again."""
     with pytest.MonkeyPatch.context() as patch:
-        return place.finish(CONFIG, patch)
+        patch.setattr(belief, "estimated", remembered(estimated))
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(place: World, config: MarginalsJConfig) -> tuple[RunResult, RunContext]:
+    with pytest.MonkeyPatch.context() as patch:
+        return place.finish(config, patch)
 
 
 @pytest.fixture
@@ -65,12 +83,12 @@ def test_lengths_are_about_those_of_the_walks(place: World, result: RunResult) -
     assert released(place, result).lengths.mean() == pytest.approx(real, rel=0.25)
 
 
-def columns_of(place: World) -> TableColumns:
-    return TrajectoryMarginalsMethod(CONFIG).columns(place.context(), None)
+def columns_of(place: World, config: MarginalsJConfig) -> TableColumns:
+    return TrajectoryMarginalsMethod(config).columns(place.context(), None)
 
 
 def test_a_unit_of_many_trajectories_weighs_one_in_the_count_of_lengths(
-    tmp_path: Path, place: World
+    tmp_path: Path, place: World, config: MarginalsJConfig
 ) -> None:
     """And so do two, however they are cut: 30 trajectories of one unit, one of another."""
     store, many = walks.walk_store(tmp_path, public=1), walks.walks(31, 5)
@@ -82,7 +100,7 @@ def test_a_unit_of_many_trajectories_weighs_one_in_the_count_of_lengths(
         **walks.SPACES,
     )
     (ref,) = shard_refs(store, "test/wards-v0", count=1, unit="ward")
-    columns = columns_of(place)
+    columns = columns_of(place, config)
     for cap in (1, 30, 100):
         spec = CountSpec(
             source=StoredSteps(ref=ref, max_trajectories_per_unit=UNIT_WEIGHT),
@@ -107,9 +125,9 @@ def test_steps_are_found_again_in_the_rows_of_an_audit() -> None:
 
 
 def test_an_audit_s_losses_are_finite_for_proper_rows(
-    finished: tuple[RunResult, RunContext],
+    finished: tuple[RunResult, RunContext], config: MarginalsJConfig
 ) -> None:
-    attack = method_named("marginals_j").open_attack(CONFIG, finished[1])
+    attack = method_named("marginals_j").open_attack(config, finished[1])
     assert attack is not None
     losses = attack.losses(walks.walks(10, 9).transitions("trajectory"))
     assert np.isfinite(losses).all()

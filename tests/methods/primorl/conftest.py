@@ -8,7 +8,7 @@ from distributed_privrl.data.store import DatasetStore
 from tests.worlds.swings import Swings, swing_store
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
     return swing_store(tmp_path_factory.mktemp("swings"))
 

@@ -21,6 +21,7 @@ from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.encoding import TransitionEncoder
 from distributed_privrl.data.layout import RowCoding
 from distributed_privrl.data.scaling import scaling_from_bounds
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import parse_config
@@ -39,7 +40,7 @@ from distributed_privrl.methods.primorl.policy_training import (
 from distributed_privrl.methods.primorl.report import policy_sections
 from distributed_privrl.methods.primorl.start_states import PooledStarts
 from distributed_privrl.models.layers import mlp
-from tests.worlds.swings import Swings, config_values, swing_store
+from tests.worlds.swings import Swings, config_values
 
 PROMISE = "What the models promise, which is not what the policy earns"
 UNTRIED = "The policy was not tried"
@@ -55,7 +56,7 @@ class Finished:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished(tmp_path_factory: pytest.TempPathFactory, master: DatasetStore) -> Finished:
     specs: list[PolicyTrainerSpec] = []
     start = PolicyTrainer.__init__
 
@@ -66,7 +67,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PolicyTrainer, "__init__", started)
         folder = tmp_path_factory.mktemp("blind")
-        world = Swings(folder, swing_store(tmp_path_factory.mktemp("swings")))
+        world = Swings(folder, master)
         asked = {"training__policy__starts": {"epsilon": 2.0}, "data__environment": None}
         result = world.run(key=None, evaluation={"every": 25}, data__max_length=30, **asked)
     return Finished(world, result.directory.path, specs[0])

@@ -1,6 +1,5 @@
 """PriMORL and MOPO on a GPU: what goes there, what comes back, and the refusal without one."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.executor import LocalExecutor, LocalWorkerGroup
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.mopo import MinibatchTrainer
 from distributed_privrl.methods.primorl.policy_training import PolicyTrainer, trained_policy
@@ -18,12 +15,11 @@ from distributed_privrl.privacy.noise import lattice_granularity
 from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
-from distributed_privrl.stages.devices import DeviceProbe
 from distributed_privrl.updates.local_update import UnitBatch
-from tests.worlds.elsewhere import STAND_IN, elsewhere
+from tests.worlds.devices import GPU, Recorder, check_refused_without_gpu, recorded
+from tests.worlds.elsewhere import STAND_IN
 from tests.worlds.swings import Swings
 
-GPU = {"runtime__gpus_per_worker": 1.0}
 SMALL = {
     "training__rounds": 2,
     "training__policy__steps": 4,
@@ -37,59 +33,19 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-class Recorder(LocalExecutor):
-    """Notes down what is started where, and starts it on the CPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.specs: dict[type, Any] = {}
-
-    def start(
-        self,
-        worker_cls: type,
-        shards: Sequence[Any],
-        *,
-        repeat_lost_calls: bool = False,
-        service: bool = False,
-    ) -> LocalWorkerGroup:
-        self.specs[worker_cls] = shards[0]
-        if worker_cls is LocalUpdateWorker:
-            update = replace(shards[0].local_update, device="cpu")
-            shards = [replace(shard, local_update=update) for shard in shards]
-        elif worker_cls not in (DeviceProbe, ParameterServer):
-            shards = [replace(shard, device="cpu") for shard in shards]
-        return super().start(worker_cls, shards)
-
-
 @pytest.fixture(scope="module", params=METHODS)
 def started(
     request: pytest.FixtureRequest, master: DatasetStore, tmp_path_factory: pytest.TempPathFactory
-) -> dict[type, Any]:
-    """Run a method that asks for GPUs; return what its workers were built from."""
-    executor = Recorder()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
-        patch.setattr(torch.cuda, "is_available", lambda: True)
-        world = Swings(tmp_path_factory.mktemp("recorded"), master)
-        world.run(executor=executor, **GPU, **SMALL, **METHODS[request.param])
-    return executor.specs
+) -> Recorder:
+    """Run a method that asks for GPUs; return what it started."""
+    world = Swings(tmp_path_factory.mktemp("recorded"), master)
+    return recorded(world, **SMALL, **METHODS[request.param])
 
 
-@pytest.fixture(params=[STAND_IN, pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param != STAND_IN:
-        yield request.param
-        return
-    with elsewhere():
-        yield STAND_IN
-
-
-def test_a_run_on_gpus_sends_everything_heavy_there(started: dict[type, Any]) -> None:
-    models = started.get(MinibatchTrainer)
-    if models is None:
-        models = started[LocalUpdateWorker].local_update
-        assert ParameterServer in started  # whose step and noise know no device
-    assert models.device == started[PolicyTrainer].device == "cuda"
+def test_a_run_on_gpus_sends_everything_heavy_there(started: Recorder) -> None:
+    models = MinibatchTrainer if MinibatchTrainer in started.specs else LocalUpdateWorker
+    assert started.devices == {models: {"cuda"}, PolicyTrainer: {"cuda"}}
+    assert (ParameterServer in started.specs) == (models is LocalUpdateWorker)
 
 
 def assert_alike(
@@ -107,14 +63,14 @@ def assert_alike(
 
 @pytest.mark.parametrize("started", ["mopo"], indirect=True)  # its batches have recorded rows, too
 def test_the_policy_learns_on_its_device_what_it_learns_on_a_cpu(
-    started: dict[type, Any], tmp_path: Path, device: str
+    started: Recorder, tmp_path: Path, device: str
 ) -> None:
     """A rollout, gradient steps, a checkpoint that the CPU goes on from, and the policy."""
     tensors = []
     for first in (device, "cpu"):
         folder = tmp_path / first
         folder.mkdir()
-        spec = replace(started[PolicyTrainer], device=first, folder=folder)
+        spec = replace(started.specs[PolicyTrainer], device=first, folder=folder)
         trainer = PolicyTrainer(spec)
         trainer.advance(2)
         kept = [*trainer._trainer.networks.parameters(), trainer._trainer._buffer._rows]
@@ -132,12 +88,14 @@ def test_the_policy_learns_on_its_device_what_it_learns_on_a_cpu(
 
 @pytest.mark.parametrize("started", ["mopo"], indirect=True)
 def test_minibatches_are_learnt_on_their_device(
-    started: dict[type, Any], tmp_path: Path, device: str
+    started: Recorder, tmp_path: Path, device: str
 ) -> None:
     tensors = []
     for first in (device, "cpu"):
         spec = replace(
-            started[MinibatchTrainer], device=first, checkpoint=tmp_path / f"{first}.safetensors"
+            started.specs[MinibatchTrainer],
+            device=first,
+            checkpoint=tmp_path / f"{first}.safetensors",
         )
         trainer = MinibatchTrainer(spec)
         assert trainer.advance(2) == 2
@@ -151,10 +109,10 @@ def test_minibatches_are_learnt_on_their_device(
 @pytest.mark.parametrize("started", ["primorl"], indirect=True)
 @pytest.mark.parametrize("projection", ["batch", "end"])
 def test_clipped_sums_of_a_device_are_on_the_lattice_and_those_of_the_kernel(
-    started: dict[type, Any], device: str, projection: Any
+    started: Recorder, device: str, projection: Any
 ) -> None:
     """Also without the unit that is not finite, which adds nothing and moves no other one."""
-    update = started[LocalUpdateWorker].local_update
+    update = started.specs[LocalUpdateWorker].local_update
     update = replace(update, config=replace(update.config, projection=projection, batch_size=4))
     width = 1 + max(*update.columns.inputs, *update.columns.targets)
     generator = np.random.default_rng(0)
@@ -179,13 +137,8 @@ def test_clipped_sums_of_a_device_are_on_the_lattice_and_those_of_the_kernel(
     np.testing.assert_array_equal(there.clipped_sum(start, batch), found)
 
 
-def test_a_gpu_that_is_not_there_is_refused_before_anything_is_charged(
-    world: Swings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=r"runtime\.gpus_per_worker=1, but torch sees no GPU"):
-        world.run(**GPU)
-    assert world.ledger.entries() == []
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_charged(world: Swings) -> None:
+    check_refused_without_gpu(world)
 
 
 @pytest.mark.gpu

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distributed_privrl.agents.policy import Policy
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.primorl.policy_training import (
     CURVE,
     POLICIES,
@@ -16,7 +17,7 @@ from distributed_privrl.methods.primorl.policy_training import (
     keep_most_promising,
     trained_policy,
 )
-from tests.worlds.swings import Swings, swing_store
+from tests.worlds.swings import Swings
 
 RESTARTS = 3
 OBSERVATIONS = np.random.default_rng(0).uniform(-1, 1, (8, 3)).astype(np.float32)
@@ -32,7 +33,7 @@ class Finished:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished(tmp_path_factory: pytest.TempPathFactory, master: DatasetStore) -> Finished:
     started: list[PolicyTrainerSpec] = []
     start = PolicyTrainer.__init__
 
@@ -42,7 +43,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PolicyTrainer, "__init__", watched)
-        world = Swings(tmp_path_factory.mktemp("run"), swing_store(tmp_path_factory.mktemp("data")))
+        patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
+        world = Swings(tmp_path_factory.mktemp("run"), master)
         result = world.run(evaluation={"every": 25}, training__policy__restarts=RESTARTS)
     folder = result.directory.path
     spec = dataclasses.replace(started[0], folder=folder / "checkpoint", restart=0)
@@ -83,8 +85,7 @@ def _promise(trainer: PolicyTrainer, policy: Policy) -> float:
     return float(trainer._curve[-1]["model_return"])
 
 
-def test_a_single_training_is_the_first_of_several(finished: Finished, tmp_path: Path) -> None:
-    world = Swings(tmp_path / "run", swing_store(tmp_path / "data"))
+def test_a_single_training_is_the_first_of_several(finished: Finished, world: Swings) -> None:
     result = world.run(evaluation={"every": 25})
     assert not (result.directory.path / "checkpoint" / POLICIES).exists()
     alone = Policy.load(result.directory.path / "policy.safetensors").act(OBSERVATIONS)
@@ -116,8 +117,7 @@ def test_the_last_promise_decides_and_what_is_not_finite_is_last(
         assert json.loads(spec.curve.read_text())[0]["model_return"] == returns[best][0]
 
 
-def test_how_often_a_policy_is_tried_changes_no_choice(finished: Finished, tmp_path: Path) -> None:
-    world = Swings(tmp_path / "run", swing_store(tmp_path / "data"))
+def test_how_often_a_policy_is_tried_changes_no_choice(finished: Finished, world: Swings) -> None:
     result = world.run(evaluation={"every": 1000}, training__policy__restarts=RESTARTS)
     seldom = Policy.load(result.directory.path / "policy.safetensors").act(OBSERVATIONS)
     often = Policy.load(finished.folder / "policy.safetensors").act(OBSERVATIONS)

@@ -23,7 +23,6 @@ from distributed_privrl.methods.privorl.autoregressive import (
 from distributed_privrl.methods.privorl.binning import row_bins
 from distributed_privrl.methods.privorl.pretraining import coding_digest
 from distributed_privrl.methods.privorl.release import TRAINED
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.models.row_bins import RowBins, Variable
 from distributed_privrl.rounds.checkpoint import (
@@ -31,6 +30,7 @@ from distributed_privrl.rounds.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters

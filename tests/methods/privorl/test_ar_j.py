@@ -17,13 +17,13 @@ from distributed_privrl.methods.privorl.attack import first_fragments
 from distributed_privrl.methods.privorl.config import PrivorlArJConfig
 from distributed_privrl.methods.privorl.release import TRAINED
 from distributed_privrl.methods.privorl.sampling_config import StepRolloutConfig
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_loss import step_context
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer, _settled_ends
 from distributed_privrl.methods.privorl.stitching import SeamErrors, decode_trajectories
 from distributed_privrl.methods.privorl.trajectories import FragmentRows, fragment_synthesizer
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters
@@ -200,7 +200,7 @@ def test_a_trained_model_walks_as_the_public_ones_do(tmp_path: Path) -> None:
         "expected_batch_size": 1,
         "max_fragments_per_unit": 3,
         "pretraining": {
-            "steps": 700,
+            "steps": 200,
             "batch_size": 64,
             "curiosity_rate": 0.0,
             "optimiser": {"learning_rate": 1e-2, "ema_decay": 0.9},
@@ -243,7 +243,7 @@ def test_short_trajectories_come_back_as_often_as_they_are(tmp_path: Path) -> No
         )
         store.write_trajectories(dataset, made, **SPACES)
     optimiser = {"learning_rate": 1e-2, "schedule": "cosine", "ema_decay": 0.9}
-    pretraining = {"steps": 400, "batch_size": 64, "curiosity_rate": 0.0, "optimiser": optimiser}
+    pretraining = {"steps": 200, "batch_size": 64, "curiosity_rate": 0.0, "optimiser": optimiser}
     training = config_values()["training"] | {"sampling": {}, "pretraining": pretraining}
     settings = ar_config(training=training)
     synthesizer = fragment_synthesizer(settings, store, public_encoder(settings, store))

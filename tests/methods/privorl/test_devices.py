@@ -1,6 +1,5 @@
 """PrivORL-n on a GPU: what goes there, what comes back, and the refusal where there is none."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,25 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from distributed_privrl.core.errors import ConfigError
-from distributed_privrl.core.executor import LocalExecutor, LocalWorkerGroup
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl import pretraining as pretraining_module
 from distributed_privrl.methods.privorl.curiosity import NovelUpdateFactory
 from distributed_privrl.methods.privorl.pretraining import Pretrainer, PretrainerSpec
 from distributed_privrl.methods.privorl.release import Sampler, SamplerSpec, read_chunks
 from distributed_privrl.methods.privorl.row_model import RowDrawer, RowSynthesizer
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.methods.privorl.update import DiffusionUpdate, build_denoiser
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
 from distributed_privrl.rounds.server import ParameterServer
 from distributed_privrl.rounds.worker import LocalUpdateWorker
-from distributed_privrl.stages.devices import DeviceProbe
-from tests.worlds.mazes import SENSITIVE, Mazes, config, config_values, maze_store
+from distributed_privrl.stages.coding import public_encoder
+from tests.worlds.devices import GPU, check_refused_without_gpu, recorded
+from tests.worlds.mazes import Mazes, config, config_values, maze_store
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-GPU = {"runtime__gpus_per_worker": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -133,74 +129,30 @@ def test_novel_samples_give_their_vectors_from_either_device(device: str) -> Non
     assert np.isfinite(novel.vector_sum(vector, 1)).all()
 
 
-class Recorder(LocalExecutor):
-    """Notes down what is started where, and starts it on the CPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.devices: dict[type, set[str]] = {}
-        self.services: set[type] = set()
-
-    def start(
-        self,
-        worker_cls: type,
-        shards: Sequence[Any],
-        *,
-        repeat_lost_calls: bool = False,
-        service: bool = False,
-    ) -> LocalWorkerGroup:
-        if service:
-            self.services.add(worker_cls)
-        if worker_cls in (Pretrainer, Sampler):
-            self.devices[worker_cls] = {shard.device for shard in shards}
-            shards = [replace(shard, device="cpu") for shard in shards]
-        elif worker_cls is LocalUpdateWorker:
-            self.devices[worker_cls] = {shard.local_update.device for shard in shards}
-            update = replace(shards[0].local_update, device="cpu")
-            shards = [replace(shard, local_update=update) for shard in shards]
-        return super().start(worker_cls, shards)
-
-
 def with_output(name: str, **training: Any) -> dict[str, Any]:
     values = config_values()
     output = values["output"] | {"dataset": f"test/{name}-v0", "size": 70}
     return {"output": output, "training": values["training"] | training}
 
 
-def test_a_run_on_gpus_sends_everything_heavy_there(
-    store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None
-    )
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    executor, changes = Recorder(), with_output("recorded", curiosity_rate=0.25)
-    result = Mazes(tmp_path, store).budget().run(executor=executor, **GPU, **changes)
+def test_a_run_on_gpus_sends_everything_heavy_there(store: DatasetStore, tmp_path: Path) -> None:
+    changes = with_output("recorded", curiosity_rate=0.25)
+    executor = recorded(Mazes(tmp_path, store).budget(), **changes)
     assert executor.devices == {
         Pretrainer: {"cuda"},
         LocalUpdateWorker: {"cuda"},
         Sampler: {"cuda"},
+        ParameterServer: {"cpu"},  # its novel samples
     }
     # Only what reserves nothing is a service; the probes and the pre-trainer take a worker's place.
     assert executor.services == {ParameterServer}
-    assert result.certificate.status == "valid"
 
 
 @pytest.mark.parametrize("units", [3000, {"epsilon": 0.5}])
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_charged(
-    store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: Any
+    store: DatasetStore, tmp_path: Path, units: Any
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    world = Mazes(tmp_path, store).budget()
-    started: list[type] = []
-    monkeypatch.setattr(
-        DeviceProbe, "__init__", lambda self, device: started.append(DeviceProbe) or None
-    )
-    monkeypatch.setattr(DeviceProbe, "finds_device", lambda _: False)
-    with pytest.raises(ConfigError, match=r"runtime\.gpus_per_worker=1, but torch sees no GPU"):
-        world.run(data__units=units, **GPU)
-    assert world.ledger.entries(SENSITIVE) == []
-    assert len(started) == 2
+    check_refused_without_gpu(Mazes(tmp_path, store).budget(), data__units=units)
 
 
 @pytest.mark.gpu

@@ -319,7 +319,12 @@ def test_a_run_killed_in_each_stage_goes_on_and_pays_for_what_was_lost(
 def test_rows_are_drawn_again_alike_and_open_the_attack(
     tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill before they are written, and a resume; the folder of pre-trainings stays empty."""
+    """A kill before they are written, and a resume; the folder of pre-trainings stays empty.
+
+    Rows come from an estimated model; of trajectories, nothing else would be seen.
+    """
+    if case.world is Strolls:
+        monkeypatch.setattr(belief, "estimated", chained)
     world = case.made(tmp_path).budget()
     drawn, save = [], KeptRows.save
 
@@ -435,6 +440,7 @@ def _grid(method: TrajectoriesMethod, parts: Parts) -> SupportGrid:
     return support_release(asked.support, encoder, steps.bins, method.relation).grid
 
 
+@pytest.mark.usefixtures("quick")
 def test_what_is_learned_is_as_long_as_the_walks(tmp_path: Path, cases: dict[str, Case]) -> None:
     """Without noise: lengths come through the marginals, from nowhere else."""
     world = cases["trajectories"].made(tmp_path)

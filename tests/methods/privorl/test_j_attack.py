@@ -33,7 +33,7 @@ from tests.worlds.walks import (
     wanderings,
 )
 
-EPISODES, LONGEST, ROUNDS = 16, 20, 120
+EPISODES, LONGEST, ROUNDS = 16, 20, 60
 pytestmark = pytest.mark.timeout(900)  # two trainings, minutes on a busy machine
 
 
@@ -54,7 +54,7 @@ def configuration(bounds: Path, *, epsilon: float | None, output: str) -> Privor
             "expected_batch_size": EPISODES,
             "max_fragments_per_unit": 4,  # none has more; room for them is computed, too
             "noise_multiplicity": 2,
-            "optimiser": {"learning_rate": 1e-2, "ema_decay": 0.96},
+            "optimiser": {"learning_rate": 2e-2, "ema_decay": 0.92},
             "pretraining": {"steps": 0},
             "sampling": {"steps": 4, "chunk_trajectories": 64},
         },

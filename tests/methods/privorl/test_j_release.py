@@ -16,11 +16,14 @@ from tests.worlds.opened import opened
 from tests.worlds.walks import config_values, walk_store
 from tests.worlds.world import World
 
-METHODS = ["privorl_j", "privorl_j_unet", "privorl_ar_j"]
+METHODS = ["privorl_j", "privorl_j_unet", "privorl_ar_j", "dp_transformer"]
+TOKENS = {"privorl_ar_j", "dp_transformer"}
+"""They are drawn one after the other, not in steps of a sampler."""
 MODELS = {
     "privorl_j": {"width": 16, "depth": 1, "heads": 2, "horizon": 8},
     "privorl_j_unet": {"width": 8, "depth": 2, "horizon": 8},
     "privorl_ar_j": {"bins": 8, "hidden": [8], "horizon": 8},
+    "dp_transformer": {"bins": 8, "width": 8, "depth": 1, "heads": 2, "horizon": 8},
 }
 GRID, RELEASED = "test/grid-v0", "test/private-v0"
 LONGEST = 20
@@ -30,7 +33,7 @@ def released(folder: Path, store: DatasetStore, method: str, **sections: Any) ->
     """Run ``method`` and return what it releases."""
     values = config_values(method=method, **{"model": MODELS[method], **sections})
     values["output"] = {"dataset": RELEASED, "size": 60}
-    sampling = {"chunk_trajectories": 25} | ({} if method == "privorl_ar_j" else {"steps": 5})
+    sampling = {"chunk_trajectories": 25} | ({} if method in TOKENS else {"steps": 5})
     values["training"] = values["training"] | {"sampling": sampling}
     settings = parse_config(values, source="test")
     World(folder).afford(settings).start(settings)

@@ -22,12 +22,12 @@ from distributed_privrl.methods.privorl.pretraining import (
 )
 from distributed_privrl.methods.privorl.release import Sampler, SamplerSpec, read_chunks
 from distributed_privrl.methods.privorl.row_model import RowDrawer, RowSynthesizer
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.transitions import TransitionRows
 from distributed_privrl.methods.privorl.update import DiffusionUpdate, build_denoiser
 from distributed_privrl.models import edm
 from distributed_privrl.privacy.units import Relation
 from distributed_privrl.rounds.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
+from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.stages.encoders import search_ranges
 from distributed_privrl.updates.local_update import UnitBatch
 from tests.worlds.mazes import PUBLIC, config, config_values, maze_store

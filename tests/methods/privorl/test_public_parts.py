@@ -14,12 +14,12 @@ from distributed_privrl.methods.privorl.config import PrivorlArConfig, PrivorlAr
 from distributed_privrl.methods.privorl.curiosity import NovelUpdate
 from distributed_privrl.methods.privorl.fine_tuning import START
 from distributed_privrl.methods.privorl.release import PRETRAINED, TRAINED, Sampler
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepSynthesizer
 from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
 from distributed_privrl.methods.privorl.update import DiffusionUpdate, private_network
 from distributed_privrl.models.autoregressive import AutoregressiveNetwork
 from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.updates.gradient import GradientLocalUpdate
 from distributed_privrl.updates.local_update import UnitBatch
 from distributed_privrl.updates.parameters import FlatParameters

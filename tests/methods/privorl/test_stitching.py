@@ -6,9 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from numpy.typing import NDArray
 
 from distributed_privrl.core.random import Streams
+from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import FragmentEncoder
+from distributed_privrl.data.layout import RowCoding
+from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.privorl.stitching import (
     SeamErrors,
@@ -155,6 +160,18 @@ def test_seams_are_measured_before_they_are_closed(master: DatasetStore) -> None
     assert moved.facts()["at_seams"] == pytest.approx(0.25, abs=1e-4)
 
 
+@pytest.mark.parametrize("observations", [Box(0, 1, (3,)), Discrete(3), MultiDiscrete([3])])
+def test_trajectories_of_one_step_have_no_seams(observations: Space[Any]) -> None:
+    scaling = Scaling(offset=np.zeros(9), scale=np.ones(9))
+    transitions = TransitionEncoder(observations, Box(0, 1, (1,)), scaling, RowCoding())
+    encoder = FragmentEncoder(transitions, 8)
+    steps = np.zeros((4, encoder.step_width), np.float32)
+    steps[:, -2] = 1.0
+    errors = SeamErrors.none()
+    errors.add(encoder, steps)
+    assert errors.facts() == {"inside": None, "at_seams": None, "of_a_step": None}
+
+
 def test_a_trained_model_learns_where_episodes_end_and_how_steps_join(tmp_path: Path) -> None:
     settings = config(
         method="privorl_j_unet",
@@ -162,10 +179,10 @@ def test_a_trained_model_learns_where_episodes_end_and_how_steps_join(tmp_path: 
         training=config_values()["training"]
         | {
             "pretraining": {
-                "steps": 900,
+                "steps": 500,
                 "batch_size": 64,
                 "curiosity_rate": 0.0,
-                "optimiser": {"learning_rate": 3e-3, "schedule": "cosine", "ema_decay": 0.99},
+                "optimiser": {"learning_rate": 5e-3, "schedule": "cosine", "ema_decay": 0.99},
             }
         },
     )

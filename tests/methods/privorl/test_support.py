@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from distributed_privrl.core.errors import BudgetError, ConfigError, UnsafeError
+from distributed_privrl.core.errors import BudgetError, ConfigError, LostAnswerError, UnsafeError
 from distributed_privrl.core.random import Streams
 from distributed_privrl.data.fragments import END_BITS
 from distributed_privrl.data.metadata import SUPPORT_KEY
@@ -22,7 +22,6 @@ from distributed_privrl.experiments.trajectory_reports import support_verdict, t
 from distributed_privrl.methods.privorl import support as module
 from distributed_privrl.methods.privorl.release import chunk_path
 from distributed_privrl.methods.privorl.sampling_config import NoisySupport, StepRolloutConfig
-from distributed_privrl.methods.privorl.scaling import public_encoder
 from distributed_privrl.methods.privorl.step_model import StepDrawer, StepSynthesizer
 from distributed_privrl.methods.privorl.support import (
     Support,
@@ -32,13 +31,15 @@ from distributed_privrl.methods.privorl.support import (
     support_question,
     support_release,
 )
-from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer, support_facts
+from distributed_privrl.methods.privorl.trajectories import fragment_synthesizer
+from distributed_privrl.methods.privorl.trajectory_release import support_facts
 from distributed_privrl.privacy import quantiles
 from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.noise import SeededNoise
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
+from distributed_privrl.stages.coding import public_encoder
 from distributed_privrl.stages.context import RunContext
 from distributed_privrl.stages.run import recalled_world
 from tests.gates.leaks import logged
@@ -157,14 +158,14 @@ def test_a_unit_weighs_one_whatever_it_holds(tmp_path: Path) -> None:
     everyone = replace(everyone, observations=strange)
     whole = Modelled(tmp_path / "whole", everyone).totals()
     weights = []
-    for unit in (0, 1, 2, 3, 199):
+    for unit in (0, 1, 199):
         rest = everyone.select([index for index in range(200) if index != unit])
         moved = np.abs(whole - Modelled(tmp_path / f"without-{unit}", rest).totals()).sum()
         weights.append(moved)
     assert max(weights) <= 1.0
-    np.testing.assert_allclose(weights[:4], 1.0, atol=1e-4)
-    assert weights[4] == 0.0, "rows that are not finite are left out"
-    lengths = {int(length) for length in everyone.lengths[:4]}
+    np.testing.assert_allclose(weights[:2], 1.0, atol=1e-4)
+    assert weights[2] == 0.0, "rows that are not finite are left out"
+    lengths = {int(length) for length in everyone.lengths[:2]}
     assert len(lengths) > 1, "long and short ones"
 
 
@@ -226,8 +227,9 @@ def test_a_crash_between_charge_and_answer_is_never_drawn_again(
         patch.setattr(module, "cell_totals", dies)
         with pytest.raises(RuntimeError, match="killed"):
             world.find()
-    with pytest.raises(UnsafeError, match="answer was lost"):
+    with pytest.raises(LostAnswerError, match="answer was lost"):
         world.find()
+    assert LostAnswerError.final  # a run's note tells that no resume goes on
     assert world.spent == 2.0
 
 

@@ -46,9 +46,14 @@ from tests.methods.value_iteration.linear_data import value_sums
 from tests.worlds.grid import DATASET, GRID, HORIZON, UNITS, Grid, config, problem, values
 
 
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> DatasetStore:
+    return Grid(tmp_path_factory.mktemp("grid")).store
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> Grid:
-    return Grid(tmp_path)
+def world(tmp_path: Path, master: DatasetStore) -> Grid:
+    return Grid(tmp_path, master)
 
 
 CASES = {

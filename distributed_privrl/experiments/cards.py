@@ -1,0 +1,237 @@
+"""The card of a released dataset: a README.md for somebody who has nothing but its folder.
+
+Its header is that of Hugging Face's dataset cards, which other catalogues read, too.
+"""
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.evaluation.explanation import explain, explain_stages
+from distributed_privrl.privacy.units import TRANSITION, unit_in_words
+
+FILE_NAME = "README.md"
+SYNTHETIC_KEY = "synthetic"
+"""True in the metadata of rows that a model drew; stable prefixes of experts are real rows."""
+_SIZES = {
+    10**3: "n<1K",
+    10**4: "1K<n<10K",
+    10**5: "10K<n<100K",
+    10**6: "100K<n<1M",
+    10**7: "1M<n<10M",
+    10**8: "10M<n<100M",
+}
+_LARGEST = "100M<n<1B"
+
+
+def write_card(
+    store: DatasetStore, dataset: str, *, report: Mapping[str, Any] | None = None
+) -> None:
+    """Write README.md into a released dataset's folder; without a valid certificate nothing.
+
+    Args:
+        store: where the dataset lies.
+        dataset: its id.
+        report: content of the run's public ``report.json``, whose numbers are added.
+
+    Raises:
+        ConfigError: no such dataset.
+        StorageError: the file cannot be written.
+
+    Privacy: post-processing of the certificate, of the public report and of what is public by
+        declaration; no unit, relation or event of its own. It reads no sensitive dataset, neither
+        its rows nor its metadata.
+    """
+    info = store.info(dataset)
+    if info.certificate.get("status") != "valid":
+        return
+    write_atomically(store.folder(dataset) / FILE_NAME, card(info, report=report), mode=0o644)
+    store.changed(dataset)
+
+
+def card(
+    info: DatasetInfo,
+    *,
+    report: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> str:
+    """Return the card of a dataset that was released, or declared public.
+
+    Args:
+        info: of the dataset.
+        report: as in `write_card`.
+        files: a glob of data files for each split, for readers that load them by the header.
+    """
+    certificate = info.certificate
+    rows = info.total_steps.open(Purpose.RELEASED)
+    parts = [
+        _header(info, rows, files),
+        f"# {info.id}",
+        " ".join(_what_it_is(info, rows)),
+        *_signed(info),
+        "## Privacy",
+        *_listed(explain(certificate or {"status": "declared public"})),
+    ]
+    if certificate:
+        parts += ["## How it was made", *_listed(explain_stages(certificate)), _how(certificate)]
+    parts += ["## What it is not good for", *_listed(_limits(info))]
+    parts += ["## Columns", *_listed(_columns(info))]
+    for section in (report or {}).get("sections", ()):
+        parts += _section(section)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _header(info: DatasetInfo, rows: int, files: Mapping[str, str] | None) -> str:
+    values: dict[str, Any] = {
+        "pretty_name": info.id,
+        "task_categories": ["reinforcement-learning"],
+        "size_categories": [next((name for top, name in _SIZES.items() if rows < top), _LARGEST)],
+        "tags": ["offline-reinforcement-learning"],
+    }
+    if info.certificate:
+        values["tags"] += ["differential-privacy", *(["synthetic"] if _is_synthetic(info) else [])]
+    if files:
+        split = [{"split": name, "path": path} for name, path in files.items()]
+        values["configs"] = [{"config_name": "default", "data_files": split}]
+    return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
+
+
+def _what_it_is(info: DatasetInfo, rows: int) -> list[str]:
+    count = f"{rows:,} transitions"
+    if info.kind == "trajectories":
+        count += f" in {info.total_trajectories.open(Purpose.RELEASED):,} trajectories"
+    known = f"The environment is `{_plain(info.environment)}`." if info.environment else ""
+    if not info.certificate:
+        return [f"{count}, which who made them declared public.", known]
+    certificate = info.certificate
+    made = (
+        "synthetic: drawn from a model that learned under differential privacy, and none taken over"
+        " from the sensitive rows"
+        if _is_synthetic(info)
+        else "real ones that differential privacy lets out, because so many units have them in"
+        " common"
+    )
+    return [
+        f"{count}, all of them {made} ({certificate['method']}).",
+        f"Epsilon is {certificate['epsilon']:.4g} and delta {certificate['delta']:.3g}, for one"
+        f" {_unit(info)}.",
+        known,
+    ]
+
+
+def _units(info: DatasetInfo) -> list[str]:
+    """Return the units that the certificate protects."""
+    return sorted({str(stage["unit"]) for stage in info.certificate["stages"]})
+
+
+def _unit(info: DatasetInfo) -> str:
+    """Return what a sentence calls one of them."""
+    return _plain(" or ".join(map(unit_in_words, _units(info))) or "unit")
+
+
+def _is_synthetic(info: DatasetInfo) -> bool:
+    return info.metadata.open(Purpose.RELEASED).get(SYNTHETIC_KEY) is True
+
+
+def _signed(info: DatasetInfo) -> list[str]:
+    """Return who answers for the dataset, in Minari's keys, where they are given."""
+    said = info.metadata.open(Purpose.RELEASED)
+    names = {
+        "author": "Author",
+        "author_email": "Contact",
+        "algorithm_name": "Algorithm",
+        "code_permalink": "Code",
+    }
+    found = []
+    for key, name in names.items():
+        value = said.get(key)
+        text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        if text:
+            found.append(f"* {name}: {_plain(text)}")
+    return ["\n".join(found)] if found else []
+
+
+def _how(certificate: Mapping[str, Any]) -> str:
+    versions = certificate.get("versions", {})
+    made_by = f"distributed_privrl {versions.get('distributed_privrl', '')}".strip()
+    return (
+        f"Made by {made_by} on {str(certificate.get('created'))[:10]}. The certificate is under"
+        " `privacy_certificate` in `data/metadata.json` (in a folder for Hugging Face it is"
+        f" `certificate.json`), digest `{certificate.get('digest')}`."
+        " `privrl certificate verify` recomputes its epsilon, and compares the hashes of the"
+        " files; it cannot show that what the owner declared is true."
+    )
+
+
+def _limits(info: DatasetInfo) -> list[str]:
+    if not info.certificate:
+        return ["Whatever needs a promise of privacy: none was made for these rows."]
+    units = _units(info)
+    unit = _unit(info)
+    found = [
+        f"Facts about any one {unit}: what looks like one is no evidence of it, but for what the"
+        " privacy above allows.",
+        "What only few units have in common: noise hides it, or invents it.",
+        "Exact counts, tests and intervals: usual ones leave out the noise, and are too narrow.",
+        "Decisions about people by a policy that was judged on these rows alone: judge it on real"
+        " ones first.",
+        "Proof of use: this card holds no comparison with the real rows but for values that were"
+        " released with noise. Ask the owner what the rows keep.",
+    ]
+    if info.kind == "transitions" and units != [TRANSITION]:
+        found.append(
+            f"What happens to one {unit} over time: each row is on its own, and none tells which"
+            " others belong to it."
+        )
+    return found
+
+
+def _columns(info: DatasetInfo) -> list[str]:
+    names = [f"`{_plain(name)}`" for name in column_labels(info)]
+    return [
+        f"numbers of a row, in order: {', '.join(names)}",
+        f"observations: `{_plain(info.observation_space)}`",
+        f"actions: `{_plain(info.action_space)}`",
+    ]
+
+
+def _section(section: Mapping[str, Any]) -> list[str]:
+    """Return a section of the public report as a table; one without numbers has none."""
+    metrics = section.get("metrics", ())
+    if not metrics:
+        return []
+    rows = [
+        f"| {_plain(one['name'])} | {_shown(one['value'])} | {_plain(one.get('explanation', ''))} |"
+        for one in metrics
+    ]
+    return [
+        f"## {_plain(section['title'])}",
+        _plain(section.get("explanation", "")),
+        "\n".join(["| what | value | how to read it |", "|---|---|---|", *rows]),
+    ]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """Return a text on one line that is neither a cell's end nor a tag to Markdown."""
+    text = " ".join(str(value).split())
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+def _listed(lines: Sequence[str]) -> list[str]:
+    return ["\n".join(f"* {line}" for line in lines)] if lines else []
+
+
+def algorithm_name(method: str) -> str:
+    """Return what Minari calls the algorithm that made a dataset."""
+    return f"{method} (distributed_privrl {importlib.metadata.version('distributed_privrl')})"

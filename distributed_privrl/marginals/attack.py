@@ -1,0 +1,95 @@
+"""The released model under a membership attack: how unlikely it finds each row."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.data.packing import ends_of
+from distributed_privrl.data.trajectories import Transitions
+from distributed_privrl.marginals.drawer import Drawer
+from distributed_privrl.marginals.drawing import TableModel
+from distributed_privrl.marginals.run import TableRun, World
+from distributed_privrl.marginals.stage import CHECKPOINT
+from distributed_privrl.marginals.steps import Steps, steps_in_time
+from distributed_privrl.rounds.checkpoint import load_checkpoint
+from distributed_privrl.stages.context import RunContext
+
+LIKELIHOOD = "negative log-likelihood"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelAttack:
+    """Losses under the model that the release was drawn from: of the bins that a row lies in.
+
+    Args:
+        model: of the run.
+        rounds: steps that released something of sensitive rows.
+        last_rows_copied: of trajectories; see `steps_in_time`.
+
+    Privacy: losses of sensitive rows are raw private data, for ``private/`` alone.
+    """
+
+    model: TableModel
+    rounds: int
+    last_rows_copied: bool = False
+    settings: tuple[str, ...] = (LIKELIHOOD,)
+
+    def losses(self, transitions: Transitions) -> NDArray[np.float64]:
+        """Return minus the log-probability of each row's bins; see `LossAttack.losses`."""
+        columns = self.model.columns
+        steps = (
+            steps_of(transitions, last_rows_copied=self.last_rows_copied)
+            if columns.of("time")
+            else Steps(transitions)
+        )
+        _, unit, counts = np.unique(transitions.unit_ids, return_inverse=True, return_counts=True)
+        coded = columns.coded(steps).of_units(columns, counts[unit])
+        bins = [shape.bins[coded.cells[:, i]] for i, shape in enumerate(self.model.shapes)]
+        rows = np.stack(bins, axis=1).astype(np.int32)
+        losses = -Drawer(self.model.field).log_likelihoods(rows)
+        return np.where(coded.valid, losses, np.nan)[:, None]
+
+
+def steps_of(transitions: Transitions, *, last_rows_copied: bool = False) -> Steps:
+    """Return transitions of whole units, in dataset order, as steps of their trajectories.
+
+    A trajectory ends where a step says so, the unit changes, or the next step begins elsewhere than
+    this one led to.
+
+    Args:
+        transitions: of whole units.
+        last_rows_copied: see `steps_in_time`.
+    """
+    units = transitions.unit_ids
+    ends = ends_of(transitions) | np.append(units[1:] != units[:-1], True)
+    led_to, begun = transitions.next_observations[:-1], transitions.observations[1:]
+    ends[:-1] |= (led_to != begun).reshape(len(begun), -1).any(axis=1)
+    begins = np.append(True, ends[:-1])
+    places = np.arange(len(transitions))
+    times = places - np.maximum.accumulate(np.where(begins, places, 0))
+    rows = replace(transitions, truncated=ends & ~transitions.terminated)
+    return steps_in_time(rows, times, last_rows_copied=last_rows_copied)
+
+
+def open_attack(method: TableRun[TableModel], world: World, context: RunContext) -> ModelAttack:
+    """Return the attack on a finished run.
+
+    Args:
+        method: that ran.
+        world: as its stage began with it.
+        context: of the run.
+
+    Raises:
+        BudgetError: crashes used up all of the run's steps.
+        StorageError: the checkpoint cannot be read.
+
+    Privacy: nothing is drawn or charged; the model follows from what was released.
+    """
+    path = context.folder / CHECKPOINT
+    _, state = load_checkpoint(path, run_id=context.run_id, stage="rounds")
+    return ModelAttack(
+        model=method.model(world, context),
+        rounds=state.round_index,
+        last_rows_copied=context.store.info(method.data.sensitive).last_rows_copied,
+    )

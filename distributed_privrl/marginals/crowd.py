@@ -1,0 +1,79 @@
+"""Rows of a model, of all times: what walks are compared with."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_privrl.marginals.drawer import Drawer
+from distributed_privrl.marginals.drawing import TableModel
+
+_ROWS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """Rows drawn from a model of a step, as many of each class of units.
+
+    Args:
+        model: of a step.
+    """
+
+    model: TableModel
+
+    @cached_property
+    def rows(self) -> NDArray[np.int32]:
+        """Bins ``(N, V)``."""
+        columns, field = self.model.columns, self.model.field
+        rows = np.zeros((_ROWS, len(field.sizes)), np.int32)
+        for unit in columns.of("unit"):
+            rows[:, unit] = np.arange(_ROWS) % self.classes
+        Drawer(field, columns.of("unit")).fill(rows, np.random.default_rng(0))
+        return rows
+
+    @property
+    def classes(self) -> int:
+        """Classes of units' sizes."""
+        columns = self.model.columns
+        return max([columns[unit].size for unit in columns.of("unit")], default=1)
+
+    def kinds(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the time and the class of the unit of each row ``(N, V)``, as one number."""
+        columns = self.model.columns
+        found = rows[:, columns.of("time")[0]].astype(np.int64) * self.classes
+        for unit in columns.of("unit"):
+            found += rows[:, unit]
+        return np.asarray(found)
+
+    @property
+    def kind_shares(self) -> NDArray[np.float64]:
+        """How rows are divided among kinds, ``(G,)``."""
+        (time,) = self.model.columns.of("time")
+        return self._shares(self.kinds(self.rows), self.model.field.sizes[time] * self.classes)
+
+    def shares(self, places: Iterable[int]) -> dict[int, NDArray[np.float64]]:
+        """Return how rows of all times are divided among the bins of columns, ``(B,)`` each."""
+        sizes = self.model.field.sizes
+        return {place: self._shares(self.rows[:, place], sizes[place]) for place in places}
+
+    def _shares(self, found: NDArray[np.integer], size: int) -> NDArray[np.float64]:
+        weights = np.ones(len(self.rows))
+        for unit in self.model.columns.of("unit"):
+            weights = self.model.shapes[unit].bin_masses[self.rows[:, unit]]
+        counts = np.bincount(found, weights=weights / weights.sum(), minlength=size)
+        return counts.astype(np.float64)
+
+    def later_actions(self) -> dict[int, NDArray[np.float64]]:
+        """Return how actions after the first are divided, ``(K, A)`` by class of units."""
+        columns, sizes = self.model.columns, self.model.field.sizes
+        owners = np.arange(len(self.rows)) % self.classes
+        (time,) = columns.of("time")
+        later = self.rows[:, time] > 0
+        found = {}
+        for place in columns.of("action"):
+            counts = np.zeros((self.classes, sizes[place]))
+            np.add.at(counts, (owners[later], self.rows[later, place]), 1)
+            found[place] = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        return found

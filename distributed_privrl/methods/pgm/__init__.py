@@ -1,0 +1,1 @@
+"""Private-PGM on marginals that nobody chooses by the rows."""

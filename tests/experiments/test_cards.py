@@ -1,0 +1,186 @@
+"""The card of a released dataset, and the folder that other readers load with it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import minari
+import pandas as pd
+import pytest
+import yaml
+
+from distributed_privrl.core.errors import ConfigError, UnsafeError, VerificationError
+from distributed_privrl.data.exporting import export
+from distributed_privrl.evaluation import plots, two_sample
+from distributed_privrl.experiments.cards import FILE_NAME, card
+from distributed_privrl.experiments.reports import rebuild_report
+from distributed_privrl.experiments.run import RunResult
+from distributed_privrl.experiments.sharing import export_folder
+from distributed_privrl.privacy.verification import verify_certificate
+from tests.worlds.crowd import Crowd, crowd_store
+from tests.worlds.mazes import SENSITIVE, Mazes, maze_store
+
+RELEASED = "test/private-v0"
+SIGNED = {
+    "output__author": ["Ada | Lovelace", "Bo <b>"],
+    "output__author_email": ["ada@example.org"],
+    "output__code_permalink": "https://example.org/code",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Pictures, and trees that tell rows apart, are no part of a card."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "render", lambda *_: b"<svg/>")
+        patch.setattr(two_sample, "area", lambda *_, **__: 0.75)
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(quick: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Mazes, RunResult]:
+    folder = tmp_path_factory.mktemp("cards")
+    world = Mazes(folder, maze_store(folder / "made"))
+    world.budget()
+    return world, world.run(key=None, **SIGNED)
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    _, header, _ = path.read_text().split("---\n", 2)
+    return dict(yaml.safe_load(header))
+
+
+def test_the_card_says_what_the_certificate_says(finished: tuple[Mazes, RunResult]) -> None:
+    world, result = finished
+    path = world.store.folder(RELEASED) / FILE_NAME
+    text, certificate = path.read_text(), result.certificate
+    assert header_of(path)["task_categories"] == ["reinforcement-learning"]
+    assert {"differential-privacy", "synthetic"} <= set(header_of(path)["tags"])
+    assert f"Epsilon is {certificate.epsilon:.4g} and delta {certificate.delta:.3g}" in text
+    assert "150 transitions, all of them synthetic" in text
+    assert certificate.digest in text
+    assert "The privacy unit is one transition" in text
+    assert "## What it is not good for" in text
+    assert "`observation_0`" in text
+    assert "| units | 3000 | declared public |" in text, "of the public report"
+    verify_certificate(result.directory.certificate, outputs_root=world.store.root)
+
+
+def test_the_card_holds_the_public_report_and_nothing_of_the_private_one(
+    finished: tuple[Mazes, RunResult],
+) -> None:
+    world, result = finished
+    text = (world.store.folder(RELEASED) / FILE_NAME).read_text()
+    public = json.loads((result.directory.path / "report.json").read_text())
+    private = json.loads((result.directory.private / "report.json").read_text())
+    titles = {one["title"] for one in public["sections"] if one["metrics"]}
+    assert titles
+    assert all(f"## {title}" in text for title in titles)
+    hidden = {one["title"] for one in private["sections"]} - titles
+    assert hidden
+    assert not any(title in text for title in hidden)
+
+
+def test_who_made_it_is_in_minari_s_keys_and_breaks_no_markdown(
+    finished: tuple[Mazes, RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = finished
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(world.store.root))
+    metadata = minari.load_dataset(RELEASED).storage.metadata
+    assert metadata["author"] == {"Ada | Lovelace", "Bo <b>"}
+    assert metadata["author_email"] == {"ada@example.org"}
+    assert metadata["code_permalink"] == "https://example.org/code"
+    assert metadata["algorithm_name"].startswith("privorl_n (distributed_privrl ")
+    text = (world.store.folder(RELEASED) / FILE_NAME).read_text()
+    assert "* Author: Ada \\| Lovelace, Bo &lt;b>" in text
+
+
+def test_a_report_that_is_written_anew_leaves_the_same_card(
+    finished: tuple[Mazes, RunResult],
+) -> None:
+    world, result = finished
+    path = world.store.folder(RELEASED) / FILE_NAME
+    before = path.read_text()
+    path.unlink()
+    rebuild_report(result.directory.path, store=world.store, ledger_url=world.url)
+    assert path.read_text() == before
+
+
+def test_the_folder_holds_the_rows_the_card_and_the_certificate(
+    finished: tuple[Mazes, RunResult], tmp_path: Path
+) -> None:
+    world, result = finished
+    out = tmp_path / "shared"
+    export_folder(world.store, RELEASED, out, ledger_url=world.url)
+    ((split,),) = [one["data_files"] for one in header_of(out / FILE_NAME)["configs"]]
+    assert split["split"] == "train"
+    export(world.store, RELEASED, "parquet", tmp_path / "rows.parquet")
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(out / split["path"]), pd.read_parquet(tmp_path / "rows.parquet")
+    )
+    assert (out / "certificate.json").read_text() == result.directory.certificate.read_text()
+    assert "## How it was made" in (out / FILE_NAME).read_text()
+    assert "in a folder for Hugging Face it is `certificate.json`" in (out / FILE_NAME).read_text()
+    with pytest.raises(ConfigError, match="exists already"):
+        export_folder(world.store, RELEASED, out, ledger_url=world.url)
+
+
+def test_hugging_face_s_library_loads_the_folder(
+    finished: tuple[Mazes, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "datasets is not installed: it comes with the extra text"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    datasets = pytest.importorskip("datasets", reason=reason)
+    world, _ = finished
+    out = tmp_path / "shared"
+    export_folder(world.store, RELEASED, out, ledger_url=world.url)
+    loaded = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
+    expected = pd.read_parquet(out / "data" / "train-00000-of-00001.parquet")
+    pd.testing.assert_frame_equal(loaded.to_pandas(), expected)
+
+
+def test_what_may_not_leave_is_in_no_folder(
+    finished: tuple[Mazes, RunResult], tmp_path: Path
+) -> None:
+    world, _ = finished
+    assert not (world.store.folder(SENSITIVE) / FILE_NAME).exists()
+    with pytest.raises(UnsafeError, match="Hugging Face's datasets may not read it"):
+        export_folder(world.store, SENSITIVE, tmp_path / "leak", ledger_url=world.url)
+    rows = next(one for one in world.store.files(RELEASED) if one.suffix == ".parquet")
+    content = rows.read_bytes()
+    rows.write_bytes(content + b" ")
+    with pytest.raises(VerificationError, match="is not what the certificate names"):
+        export_folder(world.store, RELEASED, tmp_path / "leak", ledger_url=world.url)
+    rows.write_bytes(content)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_a_valid_certificate_has_no_card(tmp_path: Path) -> None:
+    world = Mazes(tmp_path, maze_store(tmp_path / "made"))
+    world.budget()
+    world.start(world.config(), insecure_key=7, reports=False)  # an invalid certificate
+    assert not (world.store.folder(RELEASED) / FILE_NAME).exists()
+
+
+def test_stable_prefixes_of_experts_are_not_called_synthetic(tmp_path: Path) -> None:
+    world = Crowd(tmp_path, crowd_store(tmp_path / "made"))
+    world.run(
+        key=None,
+        evaluation={"episodes": 1, "max_steps": 40},
+        output__dataset="crowd/stable-v0",
+    )
+    path = world.store.folder("crowd/stable-v0") / FILE_NAME
+    text = path.read_text()
+    assert "all of them real ones that differential privacy lets out" in text
+    assert "synthetic" not in text
+    assert "expert" in text
+
+
+def test_public_rows_are_called_so(tmp_path: Path) -> None:
+    store = maze_store(tmp_path / "made", declared=True)
+    text = card(store.info("test/medium-v0"), files={"train": "data/train.parquet"})
+    assert "declared public" in text
+    assert "Epsilon is" not in text
+    assert "synthetic" not in text

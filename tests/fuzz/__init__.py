@@ -1,0 +1,1 @@
+"""What strangers' bytes do: every input ends well, or in one line with a documented exit code."""
