@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
@@ -76,6 +77,7 @@ def other_rows(master: DatasetStore, dataset: str, root: Path) -> DatasetStore:
             _copy(master, other, store, master.read_trajectories(other))
     rows = master.read_trajectories(dataset)
     left = rows.select(np.arange(len(rows.unit_ids) - 1))
+    assert isinstance(info.observation_space, Box)
     high = np.asarray(info.observation_space.high, np.float32)
     observations = left.observations.copy()
     first = slice(0, int(left.lengths[0]) + 1)

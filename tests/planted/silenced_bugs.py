@@ -12,13 +12,14 @@ from torch import nn
 from distributed_privrl.methods.primorl import training
 from distributed_privrl.methods.privorl import release
 from distributed_privrl.rounds.worker import LocalUpdateWorker
+from distributed_privrl.stages.training import write_initial
 from distributed_privrl.updates.parameters import FlatParameters
 from tests.worlds.swings import DATASET
 
 
 def start_from_rows(patch: pytest.MonkeyPatch) -> None:
     """The parameters at the start follow from a hash of the sensitive rows."""
-    right = training.write_initial
+    right = write_initial
 
     def write(path: Any, module: nn.Module, context: Any) -> None:
         rows = context.store.read_trajectories(DATASET).observations

@@ -31,7 +31,7 @@ BUGS: dict[str, tuple[str, Plant, str]] = {
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[DatasetStore, ...]]:
     """Return for each method a store, and one of other rows."""
-    made = {}
+    made: dict[str, tuple[DatasetStore, ...]] = {}
     for name, method in METHODS.items():
         folder = tmp_path_factory.mktemp(name)
         master = method.make(folder / "master")
