@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
+# One at a time. A module is compiled when it is first imported: of 20,000 most never are.
+INSTALL = flock $(VENV)/pyvenv.cfg $(PIP) install --no-compile -c requirements.lock
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
@@ -20,13 +22,14 @@ $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
-	@echo "installing into $(VENV): some 3 GB, minutes; later calls skip this"
-	$(PIP) install -c requirements.lock -e '.[envs]'
+	@echo "installing into $(VENV): some 3 GB, a minute or two; later calls skip this"
+	$(INSTALL) -e '.[envs]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -c requirements.lock -e '.[envs,tables,text,test,dev,parity,polars,postgres]'
-	@touch $@
+$(VENV)/.dev: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
+	@echo "installing into $(VENV): some 4 GB, a minute or two; later calls skip this"
+	$(INSTALL) -e '.[envs,tables,text,test,dev,parity,polars,postgres]'
+	@touch $(VENV)/.user $@
 
 env: $(VENV)/.user  ## install what a user needs
 dev: $(VENV)/.dev  ## install what a developer needs
@@ -91,7 +94,7 @@ docs: $(VENV)/.dev  ## the documentation as a site, in site/, with screenshots o
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(VENV)/.notebooks: $(VENV)/.user
-	$(PIP) install -c requirements.lock -e '.[envs,tables,notebooks]'
+	$(INSTALL) -e '.[envs,tables,notebooks]'
 	@touch $@
 
 notebooks: $(VENV)/.notebooks  ## the notebooks of docs/notebooks, run, with outputs in runs/notebooks (minutes)

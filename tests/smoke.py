@@ -14,6 +14,8 @@ from distributed_privrl.data.metadata import CERTIFICATE_KEY
 
 VERIFICATION_FAILED = 6
 
+os.environ.setdefault("RAY_worker_niceness", "0")  # 15: beside `make check` workers would starve
+
 
 def privrl(*arguments: str, expect: int = 0) -> str:
     """Run the command line and return what it printed."""
