@@ -83,7 +83,7 @@ soak: $(VENV)/.dev  ## 10,000 reservations and 10,000 private rounds: what grows
 audit-deps: $(VENV)/.dev  ## known vulnerabilities of what requirements.lock names, where their service can be reached
 	$(BIN)/python -m tests.audit_deps
 
-smoke: $(VENV)/.user  ## the demo, its certificate verified, a tampered copy refused
+smoke: $(VENV)/.user  ## the quick demo, its certificate verified, tampered copies refused
 	$(BIN)/python -m tests.smoke
 
 demo: $(VENV)/.user  ## a sensitive maze dataset to a certified private one

@@ -1,4 +1,4 @@
-"""The demo, its certificate verified, and altered copies refused: ``make smoke``."""
+"""The quick demo, its certificate verified, and altered copies refused: ``make smoke``."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         out = folder / "demo"
-        print(privrl("demo", "--out", str(out)))
+        print(privrl("demo", "--quick", "--out", str(out)))
         certificate = out / "run" / "certificate.json"
         ledger = f"sqlite:///{out / 'ledger.sqlite'}"
         data = ("--data", str(out / "datasets"))

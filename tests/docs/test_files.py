@@ -17,6 +17,7 @@ from distributed_privrl.evaluation.membership import Estimate
 from distributed_privrl.evaluation.one_run import Guesses
 from distributed_privrl.evaluation.survival import Survived
 from distributed_privrl.experiments.audit_report import ChargedRound, canary_facts
+from distributed_privrl.experiments.demo_configs import DEMOS
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.registry import METHODS, load_config, plan_run
 from distributed_privrl.experiments.rehearsal_report import Rehearsal
@@ -27,7 +28,7 @@ from distributed_privrl.privacy.ledger.records import Account, Hold, LedgerEntry
 from distributed_privrl.runtime.session import RAY_ENVIRONMENT
 from tests.docs.pages import CONFIGURATIONS, ROOT, section
 
-FILES = ROOT / "docs" / "files.md"
+FILES, CLI = ROOT / "docs" / "files.md", ROOT / "docs" / "cli.md"
 SET_BY_US = {
     *RAY_ENVIRONMENT,
     *("RAY_AIR_NEW_OUTPUT", "RAY_CHDIR_TO_TRIAL_DIR", "RAY_JOB_STOP_WAIT_TIME_S"),
@@ -83,6 +84,11 @@ def test_every_file_of_a_run_has_its_row(tmp_path: Path) -> None:
         config = load_config(path)
         files = set(getattr(config.output, "files", ()))
         assert not files or files & shown, f"{path.name}: none of {files} is an example there"
+
+
+def test_the_methods_that_have_a_demo_are_named() -> None:
+    (row,) = re.findall(r"^\| `privrl demo` \|.*`--method` is (.+) \|$", CLI.read_text(), re.M)
+    assert set(re.findall(r"`(\w+)`", row)) == set(DEMOS)
 
 
 @pytest.fixture(scope="module")
