@@ -3,8 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
-# One at a time. A module is compiled when it is first imported: of 20,000 most never are.
-INSTALL = flock $(VENV)/pyvenv.cfg $(PIP) install --no-compile -c requirements.lock
+# One at a time. Of 20,000 modules most are never imported, and the others are compiled when they
+# are first: pip compiles all where processes that make does not start may not write.
+INSTALL = flock $(VENV)/pyvenv.cfg $(PIP) install -c requirements.lock $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew

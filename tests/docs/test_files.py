@@ -1,17 +1,21 @@
-"""Keys of what programs read, files of folders and variables have their rows in the pages."""
+"""Keys that programs read and people write, files of folders and variables are in the pages."""
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
 from distributed_privrl.cli import ledger
 from distributed_privrl.cli.planning import plan_facts
+from distributed_privrl.collection.recipes import RECIPES
 from distributed_privrl.core.threads import THREAD_ENVIRONMENT
+from distributed_privrl.data.corpus_datasets import CorpusSchema
+from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.evaluation.canaries import CanaryRound
 from distributed_privrl.evaluation.membership import Estimate
 from distributed_privrl.evaluation.one_run import Guesses
@@ -26,7 +30,7 @@ from distributed_privrl.privacy.accounting import coarse_figures
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger.records import Account, Hold, LedgerEntry
 from distributed_privrl.runtime.session import RAY_ENVIRONMENT
-from tests.docs.pages import CONFIGURATIONS, ROOT, section
+from tests.docs.pages import CONFIGURATIONS, ROOT, fences, prose, section
 
 FILES, CLI = ROOT / "docs" / "files.md", ROOT / "docs" / "cli.md"
 SET_BY_US = {
@@ -166,3 +170,33 @@ def test_every_key_of_rehearsals_and_audits_is_named() -> None:
     assert set(quoted(audits)) == set(facts)
     inner = {key for one in facts.values() if isinstance(one, dict) for key in one}
     assert inner <= set(re.findall(r"`(\w+)`", audits))
+
+
+def test_every_key_of_a_schema_and_option_of_a_recipe_is_named() -> None:
+    data, environments = ROOT / "docs" / "data.md", ROOT / "docs" / "environments.md"
+    written = _named(data) | set(
+        re.findall(r"\w+", " ".join(fence.text for fence in fences(data, "yaml")))
+    )
+    for schema in (ImportSchema, CorpusSchema):
+        assert set(_inner_keys(schema)) <= written, schema
+    told = _named(environments)
+    for name, recipe in RECIPES.items():
+        assert name.removesuffix("-dense") in environments.read_text()
+        assert set(_inner_keys(recipe.options)) <= told, name
+
+
+def _named(page: Path) -> set[str]:
+    """Return the words that stand in backticks on a page."""
+    return set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", prose(page)))))
+
+
+def _inner_keys(model: type[BaseModel]) -> Iterator[str]:
+    """Yield the names of a model's keys, and of those within them."""
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+        inner = [field.annotation]
+        while inner:
+            one = inner.pop()
+            inner += get_args(one)
+            if isinstance(one, type) and issubclass(one, BaseModel):
+                yield from _inner_keys(one)
