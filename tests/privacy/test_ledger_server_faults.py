@@ -86,6 +86,24 @@ def test_a_database_that_was_never_reached_is_not_waited_for_long(server, url):
     assert time.monotonic() - begun < 9
 
 
+@pytest.mark.parametrize(
+    ("said", "comes_back"),
+    [
+        ("terminating connection due to administrator command", True),
+        ("terminating connection because of crash of another server process", True),
+        ("the database system is shutting down", True),
+        ("the database system is not yet accepting connections", True),
+        ('role "nobody" does not exist', False),
+    ],
+)
+def test_a_server_that_restarts_while_it_is_called_is_waited_for(monkeypatch, said, comes_back):
+    monkeypatch.setattr(attempts, "FIRST_SECONDS", 0.5)
+    with postgres.refusing(said) as (refusing, asked):
+        with pytest.raises(StorageError, match=said):
+            Ledger(f"{refusing}?gssencmode=disable")
+        assert (len(asked) > 1) is comes_back
+
+
 @pytest.mark.parametrize("when", ["before it connects", "while it is asked"])
 def test_a_frozen_server_is_left_in_time(ledger, server, monkeypatch, when):
     postmaster = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
