@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 # One at a time. Of 20,000 modules most are never imported, and the others are compiled when they
 # are first: pip compiles all where processes that make does not start may not write.
-INSTALL = flock $(VENV)/pyvenv.cfg $(PIP) install -c requirements.lock $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
+INSTALL = $(if $(shell command -v flock),flock $(VENV)/pyvenv.cfg) $(PIP) install -c requirements.lock $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
