@@ -99,8 +99,20 @@ def whole_reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def ray_executor() -> Iterator[Executor]:
     """One local Ray for the whole session."""
     from distributed_privrl.runtime.executor import RayExecutor
+    from distributed_privrl.runtime.session import prepare_environment
 
-    executor = RayExecutor(workers=4, cpus_per_worker=0.5)
+    prepare_environment()
+    from ray._private.parameter import RayParams
+
+    class Anywhere(RayParams):  # type: ignore[misc]
+        """Its agent listens at any port: by default all Rays of a machine want the same one."""
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **{"dashboard_agent_listen_port": 0, **named})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ray._private.parameter.RayParams", Anywhere)
+        executor = RayExecutor(workers=4, cpus_per_worker=0.5)
     yield executor
     executor.close()
     import ray

@@ -12,7 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.gates.around_ray import Dashboard
+
 SECONDS = 30.0
+LATE_SECONDS = 300.0
+"""That a dashboard's ten processes may take on a busy machine."""
 
 
 def free_port() -> int:
@@ -21,8 +25,8 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(port: int) -> None:
-    deadline = time.monotonic() + SECONDS
+def wait_for(port: int, seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -35,7 +39,11 @@ def wait_for(port: int) -> None:
 
 @contextmanager
 def _listening(
-    command: Sequence[str | Path], port: int, given: Mapping[str, str], log: Path
+    command: Sequence[str | Path],
+    port: int,
+    given: Mapping[str, str],
+    log: Path,
+    seconds: float = SECONDS,
 ) -> Iterator[str]:
     """Run a command in a group of its own until it is no longer needed.
 
@@ -44,6 +52,7 @@ def _listening(
         port: this one.
         given: variables, beside this process's own that are not Ray's.
         log: file of what it says.
+        seconds: that it may take to listen.
 
     Yields:
         its address.
@@ -54,7 +63,7 @@ def _listening(
             command, env=own | dict(given), stdout=file, stderr=file, start_new_session=True
         )
     try:
-        wait_for(port)
+        wait_for(port, seconds)
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -83,7 +92,7 @@ def head(folder: Path, **environment: str) -> Iterator[str]:
 
     binary = Path(ray.__file__).parent / "core" / "src" / "ray" / "gcs" / "gcs_server"
     port = free_port()
-    words = [
+    words: list[str | Path] = [
         binary,
         f"--log_dir={folder}",
         "--config_list=e30=",  # {}
@@ -95,3 +104,35 @@ def head(folder: Path, **environment: str) -> Iterator[str]:
     ]
     with _listening(words, port, environment, folder / "gcs.log") as address:
         yield address
+
+
+@contextmanager
+def dashboard_beside(log: Path) -> Iterator[Dashboard]:
+    """Start a dashboard beside this process's Ray, which has none, as Ray starts one.
+
+    Args:
+        log: file of what it says.
+    """
+    import ray
+
+    node, port = ray._private.worker._global_node, free_port()
+    session = Path(node.get_session_dir_path())
+    command: list[str | Path] = [
+        sys.executable,
+        Path(ray.__file__).parent / "dashboard" / "dashboard.py",
+        "--host=127.0.0.1",
+        f"--port={port}",
+        "--port-retries=0",
+        f"--temp-dir={session.parent}",
+        f"--log-dir={session / 'logs'}",
+        f"--session-dir={session}",
+        f"--gcs-address={node.gcs_address}",
+        f"--cluster-id-hex={node.cluster_id.hex()}",
+        f"--node-ip-address={node.node_ip_address}",
+        "--proxy-server-url=",
+    ]
+    variables = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    with _listening(command, port, variables, log, seconds=LATE_SECONDS) as address:
+        dashboard = Dashboard(f"http://{address}")
+        dashboard.wait(LATE_SECONDS)
+        yield dashboard

@@ -1,6 +1,10 @@
 """Marginals on Ray: what one process releases, bit for bit, and nothing else around it."""
 
+import re
+import time
 import types
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,14 +19,17 @@ from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.stage import CHECKPOINT
 from distributed_privrl.privacy.ledger import entry_secrets
 from distributed_privrl.rounds.checkpoint import load_checkpoint
-from tests.gates.around_ray import Surroundings
+from tests.gates.around_ray import ASKED, NOT_ASKED, Dashboard, Surroundings, routes_of_ray
 from tests.gates.leak_runs import raw_rows
-from tests.gates.leaks import Secrets
+from tests.gates.leaks import Secrets, scan_contents
 from tests.gates.metadata import Canaries, plant
+from tests.runtime.heads import dashboard_beside
 from tests.worlds.intake import DATASET, Intake, admissions, public_admissions, write
 from tests.worlds.watching import watch
 
 FIRST_UNIT = 80_417_000_001
+PLACE = "lamp-of-the-quiet-ward"
+"""Part of the path of the sensitive dataset."""
 BOUNDS = "observation: {low: [0, 0], high: [10, 5]}\nreward: [0, 1]\n"
 
 
@@ -81,6 +88,7 @@ class Both:
         for name, content in self.around.contents():
             found = self.planted.found_in(content)
             assert not found, f"{name} holds metadata: {found}"
+            assert PLACE.encode() not in content, f"{name} holds where the dataset lies"
 
 
 @contextmanager
@@ -97,7 +105,17 @@ def noted_secrets(secrets: Secrets) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, ray_executor: Executor) -> Iterator[Both]:
+def dashboard(
+    tmp_path_factory: pytest.TempPathFactory, ray_executor: Executor
+) -> Iterator[Dashboard]:
+    with dashboard_beside(tmp_path_factory.mktemp("dashboard") / "log") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def both(
+    tmp_path_factory: pytest.TempPathFactory, ray_executor: Executor, dashboard: Dashboard
+) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("marginals")
     master = DatasetStore(folder / "master")
     write(master, DATASET, telling(admissions(), FIRST_UNIT))
@@ -115,9 +133,9 @@ def both(tmp_path_factory: pytest.TempPathFactory, ray_executor: Executor) -> It
             watch(watching, secrets, {"deviations": [], "workers": [], "servers": []})
             local = released(Intake(folder / "local", master), LocalExecutor())
         secrets.keys.clear()  # of the other run
-        around = Surroundings()
-        with noted_secrets(secrets):
-            remote = released(Intake(folder / "ray", master), ray_executor)
+        around = Surroundings(dashboard)
+        with around.asked_again_and_again(), noted_secrets(secrets):
+            remote = released(Intake(folder / PLACE, master), ray_executor)
         yield Both(local, remote, around, secrets, planted)
 
 
@@ -132,6 +150,34 @@ def test_nothing_sensitive_lies_in_rays_session_or_in_what_its_head_answers(both
     assert len(both.secrets.keys) == 1, "the reservation's secret"
     assert len(both.secrets.counts) > 5
     both.scan()
+
+
+def test_the_dashboard_was_asked_of_the_run(both: Both, dashboard: Dashboard) -> None:
+    answers = dict(dashboard.answers())
+    shown = [name for name, content in answers.items() if b"CountWorker" in content]
+    assert any("/api/v0/actors" in name for name in shown)
+    assert sum("/api/v0/logs/file" in name for name in answers) > 5
+
+
+def test_who_has_no_token_is_told_nothing(dashboard: Dashboard) -> None:
+    for path in ("/api/v0/actors", "/logical/actors", "/api/jobs/", "/nodes?view=summary"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(dashboard.address + path, timeout=60)
+        assert refused.value.code == 401
+
+
+def test_every_route_of_the_installed_dashboard_is_asked_or_named() -> None:
+    """A new version of Ray may answer more: look at it, and add it to the list."""
+    known = routes_of_ray()
+    assert len(known) > 50
+    paths = [route.split("?")[0] for route in ASKED]
+
+    def is_asked(route: str) -> bool:
+        pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(route))
+        return any(re.fullmatch(pattern, path) for path in paths)
+
+    assert {route for route in known if not is_asked(route)} <= set(NOT_ASKED)
+    assert set(NOT_ASKED) <= known, "what is left out is there"
 
 
 class Telling:
@@ -193,3 +239,50 @@ def test_the_scan_around_ray_sees_a_planted_leak(
     LEAKS[name](both, tell)
     with pytest.raises(AssertionError, match="holds"):
         since.scan()
+
+
+def _print(number: int) -> None:
+    import ray
+
+    worker = ray.remote(Telling).options(num_cpus=0).remote()
+    ray.get(worker.tell.remote(f"of patient {number}"))
+
+
+def _group(number: int) -> None:
+    from ray.util import placement_group, remove_placement_group
+
+    remove_placement_group(placement_group([{"CPU": 0.01}], name=f"of {number}"))
+
+
+def _variable(number: int) -> None:
+    import ray
+
+    environment = {"env_vars": {"PATIENT": f"of {number}"}}
+    worker = ray.remote(Telling).options(num_cpus=0, runtime_env=environment).remote()
+    ray.get(worker.tell.remote("nothing"))
+
+
+SHOWN: dict[str, Callable[[int], None]] = {
+    "a log": _print,
+    "a worker's name": lambda number: name_worker(f"of {number}"),
+    "a placement group's name": _group,
+    "a worker's variables": _variable,
+}
+"""Ways in which a patient's number comes into what the dashboard answers."""
+
+
+@pytest.mark.parametrize("leak", SHOWN)
+def test_a_leak_that_the_dashboard_shows_is_found(
+    leak: str, both: Both, dashboard: Dashboard
+) -> None:
+    number = FIRST_UNIT + 100 + list(SHOWN).index(leak)  # named by no other leak
+
+    def scan(number: int) -> None:
+        alone = replace(both.secrets, planted={f"patient {number}": float(number)})
+        scan_contents(((name, True, one) for name, one in dashboard.answers()), alone)
+
+    scan(number)
+    SHOWN[leak](number)
+    time.sleep(2)  # logs and tables reach the dashboard
+    with pytest.raises(AssertionError, match=r"the dashboard's /.* holds "):
+        scan(number)
