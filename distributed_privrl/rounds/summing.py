@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.config import summing_processes
 from distributed_privrl.core.executor import Executor, WorkerGroup
+from distributed_privrl.rounds.totals import total_of
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
 
 
@@ -104,15 +105,3 @@ class SummedWorkers:
         """End them all."""
         for group in (self._sums, *self._parts):
             group.close()
-
-
-def total_of(
-    sums: Sequence[NDArray[np.floating]], *, out: NDArray[np.float64]
-) -> NDArray[np.floating]:
-    """Add sums, multiples of one lattice: exact; a single one is returned as it is."""
-    if len(sums) == 1:
-        return sums[0]
-    np.copyto(out, sums[0])
-    for one in sums[1:]:
-        out += one
-    return out

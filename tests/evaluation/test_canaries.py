@@ -13,7 +13,7 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger, LedgerEntry
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.rounds.summing import total_of
+from distributed_privrl.rounds.totals import total_of
 from tests.planted import fragment_bugs, unit_bugs
 
 ROUND = PrivateRound(clip_norm=1.5, noise_multiplier=0.1, sampling_probability=0.02)
