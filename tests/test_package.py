@@ -53,9 +53,20 @@ def imported(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_an_elastic_group_s_host_imports_what_its_workers_need() -> None:
-    found = imported("import distributed_privrl.runtime.elastic")
+def test_hosts_and_actors_that_add_up_import_no_more_than_that() -> None:
+    found = imported("import distributed_privrl.runtime.elastic, distributed_privrl.rounds.totals")
     assert not found & {"torch", "sqlalchemy", "scipy", "ray", "gymnasium"}
+
+
+def test_exact_noise_and_choices_import_no_tables() -> None:
+    found = imported(
+        "from distributed_privrl.privacy import choosing, integer_noise as noise\n"
+        "for made in (noise.integer_laplace(3.0), noise.integer_gaussian(3.0)):\n"
+        "    assert len(made([1, 2])) == 2\n"
+        "assert choosing.SecureChooser().choose([0, 900], scale=1.0) == 0\n"
+        "assert choosing.SecureChooser().choose_exponential([0, 900], scale=1.0) == 1"
+    )
+    assert not found & {"pandas", "polars", "sklearn", "scipy"}
 
 
 def test_private_rounds_import_no_accountant_and_no_compiler(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from torch.optim.sgd import sgd
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.updates.parameters import read_only_tensor
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 _ADAM_EPSILON = 1e-8
 """Torch's own."""
 
@@ -38,7 +37,7 @@ class ServerOptimiser:
         self.steps = 0
         self._config = config
         self._total_steps = max(1, total_steps)
-        names = _MOMENTS if config.rule == "adam" else ()
+        names = ("exp_avg", "exp_avg_sq") if config.rule == "adam" else ()
         self._moments = {name: torch.zeros_like(vector) for name in names}
         self._adam_steps = torch.zeros((), dtype=torch.float32, device=vector.device)
 
@@ -53,7 +52,8 @@ class ServerOptimiser:
             adam(
                 [self.vector],
                 [gradient],
-                *([self._moments[name]] for name in _MOMENTS),
+                [self._moments["exp_avg"]],
+                [self._moments["exp_avg_sq"]],
                 [],
                 [self._adam_steps],
                 fused=True,

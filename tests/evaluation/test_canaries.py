@@ -116,7 +116,7 @@ def test_sums_that_are_lost_on_the_way_are_seen(monkeypatch: pytest.MonkeyPatch)
     def smaller(sums: Any, *, out: Any) -> Any:
         return total_of(sums, out=out) * 0.7
 
-    monkeypatch.setattr("distributed_privrl.rounds.summing.total_of", smaller)
+    monkeypatch.setattr("distributed_privrl.rounds.totals.total_of", smaller)
     mu = canary_round(ROUND, canaries=4000).mu
     assert mu.value == pytest.approx(0.7 * mu.chance, rel=0.1)
 
