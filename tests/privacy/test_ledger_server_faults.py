@@ -64,13 +64,14 @@ def test_a_server_that_restarts_is_waited_for_and_somebody_is_told(ledger, serve
 
 
 def test_a_server_that_stays_away_ends_the_wait(ledger, server, monkeypatch):
+    usual = attempts.LOST_SECONDS  # a busy machine takes seconds for what takes none
     monkeypatch.setattr(attempts, "LOST_SECONDS", 1)
     stop(server)
     try:
         begun = time.monotonic()
         with pytest.raises(StorageError, match="see that its server runs") as refused:
             ledger.reserve_rounds("run", rounds=10, nonce="a")
-        assert 1 < time.monotonic() - begun < 5
+        assert 1 < time.monotonic() - begun < usual
         assert refused.value.exit_code == 7
     finally:
         server.pg_ctl("start")
@@ -83,11 +84,12 @@ def test_a_database_that_was_never_reached_is_not_waited_for_long(server, url):
         Ledger(url.replace("faults_", "nobody_"))
     with pytest.raises(StorageError, match="see that its server runs"):
         Ledger("postgresql://privrl@127.0.0.1:1/ledger")
-    assert time.monotonic() - begun < 9
+    assert time.monotonic() - begun < attempts.LOST_SECONDS  # as one is that was there before
 
 
 @pytest.mark.parametrize("when", ["before it connects", "while it is asked"])
 def test_a_frozen_server_is_left_in_time(ledger, server, monkeypatch, when):
+    usual = servers.ANSWER_SECONDS
     postmaster = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
     monkeypatch.setattr(attempts, "LOST_SECONDS", 1)
     monkeypatch.setattr(servers, "SILENT_SECONDS", 0.5)
@@ -120,7 +122,7 @@ def test_a_frozen_server_is_left_in_time(ledger, server, monkeypatch, when):
             ):
                 freeze()
                 connection.execute(text("SELECT 1"))
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < usual
     finally:
         for pid in frozen:
             with contextlib.suppress(ProcessLookupError):
