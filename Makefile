@@ -3,6 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
+# One at a time. Of 20,000 modules most are never imported, and the others are compiled when they
+# are first: pip compiles all where processes that make does not start may not write.
+INSTALL = $(if $(shell command -v flock),flock $(VENV)/pyvenv.cfg) $(PIP) install -c requirements.lock $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
@@ -20,13 +23,14 @@ $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.user: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
-	@echo "installing into $(VENV): some 3 GB, minutes; later calls skip this"
-	$(PIP) install -c requirements.lock -e '.[envs]'
+	@echo "installing into $(VENV): some 3 GB, a minute or two; later calls skip this"
+	$(INSTALL) -e '.[envs]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.user
-	$(PIP) install -c requirements.lock -e '.[envs,tables,text,test,dev,parity,polars,postgres]'
-	@touch $@
+$(VENV)/.dev: requirements.lock pyproject.toml | $(VENV)/pyvenv.cfg
+	@echo "installing into $(VENV): some 4 GB, a minute or two; later calls skip this"
+	$(INSTALL) -e '.[envs,tables,text,test,dev,parity,polars,postgres]'
+	@touch $(VENV)/.user $@
 
 env: $(VENV)/.user  ## install what a user needs
 dev: $(VENV)/.dev  ## install what a developer needs
@@ -80,7 +84,7 @@ soak: $(VENV)/.dev  ## 10,000 reservations and 10,000 private rounds: what grows
 audit-deps: $(VENV)/.dev  ## known vulnerabilities of what requirements.lock names, where their service can be reached
 	$(BIN)/python -m tests.audit_deps
 
-smoke: $(VENV)/.user  ## the demo, its certificate verified, a tampered copy refused
+smoke: $(VENV)/.user  ## the quick demo, its certificate verified, tampered copies refused
 	$(BIN)/python -m tests.smoke
 
 demo: $(VENV)/.user  ## a sensitive maze dataset to a certified private one
@@ -91,7 +95,7 @@ docs: $(VENV)/.dev  ## the documentation as a site, in site/, with screenshots o
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(VENV)/.notebooks: $(VENV)/.user
-	$(PIP) install -c requirements.lock -e '.[envs,tables,notebooks]'
+	$(INSTALL) -e '.[envs,tables,notebooks]'
 	@touch $@
 
 notebooks: $(VENV)/.notebooks  ## the notebooks of docs/notebooks, run, with outputs in runs/notebooks (minutes)

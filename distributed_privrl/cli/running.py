@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 def add_demo(app: typer.Typer) -> None:
     """Add ``demo``."""
-    app.command("demo", epilog=examples("privrl demo", "privrl demo --out runs/demo"))(demo)
+    app.command("demo", epilog=examples("privrl demo", "privrl demo --quick --out runs/quick"))(
+        demo
+    )
 
 
 def add_run(app: typer.Typer) -> None:
@@ -48,6 +50,9 @@ def add_run(app: typer.Typer) -> None:
 def demo(
     method: Annotated[str, typer.Option(metavar="M", help="name of the method")] = "privorl_ar",
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder")] = Path("runs/demo"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="the path alone: its figures say nothing")
+    ] = False,
 ) -> None:
     """Show the whole path on a small problem, without any download.
 
@@ -64,6 +69,7 @@ def demo(
             result = run_demo(
                 out,
                 method=method,
+                quick=quick,
                 progress=progress,
                 executor_factory=lambda config: start_executor(config.runtime),
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_privrl.collection.recipes import collect
-from distributed_privrl.core.config import OutputConfig, RunConfig
+from distributed_privrl.core.config import OutputConfig, RunConfig, with_overrides
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.core.progress import Progress, silent
@@ -55,6 +55,7 @@ def run_demo(
     out: Path,
     *,
     method: str = DEFAULT,
+    quick: bool = False,
     progress: Progress = silent,
     executor_factory: Callable[[RunConfig], Executor],
 ) -> DemoResult:
@@ -65,19 +66,24 @@ def run_demo(
     Args:
         out: a new folder.
         method: name of the method.
+        quick: show the path alone, with so short a training that its figures say nothing.
         progress: told where long work is.
         executor_factory: makes the executor once the configuration is known.
 
     Raises:
-        ConfigError: ``out`` is not empty, or the method has no demo.
+        ConfigError: ``out`` is not empty, or the method has no demo, or no quick one.
     """
     if method not in DEMOS:
         raise ConfigError(f"method {method!r} has no demo: choose one of {', '.join(DEMOS)}")
     demo = DEMOS[method]
+    if quick and not demo.quick:
+        known = ", ".join(name for name, one in DEMOS.items() if one.quick)
+        raise ConfigError(f"the demo of {method} has no --quick; those of {known} have")
     if holds_something(out):
         raise ConfigError(f"{out} is not empty: choose another --out, or remove it")
     store = DatasetStore(out / "datasets")
-    config = parse_config(_kept_in(out, demo), source="the demo's configuration")
+    asked = with_overrides(_kept_in(out, demo), demo.quick if quick else ())
+    config = parse_config(asked, source="the demo's configuration")
     if demo.corpus is not None:
         make_corpus(demo.corpus, out, store, progress=progress)
     for recipe, dataset, arguments in demo.recipes:

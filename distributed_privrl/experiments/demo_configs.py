@@ -210,24 +210,31 @@ class Demo:
         config: of the run.
         recipes: what is collected first: recipe, dataset, arguments of `collect`.
         corpus: of texts that is imported first; None: the method learns from no texts.
+        quick: settings, as of ``-o``, that show the path in a fraction of the time; none: the demo
+            has no quick form.
     """
 
     config: dict[str, Any]
     recipes: tuple[tuple[str, str, dict[str, Any]], ...]
     corpus: DemoCorpus | None = None
+    quick: tuple[str, ...] = ()
 
 
+_QUICK_AGENTS = ("evaluation.seeds=1", "evaluation.steps=400", "evaluation.episodes=2")
+_QUICK_ROUNDS = ("training.rounds=30", "training.pretraining.steps=100", *_QUICK_AGENTS)
 _RUNS = {"episode_steps": EPISODE_STEPS}
 _MAZES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("maze2d-umaze-dense", SENSITIVE, {"steps": SENSITIVE_STEPS, "seed": 1}),
     ("maze2d-medium-dense", PUBLIC, {"steps": PUBLIC_STEPS, "seed": 2}),
 )
 DEMOS = {
-    "privorl_n": Demo(config=CONFIG, recipes=_MAZES),
-    "privorl_ar": Demo(config=AUTOREGRESSIVE, recipes=_MAZES),
-    "marginals": Demo(config=MARGINALS, recipes=_MAZES[:1]),
-    "pgm": Demo(config={**MARGINALS, "method": "pgm"}, recipes=_MAZES[:1]),
-    "privsyn": Demo(config={**MARGINALS, "method": "privsyn"}, recipes=_MAZES[:1]),
+    "privorl_n": Demo(config=CONFIG, recipes=_MAZES, quick=_QUICK_ROUNDS),
+    "privorl_ar": Demo(config=AUTOREGRESSIVE, recipes=_MAZES, quick=_QUICK_ROUNDS),
+    "marginals": Demo(config=MARGINALS, recipes=_MAZES[:1], quick=_QUICK_AGENTS),
+    "pgm": Demo(config={**MARGINALS, "method": "pgm"}, recipes=_MAZES[:1], quick=_QUICK_AGENTS),
+    "privsyn": Demo(
+        config={**MARGINALS, "method": "privsyn"}, recipes=_MAZES[:1], quick=_QUICK_AGENTS
+    ),
     "privorl_j": Demo(
         config=TRAJECTORIES,
         recipes=tuple(

@@ -276,8 +276,10 @@ def test_demo_passes_what_it_is_given_and_shows_the_summary(workplace, monkeypat
     from distributed_privrl.experiments import demo
     from distributed_privrl.experiments.demo import DemoResult
 
-    def run_demo(out, *, method, progress, executor_factory):
-        assert (out, method) == (Path("runs/demo"), "privorl_ar")
+    given = []
+
+    def run_demo(out, *, method, quick, progress, executor_factory):
+        given.append((out, method, quick))
         progress("sampling", 1, 1)
         summary = {"epsilon": "4.9", "report": "r.html"}
         return DemoResult(run=None, summary=summary, next_lines=("export A=b", "privrl doctor"))
@@ -285,6 +287,8 @@ def test_demo_passes_what_it_is_given_and_shows_the_summary(workplace, monkeypat
     monkeypatch.setattr(demo, "run_demo", run_demo)
     result = workplace.privrl("demo")
     assert result.exit_code == 0, result.output
+    assert workplace.privrl("demo", "--method", "pgm", "--quick").exit_code == 0
+    assert given == [(Path("runs/demo"), "privorl_ar", False), (Path("runs/demo"), "pgm", True)]
     assert result.stdout == (
         "epsilon  4.9\nreport   r.html\n\nto go on with what it made:\nexport A=b\nprivrl doctor\n"
     )

@@ -1,5 +1,6 @@
 """Each method's demo: its configuration is a plan, and a small one runs to the end."""
 
+import functools
 import json
 import sys
 from dataclasses import replace
@@ -107,6 +108,30 @@ def test_the_demo_of_texts_shows_them_beside_those_of_the_untuned_model(
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r"distributed_privrl\[text\]"):
         demo.run_demo(tmp_path / "x", method="dprft", executor_factory=lambda _: LocalExecutor())
+
+
+def test_a_quick_demo_is_the_same_run_with_a_tenth_of_the_work(tmp_path: Path) -> None:
+    assert demo_configs.DEMOS[demo_configs.DEFAULT].quick
+    work = ("rounds", "pretraining.steps", "evaluation.steps", "seeds", "episodes")
+    for name, found in demo_configs.DEMOS.items():
+        if not found.quick:
+            with pytest.raises(ConfigError, match=f"of {name} has no --quick; those of privorl_n"):
+                demo.run_demo(
+                    tmp_path, method=name, quick=True, executor_factory=lambda _: LocalExecutor()
+                )
+            continue
+        whole = parse_config(found.config, source="test")
+        short = parse_config(with_overrides(found.config, found.quick), source="test")
+        for key in found.quick:
+            path = key.partition("=")[0].split(".")
+            sides = [functools.reduce(getattr, path, side) for side in (short, whole)]
+            assert sides[0] <= sides[1] / 2, key
+            assert key.partition("=")[0].endswith(work), key
+        with coarse_figures():
+            epsilons = [plan_run(one).epsilon(plan_run(one).rounds) for one in (short, whole)]
+        assert max(epsilons) <= found.config["privacy"]["epsilon"]
+        assert short.privacy == whole.privacy
+        assert (short.data, short.model, short.output) == (whole.data, whole.model, whole.output)
 
 
 @pytest.mark.parametrize("method", ["privorl_ar", "privorl_n", "marginals", "privorl_j"])
