@@ -99,6 +99,7 @@ def test_an_interruption_stays_one_when_the_server_has_died(
     check_against_ledger(result, world.store, world.ledger, rounds={"": grid.HORIZON})
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(1200)  # on a busy machine Ray alone needs minutes
 def test_workers_end_with_a_driver_that_is_killed_and_the_same_command_goes_on(
     tmp_path: Path,
