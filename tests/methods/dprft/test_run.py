@@ -17,7 +17,6 @@ from distributed_privrl.core.errors import (
     UselessError,
     VerificationError,
 )
-from distributed_privrl.data.corpus_datasets import FILE
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
@@ -26,7 +25,7 @@ from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.text import minilm
 from distributed_privrl.text.gate import Gate, InstructJudge
 from distributed_privrl.text.ppo import PpoTrainer
-from tests.worlds.notes import CANARY, TEMPLATE, Notes
+from tests.worlds.notes import TEMPLATE, Notes
 
 
 class Killed(BaseException):
@@ -43,7 +42,10 @@ def texts(world: Notes, name: str = "run") -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
-def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(world: Notes) -> None:
+def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(
+    world: Notes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("DEBUG")
     result = world.run(key=None)
     verify_certificate(result.directory.certificate, ledger=world.ledger)
     (stage,) = result.certificate.stages
@@ -56,15 +58,7 @@ def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(world:
     assert all(len(text.split()) >= 2 for text in texts(world))
     report = json.loads((result.directory.path / "report.json").read_text())
     assert "What is in the texts" in {one["title"] for one in report["sections"]}
-    _check_leaks(world)
-
-
-def _check_leaks(world: Notes) -> None:
-    """No file but the corpus holds a word of it."""
-    files = [one for one in world.folder.rglob("*") if one.is_file() and one.name != FILE]
-    assert len(files) > 10
-    for one in files:
-        assert CANARY.encode() not in one.read_bytes(), one
+    world.check_leaks(caplog.text + "".join(capfd.readouterr()))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +220,10 @@ def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers
 @pytest.mark.slow  # importing trl takes longer than training
 @pytest.mark.parametrize("by", ["grpo", "rloo"])
 def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
-    world: Notes, monkeypatch: pytest.MonkeyPatch, by: str
+    world: Notes,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    by: str,
 ) -> None:
     pytest.importorskip("trl", reason="extra text is not installed: pip install '.[text]'")
     changes = {"training__by": by, "training__options": {"checkpoint_every": 1}}
@@ -254,7 +251,7 @@ def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
     world.run(resume=True, **changes)
     assert len(asked) == 2 * 3, "each voter is asked once a step"
     assert texts(world) == texts(world, "whole")
-    _check_leaks(world)
+    world.check_leaks("".join(capfd.readouterr()))
 
 
 @pytest.mark.parametrize(
