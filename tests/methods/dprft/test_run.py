@@ -23,9 +23,12 @@ from distributed_privrl.methods.dprft.scorer import VoteScorer
 from distributed_privrl.methods.dprft.voter import Voter
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.text import minilm
+from distributed_privrl.text.aug_pe import FilledBlanks
 from distributed_privrl.text.gate import Gate, InstructJudge
 from distributed_privrl.text.ppo import PpoTrainer
 from tests.worlds.notes import TEMPLATE, Notes
+
+AUG_PE = {"training__by": "aug_pe", "model__reward": "nearest_votes"}
 
 
 class Killed(BaseException):
@@ -76,8 +79,7 @@ def test_texts_evolve_by_the_same_voters_and_a_killed_run_ends_in_the_same(
     world: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evolving: dict[str, Any] = {
-        "training__by": "aug_pe",
-        "model__reward": "nearest_votes",
+        **AUG_PE,
         "training__options": {"blank_probability": 0.5},
         "output__size": 12,  # more than the population of 8
     }
@@ -108,12 +110,27 @@ def test_texts_evolve_by_the_same_voters_and_a_killed_run_ends_in_the_same(
     assert len(texts(world)) == 12
 
 
+def test_an_instruct_model_may_vary_the_texts(
+    world: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[str] = []
+
+    def fill(self: FilledBlanks, prompts: Any, some: Any, streams: Any) -> list[str]:
+        filled.extend(some)
+        return [f"{text} and more" for text in some]
+
+    monkeypatch.setattr(FilledBlanks, "__call__", fill)
+    world.run(**AUG_PE, training__options={"variation": "fill"})
+    assert len(filled) == 3 * 8
+    assert all(text.endswith("and more and more and more") for text in texts(world))
+
+
 @pytest.mark.parametrize(
     ("changes", "kept"),
     [
         ({}, "tuning/model"),
         (
-            {"training__by": "aug_pe", "model__reward": "nearest_votes", "training__options": {}},
+            {**AUG_PE, "training__options": {}},
             "tuning/population.json",
         ),
     ],
@@ -265,6 +282,11 @@ def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
         ({"model__reward": "dp_mean_embedding", "model__structure_weight": 1}, "knows no turns"),
         ({"training__by": "aug_pe"}, "belong together"),
         ({"model__reward": "nearest_votes"}, "belong together"),
+        (
+            {**AUG_PE, "training__options": {"variation": "mask"}},
+            "must be rewrite or fill, got mask",
+        ),
+        ({**AUG_PE, "training__options": {"nothing": 1}}, "nothing"),
         ({"model__encoder": "minilm"}, "vectors of minilm have 384"),
         ({"training__prompts__template": "nothing"}, "choose one of notes"),
         ({"training__options": {"nothing": 1}}, "nothing"),
