@@ -148,8 +148,9 @@ def _curves(
 ) -> None:
     for name, some in values.items():
         counts, _ = np.histogram(some, edges)
-        style = {"color": "black", "linestyle": "--"} if name == REAL else {}
-        axes.stairs(counts / max(1, len(some)), edges, label=name, **style)
+        drawn = axes.stairs(counts / max(1, len(some)), edges, label=name)
+        if name == REAL:
+            drawn.set(edgecolor="black", linestyle="--")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from distributed_privrl.core.executor import Executor
+from distributed_privrl.methods.dprft.config import DprftConfig
 from distributed_privrl.methods.dprft.scorer import Queries, VoteScorer
 from distributed_privrl.methods.dprft.similarity import Similarity
 from distributed_privrl.methods.dprft.votes import ClippedVotes
@@ -83,11 +84,13 @@ def test_no_word_and_no_vector_of_the_corpus_lies_around_ray(
     import ray
 
     world = Notes(tmp_path).budget()
-    model = world.config().model
-    encoded = HashedEncoder(dimension=model.dimension).encode(
+    config = world.config()
+    assert isinstance(config, DprftConfig)
+    dimension = config.model.dimension
+    encoded = HashedEncoder(dimension=dimension).encode(
         [f"{CANARY} note {i} about bed {i % 5}" for i in range(2 * PEOPLE)]
     )
-    vectors = Similarity(dimension=model.dimension).vectors(encoded)
+    vectors = Similarity(dimension=dimension).vectors(encoded)
     secrets = [CANARY.encode(), *(row.tobytes() for row in vectors)]
     around = Surroundings()
     world.run(executor=ray_executor, key=None)

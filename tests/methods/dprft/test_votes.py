@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -219,7 +219,7 @@ def test_an_odd_document_is_a_vote_like_others_or_none(
 
 def test_rules_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError, match="threshold"):
-        replace(RULES[0], threshold=1.5)
+        ClippedVotes(similarity=PLAIN, threshold=1.5)
     with pytest.raises(ConfigError, match="temperature"):
         SoftVotes(similarity=PLAIN, temperature=0)
     with pytest.raises(ConfigError, match="clip_norm"):
