@@ -43,9 +43,9 @@ def test_every_figure_of_a_paper_has_a_line() -> None:
     for paper in (utility_expert.PAPER, utility_expert.ROUNDS_ALONE):
         for (environment, _, _, epsilon), share in paper.items():
             assert ("Expert level, table 2", environment, epsilon, share) in found
-    for (environment, *_), share in utility_expert.MIXES.items():
-        epsilon = None if share is None else utility_expert.MIX_EPSILON
-        assert ("Expert level, table 2, mixes", environment, epsilon, share) in found
+    for (environment, *_), mixed in utility_expert.MIXES.items():
+        theirs = None if mixed is None else utility_expert.MIX_EPSILON
+        assert ("Expert level, table 2, mixes", environment, theirs, mixed) in found
 
 
 def test_ours_are_the_stored_cells() -> None:
