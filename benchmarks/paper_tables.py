@@ -37,6 +37,8 @@ SCALES: Mapping[str, Sequence[str]] = {"cpu": ("cpu", "full"), "paper": ("paper"
 """Scales of stored results that count for a scale asked for."""
 SAME_NOISE = 0.01
 """Relative difference of noise from which a stored run had another plan than it would have now."""
+SAME_DATA = 0.01
+"""Relative difference of the recorded mean return from which recordings are not of one recipe."""
 STEPS = ("K=100", "K=1000")
 """Trajectories of figure 1 of the DP-VAPVI paper that are shown."""
 
@@ -70,7 +72,9 @@ def joined(name: str, keys: Sequence[str], scale: str) -> list[Mapping[str, Any]
     """Return the stored lines of a benchmark with the seeds of cells that were committed since.
 
     A cell adds its seed to the line that differs in nothing else; it has no say where the stored
-    line has that seed, or other noise. Cells of a row that was not stored make a line of their own.
+    line has that seed, other noise, or a recording that earned otherwise. Cells of a row that was
+    not stored make a line of their own. A recording that was made anew by the same recipe and seed
+    may differ a little from the stored one's.
 
     Args:
         name: of the benchmark.
@@ -83,10 +87,12 @@ def joined(name: str, keys: Sequence[str], scale: str) -> list[Mapping[str, Any]
     for cell in sorted((one for one in committed if not one["changes"]), key=_seed):
         own = {**cell, "row": cell["variant"], "noise": cell["noise_multiplier"]}
         key = tuple(own[part] for part in keys)
-        known = {part: own[part] for part in (*keys, "noise")}
+        known = {part: own.get(part) for part in (*keys, "noise", "data")}
         blank = {**known, "certified": own["certified_epsilon"], "seeds": [], "CPU s": 0.0}
         one = lines.setdefault(key, blank)
-        if cell["seed"] >= many.get(key, 0) and _same_noise(one["noise"], own["noise"]):
+        fits = _same(one["noise"], own["noise"], SAME_NOISE)
+        fits = fits and _same(one.get("data"), own.get("data"), SAME_DATA)
+        if fits and cell["seed"] >= many.get(key, 0):
             count = len(one["seeds"])
             one["CPU s"] = (count * one["CPU s"] + cell["cpu_s"]) / (count + 1)
             one["seeds"] = [*one["seeds"], cell["return"]]
@@ -98,10 +104,11 @@ def _seed(cell: Mapping[str, Any]) -> int:
     return int(cell["seed"])
 
 
-def _same_noise(one: float | None, other: float | None) -> bool:
+def _same(one: float | None, other: float | None, within: float) -> bool:
+    """Return whether two figures are the same but for a relative difference."""
     if one is None or other is None:
         return one is other
-    return abs(one / other - 1) <= SAME_NOISE
+    return abs(one / other - 1) <= within
 
 
 def line(where: str, what: str, **values: Any) -> Line:
@@ -137,7 +144,7 @@ def accounted(values: Mapping[str, Any], noise: float | None) -> Line:
     plan = plan_run(config)
     if not isinstance(plan, RoundPlan) or plan.mechanism is None or noise is None:
         return {}
-    if not _same_noise(plan.mechanism.noise_multiplier, noise):
+    if not _same(plan.mechanism.noise_multiplier, noise, SAME_NOISE):
         return {}
     assert config.privacy.delta is not None
     before = method_named(config.method).declare(config).spent  # pure: it adds up

@@ -48,7 +48,8 @@ def test_every_figure_of_a_paper_has_a_line() -> None:
         assert ("Expert level, table 2, mixes", environment, theirs, mixed) in found
 
 
-def test_ours_are_the_stored_cells() -> None:
+def test_ours_are_the_stored_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _kept_apart(tmp_path, monkeypatch, "utility_primorl")
     stored = json.loads((harness.RESULTS / "utility_primorl.json").read_text())["cells"]
     (cell,) = (
         one
@@ -90,7 +91,7 @@ def _kept_apart(
     table = (harness.RESULTS / f"{name}.json").read_text()
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
     (tmp_path / f"{name}.json").write_text(table)
-    (tmp_path / name).mkdir()
+    (tmp_path / name).mkdir(exist_ok=True)
     for number, cell in enumerate(cells):
         (tmp_path / name / f"{number}.json").write_text(json.dumps(cell))
 
@@ -98,7 +99,7 @@ def _kept_apart(
 def _pendulum(**changes: Any) -> dict[str, Any]:
     cell = {"task": "pendulum", "variant": "ours", "epsilon": 1.0, "seed": 3, "return": -100.0}
     made = {"certified_epsilon": 0.9725, "noise_multiplier": 1.492, "cpu_s": 600, "changes": []}
-    return cell | made | changes
+    return cell | made | {"data": -744.0} | changes
 
 
 def test_cells_that_came_later_add_their_seeds_to_the_row_they_belong_to(
@@ -112,6 +113,7 @@ def test_cells_that_came_later_add_their_seeds_to_the_row_they_belong_to(
             if (one["task"], one["row"]) == ("pendulum", "ours")
         }
 
+    _kept_apart(tmp_path, monkeypatch, "utility_primorl")
     before = of_pendulum()
     _kept_apart(
         tmp_path,
@@ -122,6 +124,7 @@ def test_cells_that_came_later_add_their_seeds_to_the_row_they_belong_to(
         _pendulum(seed=2),  # is stored
         _pendulum(seed=5, noise_multiplier=3.0),  # another plan
         _pendulum(seed=6, changes=["training.rounds=3"]),
+        _pendulum(seed=7, data=-700.0),  # another recording
         _pendulum(epsilon=0.7, seed=0, cpu_s=30),
     )
     found = of_pendulum()
