@@ -12,12 +12,11 @@ from pathlib import Path
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.yaml_files import parse_yaml
-from distributed_privrl.data.profile import (
+from distributed_privrl.data.profile import Profile, Roles
+from distributed_privrl.data.profiled_columns import (
     USABLE,
     ColumnKind,
     DraftedColumn,
-    Profile,
-    Roles,
     called_as_a_person,
 )
 from distributed_privrl.data.trajectories import TRAJECTORY, TRANSITION

@@ -164,3 +164,32 @@ def test_households_are_taken_for_units_before_the_number_of_a_purchase() -> Non
     found = profile(frame, Roles())
     assert found["Tuna.hid"].kind == "identifier"
     assert found.units[0] == "Tuna.hid"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([*range(20, 90), 999, 999, 9999], ["999, in 2 rows", "9999, in 1 row"]),
+        ([1, 2, 3, 4, 5, -9, -9, -8], ["-9, in 2 rows", "-8, in 1 row"]),
+        ([1.5, 2.25, 3.0, -999.0], ["-999, in 1 row"]),
+        ([*range(20, 90), 99], []),  # somebody may be as old
+        ([1, 2, 3, 4, 5, 9], []),
+        ([*range(10)], []),
+        ([999] * 5, []),
+    ],
+)
+def test_a_number_far_from_all_others_may_stand_for_no_answer(
+    values: list[float], said: list[str]
+) -> None:
+    found = opened(profile(pd.DataFrame({"age": values}), Roles()).found)
+    told = [line for line in found if "far from every other" in line]
+    assert len(told) == len(said)
+    assert all(any(part in line for line in told) for part in said)
+
+
+def test_dates_whose_year_is_last_are_no_ids_and_the_owner_is_told() -> None:
+    for dates in (["31.12.2020", "01.02.2021"] * 4, ["12/31/20"] * 8, [" 3-4-2020"] * 8):
+        found = profile(stays(admitted=dates), Roles())
+        assert found["admitted"].kind == "unclear date"
+        assert "admitted" not in found.units
+        assert any("write them as 2024-05-31" in line for line in opened(found.found))

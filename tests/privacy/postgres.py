@@ -1,9 +1,13 @@
 """A PostgreSQL server of the tests' own, in a folder of its own, reached through a socket alone."""
 
+import contextlib
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +17,7 @@ _BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [
     Path(found) for found in [shutil.which("initdb")] if found
 ]
 _NOBODY = 65534
+_TLS = 80877103  # the number of PostgreSQL's request for TLS
 
 MISSING = "" if _BINARIES else "no PostgreSQL server is installed: `make postgres`, as root"
 
@@ -78,3 +83,35 @@ def running() -> Iterator[Server]:
             server.pg_ctl("stop", "-m", "immediate")
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def refusing(message: str) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield the URL of something that ends each connection with this message, and who asked."""
+    asked: list[bytes] = []
+
+    def answer(caller: socket.socket) -> None:
+        with caller, contextlib.suppress(OSError):
+            while True:
+                (length,) = struct.unpack("!I", caller.recv(4, socket.MSG_WAITALL))
+                said = caller.recv(length - 4, socket.MSG_WAITALL)
+                if int.from_bytes(said[:4], "big") != _TLS:
+                    break
+                caller.sendall(b"N")
+            asked.append(said)
+            fields = f"SFATAL\0VFATAL\0C57P01\0M{message}\0\0".encode()
+            caller.sendall(b"E" + struct.pack("!I", len(fields) + 4) + fields)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # it is closed
+            while True:
+                answer(door.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"postgresql://privrl@127.0.0.1:{door.getsockname()[1]}/ledger", asked
+        finally:
+            door.shutdown(socket.SHUT_RDWR)
+            thread.join()

@@ -11,6 +11,48 @@ DATASET, NULL = "clinic/stays-v0", Relation.REPLACE_WITH_NULL
 SPECIFICATION = {"kind": "poisson_gaussian", "noise_multiplier": 1.5}
 UNIT: dict[str, Any] = {"unit": "trajectory", "relation": NULL}
 ACCOUNT: dict[str, Any] = {"dataset": DATASET, "fingerprint": "f1"}
+RACE = """
+import contextlib, os, sys, traceback
+from distributed_privrl.core.errors import BudgetError
+from distributed_privrl.privacy.ledger import Ledger, attempts, budgets, holds
+from distributed_privrl.privacy.ledger.records import Charge, Holding
+from distributed_privrl.privacy.units import Relation
+
+common = {"dataset": "clinic/stays-v0", "fingerprint": "f1", "unit": "trajectory"}
+common |= {"relation": Relation.REPLACE_WITH_NULL, "units": None}
+
+def run(ledger, name):
+    ledger.open_hold(Holding(run_id=name, epsilon=0.12, delta=1e-9, **common))
+    cost = {"epsilon": 0.02, "delta": 0.0, "event": {}, "hold": name}
+    count = Charge(entry_id=f"{name}/count", kind="release", **cost, **common)
+    ledger.release_once(count, draw=lambda: 1)
+    rounds = {"epsilon": 0.1, "delta": 1e-9, "max_rounds": 9, "event": {}, "hold": name}
+    last = Charge(entry_id=name, kind="rounds", **rounds, **common)
+    ledger.open_together([last], closes=name)
+
+reading, writing = os.pipe()
+children = []
+for process in range(16):
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        os.read(reading, 1)  # until all are there
+        code = 1
+        try:
+            ledger = Ledger(sys.argv[1])
+            with contextlib.suppress(BudgetError):
+                run(ledger, f"run-{process}")
+            code = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    children.append(child)
+os.close(writing)
+sys.exit(sum(os.waitpid(child, 0)[1] != 0 for child in children))
+"""
+"""A program: sixteen processes that each want a share of what is left of one budget."""
 
 
 def url_of(folder: Path) -> str:

@@ -33,7 +33,13 @@ _PATIENCE = {
 _CONFLICTS = {"40001", "40P01"}  # SQLSTATE of a serialisation failure, of a deadlock
 _GOING = {"57P01", "57P02", "57P03"}  # shut down by its administrator, crashed, starting
 _REFUSED = "FATAL:"
-_STARTING = ("starting up", "shutting down", "not yet accepting", "recovery mode")
+_RESTARTING = (  # libpq tells no SQLSTATE of a connection that was not made
+    "starting up",
+    "shutting down",
+    "not yet accepting",
+    "recovery mode",
+    "terminating connection",
+)
 
 
 def connect_options(url: URL) -> dict[str, Any]:
@@ -58,7 +64,7 @@ def is_lost(error: BaseException) -> bool:
     if type(error.orig).__name__ not in ("OperationalError", "ConnectionTimeout") or state:
         return False
     said = str(error.orig)
-    return _REFUSED not in said or any(words in said for words in _STARTING)
+    return _REFUSED not in said or any(words in said for words in _RESTARTING)
 
 
 def make_durable(engine: Engine) -> None:
