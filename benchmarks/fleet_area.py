@@ -193,7 +193,7 @@ def run(quick: bool) -> Result:
     """Measure all structures and noises."""
     real = flights(quick)
     cells = list(_cells(real, _QUICK_ROWS if quick else AREA_ROWS // 2))
-    ratios = {}
+    ratios: dict[str, float] = {}
     for cell in cells:
         known = ", cells known" if cell["cells with flights"] == "known" else ""
         name = f"lowest area, noise: {cell['noise']}{known}"
