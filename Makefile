@@ -78,7 +78,7 @@ chaos: $(VENV)/.dev  ## kill runs at every file operation and random times, and 
 fuzz: $(VENV)/.dev  ## feed every door with changed bytes, ten minutes each (two hours)
 	$(BIN)/python -m tests.fuzz
 
-soak: $(VENV)/.dev  ## 10,000 reservations and 10,000 private rounds: what grows (hours)
+soak: $(VENV)/.dev  ## 10,000 reservations, 10,000 private rounds, a million trajectories: what grows (hours; goes on where it was)
 	$(BIN)/python -m tests.soak
 
 audit-deps: $(VENV)/.dev  ## known vulnerabilities of what requirements.lock names, where their service can be reached
