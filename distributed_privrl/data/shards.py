@@ -125,6 +125,8 @@ def load_shard(
 ) -> EncodedShard:
     """Read and encode a shard as a stream: memory is that of its own rows and one chunk.
 
+    Of a unit no more rows of a chunk are held than the cap allows, whatever it has beyond.
+
     Args:
         ref: which shard.
         encoder: of the dataset's spaces, with a public scaling.
@@ -143,6 +145,9 @@ def load_shard(
     store, kept = DatasetStore(ref.root), _keep(ref, keep)
     rows, valid, units = [], [], []
     for chunk in _transitions(store, ref, chunk_rows, kept):
+        if ref.max_rows_per_unit is not None:  # for all chunks together it is done at the end
+            first, _, _ = rows_by_unit(chunk.unit_ids, ref.max_rows_per_unit)
+            chunk = chunk.select(np.sort(first))
         encoded = encoder.encode(chunk)
         rows.append(encoded.rows)
         valid.append(encoded.valid)

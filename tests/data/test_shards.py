@@ -143,6 +143,23 @@ def test_a_worker_holds_its_own_shard_and_a_chunk(store, kind):
     assert peak < 0.6 * whole
 
 
+@pytest.mark.parametrize("layout", ["packed", "episodes"])
+def test_rows_beyond_the_cap_need_no_memory(store, layout):
+    """Whether a worker runs out of memory would tell of one person's rows."""
+    steps = 50_000
+    written = random_walk(3, steps)
+    store.write_trajectories("a-v0", written, layout=layout, **SPACES)
+    del written
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="trajectory", max_rows_per_unit=9)
+    load_shard(ref, ENCODER, chunk_rows=1_000)
+    tracemalloc.start()
+    shard = load_shard(ref, ENCODER, chunk_rows=1_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert shard.offsets.tolist() == [0, 9, 18, 27]
+    assert peak < 0.3 * (3 * steps * 7 * 4)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
