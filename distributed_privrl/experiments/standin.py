@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from distributed_privrl.data.packing import join_rows
 from distributed_privrl.data.trajectories import Trajectories, Transitions
@@ -151,7 +151,7 @@ class StandIn:
 
     def _values(self, place: int, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return numbers, or categories from 0, that lie where hidden normal numbers say."""
-        column, uniform = self.columns[place], norm.cdf(hidden)
+        column, uniform = self.columns[place], ndtr(hidden)
         if column.cells is None:
             limits = np.cumsum(_shares(column))[:-1]
             return np.asarray(np.searchsorted(limits, uniform), np.float64)

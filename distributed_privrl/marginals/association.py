@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from distributed_privrl.marginals.tables import Margin
 
@@ -105,7 +105,7 @@ def associated(
 def _ramps(masses: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     """Return functions of a number's bins ``(K,)``, each of which grows between two knots."""
     shares = masses / masses.sum()
-    scores = norm.ppf(np.clip(np.cumsum(shares) - shares / 2, 1e-4, 1 - 1e-4))
+    scores = ndtri(np.clip(np.cumsum(shares) - shares / 2, 1e-4, 1 - 1e-4))
     first, last = _KNOTS[0], _KNOTS[-1]
     between = [np.clip(scores, a, b) - a for a, b in pairwise(_KNOTS)]
     return [np.minimum(scores, first) - first, *between, np.maximum(scores, last) - last]

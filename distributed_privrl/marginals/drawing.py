@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from distributed_privrl.data.trajectories import Transitions
 from distributed_privrl.marginals.columns import TableColumns
@@ -77,7 +77,7 @@ class NumberModel:
                     scores[:, place] *= np.sqrt(1 - together**2)
                     scores[:, place] += together * scores[:, leader]
             numbers[place] = drawn_numbers(
-                column, self.shapes[place], bins[:, place], norm.cdf(scores[:, place])
+                column, self.shapes[place], bins[:, place], ndtr(scores[:, place])
             )
         return numbers
 

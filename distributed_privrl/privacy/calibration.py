@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-import dp_accounting as dp
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
@@ -225,7 +224,9 @@ def gaussian_multiplier(budget: PrivacyBudget, count: int = 1) -> float:
     check_positive("count", count)
     if budget.delta == 0:
         raise ConfigError("Gaussian noise needs a budget with delta > 0")
-    sigma = float(dp.get_sigma_gaussian(budget.epsilon, budget.delta))
+    from dp_accounting import get_sigma_gaussian
+
+    sigma = float(get_sigma_gaussian(budget.epsilon, budget.delta))
 
     def events_of(noise_multiplier: float) -> list[Event]:
         return [GaussianEvent(noise_multiplier=noise_multiplier, count=count)]

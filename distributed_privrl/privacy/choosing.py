@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -70,11 +70,9 @@ class SecureChooser:
 
     def choose(self, distances: Sequence[int], *, scale: float, tag: int = 0) -> int:
         """Return the position of a candidate; see `Chooser.choose`."""
-        import opendp.prelude as dp  # takes two seconds: only where something is chosen
+        from opendp.measures import max_divergence  # its prelude takes two seconds
 
-        dp.enable_features("contrib")
-        space = dp.vector_domain(dp.atom_domain(T="u64")), dp.linf_distance(T="u64")
-        noisy = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale, negate=True)
+        noisy = _noisy_max("u64", max_divergence(), scale=scale, negate=True)
         return int(noisy(list(distances)))
 
     def choose_exponential(self, scores: Sequence[int], *, scale: float, tag: int = 0) -> int:
@@ -83,12 +81,19 @@ class SecureChooser:
         The largest of the scores with Gumbel noise of that scale each, in exact arithmetic, has the
         law of the exponential mechanism.
         """
-        import opendp.prelude as dp  # as in `choose`
+        from opendp.measures import zero_concentrated_divergence
 
-        dp.enable_features("contrib")
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
-        noisy = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=scale)
+        noisy = _noisy_max("i64", zero_concentrated_divergence(), scale=scale)
         return int(noisy(list(scores)))
+
+
+def _noisy_max(kind: str, measure: Any, **options: Any) -> Any:
+    """Return OpenDP's report-noisy-max of numbers of one kind."""
+    from opendp import domains, measurements, metrics, mod
+
+    mod.enable_features("contrib")
+    space = domains.vector_domain(domains.atom_domain(T=kind)), metrics.linf_distance(T=kind)
+    return measurements.make_noisy_max(*space, measure, **options)
 
 
 class SeededChooser:

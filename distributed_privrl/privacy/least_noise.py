@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from scipy.optimize import brentq
-
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.accounting import Accountant, epsilon
 from distributed_privrl.privacy.events import Event
@@ -79,6 +77,8 @@ def least_multiplier(
     low, high = _bracket(coarse)
     if low == high:
         return math.exp(low)
+    from scipy.optimize import brentq
+
     guess = float(brentq(coarse, low, high, xtol=4e-3, rtol=1e-9))
     slope = (coarse(low) - coarse(guess)) / (guess - low) if guess > low else 1.0
     return math.exp(_settle(lambda value: excess(value, certified=True), guess, slope))

@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-from scipy.optimize import brentq, minimize_scalar
-
 from distributed_privrl.core.checks import check_positive
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.accounting import epsilon as epsilon_of
@@ -59,6 +57,8 @@ def constants(
         least = -1 / math.expm1(2 * noise - cost)
         return least / probability + margin_of(failure, 1 / noise, 1 / noise)
 
+    from scipy.optimize import minimize_scalar
+
     best = minimize_scalar(
         threshold,
         bounds=(0.01 * cost, 0.49 * cost),
@@ -83,6 +83,8 @@ def margin_of(failure: float, threshold_scale: float, query_scale: float) -> flo
         found = wrong_answer(units * unit, threshold_scale, query_scale)
         return math.log(found) - math.log(failure)
 
+    from scipy.optimize import brentq
+
     highest = 2.0 - 2 * math.log(failure)
     return unit * (float(brentq(excess, 0.0, highest, xtol=1e-12)) + _STEP_DOWN)
 
@@ -106,6 +108,8 @@ def _largest(cost: Callable[[float], float], budget: float, *, least: float) -> 
     """Return the largest argument up to ``budget`` whose cost is within it; ``least``'s is."""
     if cost(budget) <= budget:
         return budget
+    from scipy.optimize import brentq
+
     found = float(brentq(lambda value: cost(value) - budget, least * (1 - _STEP_DOWN), budget))
     while cost(found) > budget:
         found *= 1 - _STEP_DOWN

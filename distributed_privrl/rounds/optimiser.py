@@ -1,4 +1,8 @@
-"""The server's step: Adam or SGD on one flat vector, fused, and the average of its iterates."""
+"""The server's step: Adam or SGD on one flat vector, fused, and the average of its iterates.
+
+By torch's functions and not by its optimisers, which import torch's compiler where they are made:
+a second of a server's start, for what nothing here uses.
+"""
 
 import math
 
@@ -6,9 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.updates.parameters import read_only_tensor
+
+_ADAM_EPSILON = 1e-8
+"""Torch's own."""
 
 
 class ServerOptimiser:
@@ -28,26 +37,47 @@ class ServerOptimiser:
         self.steps = 0
         self._config = config
         self._total_steps = max(1, total_steps)
-        self._parameter = torch.nn.Parameter(vector, requires_grad=False)
-        self._parameter.data = vector
-        rate = config.learning_rate
-        self._rule: torch.optim.Optimizer = (
-            torch.optim.Adam(
-                [self._parameter], lr=rate, betas=(config.beta1, config.beta2), fused=True
-            )
-            if config.rule == "adam"
-            else torch.optim.SGD([self._parameter], lr=rate, fused=True)
-        )
+        names = ("exp_avg", "exp_avg_sq") if config.rule == "adam" else ()
+        self._moments = {name: torch.zeros_like(vector) for name in names}
+        self._adam_steps = torch.zeros((), dtype=torch.float32, device=vector.device)
 
+    @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
         """Take one step along ``gradient`` ``(P,)`` and move the average."""
+        rate = self._config.learning_rate
         if self._config.schedule == "cosine":
             fraction = min(1.0, self.steps / self._total_steps)
-            rate = 0.5 * self._config.learning_rate * (1 + math.cos(math.pi * fraction))
-            self._rule.param_groups[0]["lr"] = rate
-        self._parameter.grad = gradient
-        self._rule.step()
-        self._parameter.grad = None
+            rate = 0.5 * rate * (1 + math.cos(math.pi * fraction))
+        if self._config.rule == "adam":
+            adam(
+                [self.vector],
+                [gradient],
+                [self._moments["exp_avg"]],
+                [self._moments["exp_avg_sq"]],
+                [],
+                [self._adam_steps],
+                fused=True,
+                amsgrad=False,
+                beta1=self._config.beta1,
+                beta2=self._config.beta2,
+                lr=rate,
+                weight_decay=0.0,
+                eps=_ADAM_EPSILON,
+                maximize=False,
+            )
+        else:
+            sgd(
+                [self.vector],
+                [gradient],
+                [],
+                fused=True,
+                weight_decay=0.0,
+                momentum=0.0,
+                lr=rate,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
         self.steps += 1
         # Warm-up, so that early averages are not held back by the initial parameters.
         decay = min(self._config.ema_decay, self.steps / (self.steps + 10))
@@ -55,13 +85,10 @@ class ServerOptimiser:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold."""
-        state = self._rule.state.get(self._parameter, {})
-        names = ("exp_avg", "exp_avg_sq") if self._config.rule == "adam" else ()
-        moments = {name: state.get(name, torch.zeros_like(self.vector)) for name in names}
         return {
             "parameters": self.vector,
             "ema": self.ema,
-            **moments,
+            **self._moments,
         }
 
     def restore(self, tensors: dict[str, Tensor], *, steps: int) -> None:
@@ -72,13 +99,10 @@ class ServerOptimiser:
         self.vector.copy_(tensors["parameters"])
         self.ema.copy_(tensors["ema"])
         self.steps = steps
-        if steps and self._config.rule == "adam":
-            device = self.vector.device
-            self._rule.state[self._parameter] = {
-                "step": torch.tensor(float(steps), device=device),
-                "exp_avg": tensors["exp_avg"].to(device, copy=True),
-                "exp_avg_sq": tensors["exp_avg_sq"].to(device, copy=True),
-            }
+        if steps:
+            self._adam_steps.fill_(steps)
+            for name, moment in self._moments.items():
+                moment.copy_(tensors[name])
 
 
 def as_gradient(values: NDArray[np.floating], denominator: float, *, out: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from distributed_privrl.rounds.checkpoint import load_checkpoint
 from distributed_privrl.rounds.optimiser import ServerOptimiser, as_gradient
 from distributed_privrl.rounds.optimiser_config import OptimiserConfig
 from distributed_privrl.rounds.round_server import RoundServer, RoundServerSpec
-from distributed_privrl.rounds.summing import total_of
+from distributed_privrl.rounds.totals import total_of
 
 PUBLIC_STATE = "public."
 _MARGIN = 7  # standard deviations of how many take part; beyond them a worker refuses

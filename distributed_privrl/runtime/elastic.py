@@ -12,7 +12,7 @@ import numpy as np
 from distributed_privrl.core.errors import WorkerLostError
 from distributed_privrl.core.folders import refresh_all
 from distributed_privrl.privacy.metrics import PublicValue
-from distributed_privrl.rounds.summing import total_of
+from distributed_privrl.rounds.totals import total_of
 from distributed_privrl.runtime.calls import LOSSES_A_CALL, losses, not_built, own_error, shareable
 from distributed_privrl.runtime.metrics import show
 

@@ -179,9 +179,9 @@ class BookKeeping:
         """Form ``vectors`` for the units' losses; return the other calls with gradients."""
         recorded = list(self._calls.values())
         self._calls.clear()
-        ones = torch.ones_like(losses)
+        total = losses.sum()  # and not ones as gradients, for which torch imports sympy
         if not vectors.names:
-            gradients = torch.autograd.grad(losses, [edge for _, edge in recorded], ones)
+            gradients = torch.autograd.grad(total, [edge for _, edge in recorded])
             return [
                 call._replace(gradients=gradient.flatten(end_dim=-2))
                 for (call, _), gradient in zip(recorded, gradients, strict=True)
@@ -190,7 +190,7 @@ class BookKeeping:
         kept: list[LinearCall] = []
         for call, edge in recorded:
             edge.node.register_prehook(_taker(call, edge.output_nr, vectors, kept))
-        torch.autograd.backward(losses, ones)
+        torch.autograd.backward(total)
         if len(kept) + vectors.formed != len(recorded):
             raise ValueError("a layer's output has no part in the losses")
         return kept

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import scaling
 from distributed_privrl.core.executor import Executor
-from distributed_privrl.rounds.summing import total_of
+from distributed_privrl.rounds.totals import total_of
 from tests.benchmarks.quick import last_line
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 SLOW = frozenset({"ray", "torch", "jax", "mbi", "numba", "pandas", "matplotlib", "sqlalchemy"})
 ROOT = Path(__file__).parents[2]
 START = ("distributed_privrl.cli.app", "numpy", "pydantic", "yaml")
-MOST = (*START, "distributed_privrl.experiments.names", "distributed_privrl.privacy.accounting")
+MOST = (*START, "distributed_privrl.experiments.names", "distributed_privrl.privacy.composition")
 """What nearly every command imports; if any of it imported what is slow, all checks would fail."""
 
 

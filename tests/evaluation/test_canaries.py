@@ -13,7 +13,7 @@ from distributed_privrl.privacy.accounting import epsilon
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.ledger import Ledger, LedgerEntry
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.rounds.summing import total_of
+from distributed_privrl.rounds.totals import total_of
 from tests.planted import fragment_bugs, unit_bugs
 
 ROUND = PrivateRound(clip_norm=1.5, noise_multiplier=0.1, sampling_probability=0.02)
@@ -116,7 +116,7 @@ def test_sums_that_are_lost_on_the_way_are_seen(monkeypatch: pytest.MonkeyPatch)
     def smaller(sums: Any, *, out: Any) -> Any:
         return total_of(sums, out=out) * 0.7
 
-    monkeypatch.setattr("distributed_privrl.rounds.summing.total_of", smaller)
+    monkeypatch.setattr("distributed_privrl.rounds.totals.total_of", smaller)
     mu = canary_round(ROUND, canaries=4000).mu
     assert mu.value == pytest.approx(0.7 * mu.chance, rel=0.1)
 

@@ -10,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import binom, norm
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError
-from distributed_privrl.privacy import accounting
+from distributed_privrl.privacy import composition
 from distributed_privrl.privacy.accounting import coarse_figures, cross_check, epsilon
 from distributed_privrl.privacy.atoms import atoms_of_every_choice
 from distributed_privrl.privacy.events import (
@@ -440,7 +440,7 @@ def test_the_orders_beside_the_best_of_a_few_are_enough(events):
     """The least epsilon over every order of dp_accounting is among them."""
     (atoms,) = atoms_of_every_choice(events, NULL)
     accountant = RdpAccountant(None, dp.NeighboringRelation.REPLACE_SPECIAL)
-    accountant.compose(dp.ComposedDpEvent(accounting._renyi_events(atoms)))
+    accountant.compose(dp.ComposedDpEvent(composition._renyi_events(atoms)))
     for delta in (1e-9, 1e-5, 0.05):
         least = accountant.get_epsilon(delta)
         assert cost(*events, delta=delta, accountant="rdp") == pytest.approx(least, rel=1e-12)

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as library
 
-from distributed_privrl.privacy.accounting import _ROUNDING
+from distributed_privrl.privacy.composition import _ROUNDING
 from distributed_privrl.privacy.loss_distributions import _Losses, _private_round
 
 SAMPLED = [(1e-5, 0.5), (4e-3, 1.0), (0.05, 0.6), (0.2, 4.8), (0.9, 20.0), (1 - 1e-9, 2.0)]

@@ -52,6 +52,13 @@ class Probe:
         return os.environ.get(TIMELINE)
 
 
+class Broken:
+    """A worker whose constructor fails as no check of ours foresees."""
+
+    def __init__(self, shard: int) -> None:
+        self._shard = 1 / shard
+
+
 class Unbuildable:
     """A worker whose constructor refuses its shard."""
 

@@ -21,7 +21,7 @@ from distributed_privrl.runtime import executor as module
 from distributed_privrl.runtime.executor import RayExecutor
 from distributed_privrl.stages.training import run_rounds
 from tests.runtime.killing import pids_of
-from tests.runtime.probe import Probe, Unbuildable
+from tests.runtime.probe import Broken, Probe, Unbuildable
 from tests.worlds.toy_run import RUN_ID, ToyRun
 
 SHARDS = [10, 20, 30]
@@ -195,13 +195,6 @@ def test_ray_gives_the_parameters_of_the_local_executor(
     local = toy.with_folder("local").train(LocalExecutor())
     remote = toy.with_folder("ray").train(ray_executor)
     assert np.abs(local - remote).max() <= 1e-6
-
-
-class Broken:
-    """A worker whose constructor fails as no check of ours foresees."""
-
-    def __init__(self, shard: int) -> None:
-        self._shard = 1 / shard
 
 
 def test_a_worker_that_cannot_be_built_ends_the_call_with_its_reason(
