@@ -9,12 +9,12 @@ INSTALL = $(if $(shell command -v flock),flock $(VENV)/pyvenv.cfg) $(PIP) instal
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile the package anew
-BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling node_changes offline_trainers value_iteration utility_value_iteration marginals one_shot_marginals votes
+BENCHMARKS ?= dp_sgd trajectory_dp local_update svt_filter model_rollouts sampling accounting fingerprint ray_round scaling node_changes offline_trainers value_iteration utility_value_iteration marginals one_shot_marginals votes tuning_step
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
 CHROMIUM := $(shell command -v chromium)
 
-.PHONY: help env dev postgres chromium s3 check test test-slow cluster chaos fuzz soak audit-deps smoke demo docs notebooks wheel bench lock clean
+.PHONY: help env dev postgres chromium s3 gs check test test-slow cluster chaos fuzz soak audit-deps smoke demo docs notebooks wheel bench lock clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -49,13 +49,13 @@ ifeq ($(CHROMIUM),)
 	  || echo "Chromium was not installed: the site will have no screenshots" >&2
 endif
 
-S3 := .venv-s3
-$(S3)/.installed: requirements-s3.lock
-	$(PYTHON) -m venv $(S3)
-	$(S3)/bin/pip --disable-pip-version-check install -r requirements-s3.lock
+.venv-%/.installed: requirements-%.lock
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip --disable-pip-version-check install -r $<
 	@touch $@
 
-s3: $(S3)/.installed  ## a server of S3 (moto), apart from the project's environment, for the tests that need one
+s3: .venv-s3/.installed  ## a server of S3 (moto), apart from the project's environment, for the tests that need one
+gs: .venv-gs/.installed  ## a server of Google Cloud Storage, likewise
 
 check: $(VENV)/.dev  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -78,7 +78,7 @@ chaos: $(VENV)/.dev  ## kill runs at every file operation and random times, and 
 fuzz: $(VENV)/.dev  ## feed every door with changed bytes, ten minutes each (two hours)
 	$(BIN)/python -m tests.fuzz
 
-soak: $(VENV)/.dev  ## 10,000 reservations and 10,000 private rounds: what grows (hours)
+soak: $(VENV)/.dev  ## 10,000 reservations, 10,000 private rounds, a million trajectories: what grows (hours; goes on where it was)
 	$(BIN)/python -m tests.soak
 
 audit-deps: $(VENV)/.dev  ## known vulnerabilities of what requirements.lock names, where their service can be reached
@@ -114,4 +114,4 @@ lock: $(VENV)/.dev  ## resolve pyproject.toml anew
 	sed -i 's/^torch==\([0-9.]*\)+cpu/torch==\1/' requirements.lock
 
 clean:  ## remove the environment and caches, never runs
-	rm -rf $(VENV) $(S3) .venv-audit .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-s3 .venv-gs .venv-audit .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

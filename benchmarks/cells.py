@@ -17,7 +17,9 @@ from typing import Any
 import torch
 
 from benchmarks import harness
+from benchmarks.protocol.registration import settings_hash
 from distributed_privrl.core.config import RunConfig
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.data.store import DatasetStore
@@ -61,16 +63,49 @@ class Setting:
         work: folder of datasets, runs, ledgers and finished cells.
         data_seed: public seed of the recording.
         changes: ``section.key=value`` of every run.
+        cells: folder of finished cells; None: in the work folder.
     """
 
     work: Path
     data_seed: int
     changes: tuple[str, ...]
+    cells: Path | None = None
 
     @property
     def store(self) -> DatasetStore:
         """The datasets."""
         return store_of(self.work)
+
+    def file_of(self, cell: Cell) -> Path:
+        """Return where a finished cell is kept."""
+        return file_of(cell, self.work) if self.cells is None else self.cells / f"{cell.name}.json"
+
+    def kept(self, cell: Cell, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what is kept of a cell, or what is made now, and of what it was made.
+
+        Raises:
+            ConfigError: the kept cell is of another recording, or of other changes.
+        """
+        of = {"data_seed": self.data_seed, "changes": list(self.changes)}
+        found = kept(self.file_of(cell), lambda: {**make(), **of, "made": made_by()})
+        for name, value in of.items():
+            if found.get(name, value) != value:
+                raise ConfigError(
+                    f"{self.file_of(cell)} was made with {name}={found[name]}, not {value}"
+                )
+        return found
+
+
+def made_by() -> dict[str, Any]:
+    """Return what a cell that is kept on its own says of the machine that made it."""
+    about = harness.machine()
+    return {name: about[name] for name in ("commit", "date", "processor", "load_at_start")}
+
+
+def committed(name: str) -> list[dict[str, Any]]:
+    """Return the cells that are committed one by one in a benchmark's folder of results."""
+    folder = harness.RESULTS / name
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 def store_of(work: Path) -> DatasetStore:
@@ -90,6 +125,25 @@ def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     found = make()
     write_atomically(path, json.dumps(found))
     return found
+
+
+def found_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a kept cell of the same settings; None: there is none."""
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found if found["settings_sha256"] == settings_hash(settings) else None
+
+
+def kept_of(
+    path: Path, settings: Mapping[str, Any], make: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a kept cell of the same settings, or what is made now in its place."""
+    found = found_of(path, settings)
+    if found is not None:
+        return found
+    path.unlink(missing_ok=True)
+    return kept(path, lambda: {**make(), "settings_sha256": settings_hash(settings)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +253,17 @@ def seeded_parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--data-seed", type=int, default=DATA_SEED)
     add_arguments(parser, work=Path(name))
     return parser
+
+
+def add_committed_cells(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the arguments of a benchmark whose stored table grows by cells that are committed."""
+    parser.add_argument("--first-seed", type=int, default=0, help="leave out the seeds before")
+    parser.add_argument(
+        "--cells",
+        type=Path,
+        help="folder of finished cells (default: in the work folder); those in"
+        f" benchmarks/results/{name} are committed, and shown by paper_tables",
+    )
 
 
 def run_table(

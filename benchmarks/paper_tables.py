@@ -17,7 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import harness, utility_expert, utility_primorl, utility_scales
+from benchmarks import (
+    cells,
+    harness,
+    utility_curves,
+    utility_expert,
+    utility_primorl,
+    utility_scales,
+)
 from benchmarks.utility_cells import Cell, Table, run_config
 from distributed_privrl.evaluation.intervals import Interval, mean_interval
 from distributed_privrl.experiments.registry import method_named, parse_config, plan_run
@@ -30,6 +37,8 @@ SCALES: Mapping[str, Sequence[str]] = {"cpu": ("cpu", "full"), "paper": ("paper"
 """Scales of stored results that count for a scale asked for."""
 SAME_NOISE = 0.01
 """Relative difference of noise from which a stored run had another plan than it would have now."""
+SAME_DATA = 0.01
+"""Relative difference of the recorded mean return from which recordings are not of one recipe."""
 STEPS = ("K=100", "K=1000")
 """Trajectories of figure 1 of the DP-VAPVI paper that are shown."""
 
@@ -57,6 +66,49 @@ def stored(name: str, scale: str) -> list[Mapping[str, Any]]:
         return []
     found = json.loads(path.read_text())
     return list(found["cells"]) if found.get("scale", "cpu") in SCALES[scale] else []
+
+
+def joined(name: str, keys: Sequence[str], scale: str) -> list[Mapping[str, Any]]:
+    """Return the stored lines of a benchmark with the seeds of cells that were committed since.
+
+    A cell adds its seed to the line that differs in nothing else; it has no say where the stored
+    line has that seed, other noise, or a recording that earned otherwise. Cells of a row that was
+    not stored make a line of their own. A recording that was made anew by the same recipe and seed
+    may differ a little from the stored one's.
+
+    Args:
+        name: of the benchmark.
+        keys: what tells its lines apart.
+        scale: see `stored`.
+    """
+    lines = {tuple(one[key] for key in keys): dict(one) for one in stored(name, scale)}
+    many = {key: len(one["seeds"]) for key, one in lines.items()}
+    committed = cells.committed(name) if "cpu" in SCALES[scale] else []
+    for cell in sorted((one for one in committed if not one["changes"]), key=_seed):
+        own = {**cell, "row": cell["variant"], "noise": cell["noise_multiplier"]}
+        key = tuple(own[part] for part in keys)
+        known = {part: own.get(part) for part in (*keys, "noise", "data")}
+        blank = {**known, "certified": own["certified_epsilon"], "seeds": [], "CPU s": 0.0}
+        one = lines.setdefault(key, blank)
+        fits = _same(one["noise"], own["noise"], SAME_NOISE)
+        fits = fits and _same(one.get("data"), own.get("data"), SAME_DATA)
+        if fits and cell["seed"] >= many.get(key, 0):
+            count = len(one["seeds"])
+            one["CPU s"] = (count * one["CPU s"] + cell["cpu_s"]) / (count + 1)
+            one["seeds"] = [*one["seeds"], cell["return"]]
+            one["return"] = _mean(one["seeds"])
+    return list(lines.values())
+
+
+def _seed(cell: Mapping[str, Any]) -> int:
+    return int(cell["seed"])
+
+
+def _same(one: float | None, other: float | None, within: float) -> bool:
+    """Return whether two figures are the same but for a relative difference."""
+    if one is None or other is None:
+        return one is other
+    return abs(one / other - 1) <= within
 
 
 def line(where: str, what: str, **values: Any) -> Line:
@@ -92,7 +144,7 @@ def accounted(values: Mapping[str, Any], noise: float | None) -> Line:
     plan = plan_run(config)
     if not isinstance(plan, RoundPlan) or plan.mechanism is None or noise is None:
         return {}
-    if abs(plan.mechanism.noise_multiplier / noise - 1) > SAME_NOISE:
+    if not _same(plan.mechanism.noise_multiplier, noise, SAME_NOISE):
         return {}
     assert config.privacy.delta is not None
     before = method_named(config.method).declare(config).spent  # pure: it adds up
@@ -108,7 +160,7 @@ def accounted(values: Mapping[str, Any], noise: float | None) -> Line:
 
 
 def privorl(scale: str) -> Iterator[Line]:
-    """Yield PrivORL's tables II, III and VIII: what IQL earns on synthetic rows.
+    """Yield PrivORL's tables I and II: what IQL earns on synthetic rows.
 
     Theirs are shares of what it earns on real rows. Ours are returns, with the return on real rows
     under ``without privacy``: three agents on one generator make no share, and a range for want of
@@ -116,11 +168,15 @@ def privorl(scale: str) -> Iterator[Line]:
     """
     parts = (
         (
-            "PrivORL-n, tables III and VIII",
+            "PrivORL-n, table I",
             "utility_maze2d",
             utility_scales.MAZE_TABLES["privorl_n"],
         ),
-        ("PrivORL-n, HalfCheetah", "utility_mujoco", utility_scales.MUJOCO_TABLES["privorl_n"]),
+        (
+            "PrivORL-n, table I, HalfCheetah",
+            "utility_mujoco",
+            utility_scales.MUJOCO_TABLES["privorl_n"],
+        ),
         ("PrivORL-j, table II", "utility_maze2d_j", utility_scales.MAZE_TABLES["privorl_j"]),
     )
     for where, name, table in parts:
@@ -156,6 +212,50 @@ def _of_maze(
     return accounted({**values, "runtime": {}}, noise)
 
 
+def privorl_agents(scale: str) -> Iterator[Line]:
+    """Yield PrivORL's EDAC, of its tables I and II, and its figure 9: TD3+BC as it learns.
+
+    Theirs are shares of what EDAC earns on real rows; the figure is curves alone. Ours are returns.
+    After the last step stands the mean of the last five evaluations.
+    """
+    keys = ("method", "maze", "rows", "epsilon", "agent")
+    found = {
+        tuple(one[key] for key in keys): one
+        for one in stored(utility_curves.NAME, scale)
+        if one["seeds"]
+    }
+    tables = {"privorl_n": "PrivORL-n, table I", "privorl_j": "PrivORL-j, table II"}
+    for method, paper in utility_curves.EDAC.items():
+        for (maze, epsilon), share in paper.items():
+            values: Line = {"epsilon, theirs": epsilon, "theirs": share}
+            one = found.get((method, maze, "ours", epsilon, "edac"))
+            if one is not None:
+                table = utility_curves.TABLES[method, maze]
+                values |= _of_maze(maze, epsilon, one["noise"], table, scale)
+                cost = one["agent CPU s"] + one["release CPU s"]
+                values |= _measured({**one, "CPU s": cost})
+            values |= _without_privacy(found.get((method, maze, "real", None, "edac")))
+            yield line(tables[method], f"{maze}, EDAC", **values)
+    for method, maze, epsilon in utility_curves.FIGURE_9:
+        ours = found.get((method, maze, "ours", epsilon, "td3bc"), {}).get("curve", {})
+        real = found.get((method, maze, "real", None, "td3bc"), {}).get("curve", {})
+        steps = ours.get("steps") or real.get("steps") or [None]
+        for place, step in enumerate(steps):
+            at = "" if step is None else f", step {step:,}"
+            values = {"epsilon, theirs": epsilon}
+            if ours:
+                one = _earned([curve[place] for curve in ours["seeds"]])
+                values |= _measured({**one, "epsilon": epsilon, "CPU s": None})
+            if real:
+                values |= _without_privacy(_earned([curve[place] for curve in real["seeds"]]))
+            yield line("PrivORL, figure 9", f"{maze}, TD3+BC{at}", **values)
+
+
+def _earned(seeds: Sequence[float]) -> dict[str, Any]:
+    """Return the return and the seeds of agents, as stored lines have them."""
+    return {"return": _mean(seeds), "seeds": seeds}
+
+
 def privorl_ablations(scale: str) -> Iterator[Line]:
     """Yield PrivORL's figures 6 and 8 and its table XI: curiosity, horizons, and what runs cost.
 
@@ -184,15 +284,18 @@ def privorl_ablations(scale: str) -> Iterator[Line]:
 
 
 def primorl(scale: str) -> Iterator[Line]:
-    """Yield PriMORL's table 1: returns; theirs are shares of MOPO's."""
-    found = stored(utility_primorl.NAME, scale)
+    """Yield PriMORL's table 1: returns; theirs are shares of MOPO's.
+
+    The paper has five seeds; how many ours has, its interval says.
+    """
+    lines = joined(utility_primorl.NAME, ("task", "row", "epsilon"), scale)
     setting = utility_primorl.Setting(work=Path("work"), data_seed=1, changes=(), trajectories=None)
     for (task, printed), share in utility_primorl.PAPER.items():
         yield line("PriMORL, table 1", task, **{"epsilon, theirs": printed, "theirs": share})
-    for one in found:
+    for one in lines:
         if one["row"] != "ours":
             continue
-        mopo = [c for c in found if c["task"] == one["task"] and c["row"][:4] == "mopo"]
+        mopo = [c for c in lines if c["task"] == one["task"] and c["row"][:4] == "mopo"]
         cell = utility_primorl.Cell(
             task=one["task"], variant="ours", epsilon=one["epsilon"], seed=0
         )
@@ -208,7 +311,7 @@ def _measured(one: Mapping[str, Any]) -> Line:
         "epsilon, ours": one["epsilon"],
         "ours": one["return"],
         "interval": mean_interval(one["seeds"]),
-        "CPU min": one["CPU s"] / 60,
+        "CPU min": None if one["CPU s"] is None else one["CPU s"] / 60,
     }
 
 
@@ -244,19 +347,44 @@ def value_iteration(scale: str) -> Iterator[Line]:
 def expert(scale: str) -> Iterator[Line]:
     """Yield table 2 of expert-level DP: returns; theirs are shares of the agent without privacy.
 
-    The paper's accountant takes a public coin for a secret one, and is not computed.
+    First by epsilon, with three quarters of it for the filter, or all of it for private rounds.
+    Then at epsilon 10 by p, the share of steps that are noisy: at 0 the filter has all of epsilon,
+    at 1 the rounds have. The paper's accountant takes a public coin for a secret one, and is not
+    computed.
     """
-    cells = stored(utility_expert.NAME, scale)
-    keys = ("environment", "experts", "agent", "row", "epsilon")
-    found = {tuple(one[key] for key in keys): one for one in cells}
-    for (environment, experts, agent, epsilon), share in utility_expert.PAPER.items():
-        values: Line = {"epsilon, theirs": epsilon, "theirs": share}
-        one = found.get((environment, experts, agent, "ours", epsilon))
+    lines = joined(utility_expert.NAME, _EXPERT_KEYS, scale)
+    found = {tuple(one[key] for key in _EXPERT_KEYS): one for one in lines}
+    for paper, row, how in (
+        (utility_expert.PAPER, "ours", ""),
+        (utility_expert.ROUNDS_ALONE, "dp_sgd", ", rounds alone"),
+    ):
+        for (environment, experts, agent, epsilon), share in paper.items():
+            one = (environment, experts, agent, row, epsilon)
+            yield _of_expert("Expert level, table 2", one, how, share, found)
+    for (environment, experts, agent, p), mix_share in utility_expert.MIXES.items():
+        row = utility_expert.MIX_ROWS[p]
+        one = (environment, experts, agent, row, utility_expert.MIX_EPSILON)
+        yield _of_expert("Expert level, table 2, mixes", one, f", p = {p:g}", mix_share, found)
+
+
+_EXPERT_KEYS = ("environment", "experts", "agent", "row", "epsilon")
+
+
+def _of_expert(
+    where: str,
+    key: tuple[Any, ...],
+    how: str,
+    share: float | None,
+    found: Mapping[tuple[Any, ...], Mapping[str, Any]],
+) -> Line:
+    """Return the line of one row of expert-level DP's table 2, ours beside it if it was run."""
+    environment, experts, agent, _, epsilon = key
+    values: Line = {"epsilon, theirs": None if share is None else epsilon, "theirs": share}
+    if (one := found.get(key)) is not None:
+        values |= _measured(one) | {"by PLD": one["certified"]}
         plain = found.get((environment, experts, agent, "non_private", None))
-        if one is not None:
-            values |= _measured(one) | {"by PLD": one["certified"]}
-            values |= _without_privacy(plain)
-        yield line("Expert level, table 2", f"{environment}, {agent}, m = {experts:,}", **values)
+        values |= _without_privacy(plain)
+    return line(where, f"{environment}, {agent}, m = {experts:,}{how}", **values)
 
 
 def dprft(scale: str) -> Iterator[Line]:
@@ -287,6 +415,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 PAPERS = {
     "PrivORL": privorl,
+    "PrivORL, EDAC and learning curves": privorl_agents,
     "PrivORL, ablations and costs": privorl_ablations,
     "PriMORL": primorl,
     "DP-APVI and DP-VAPVI": value_iteration,

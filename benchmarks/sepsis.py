@@ -7,7 +7,7 @@ can be made again from its row alone.
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -260,20 +260,21 @@ def result(quick: bool, progress: Progress = silent, *, store: Path | None = Non
     """
     found = cells(quick, progress, store=store)
     rows = table(found)
-    ratios: dict[str, float | None] = dict(references())
+    known = references()
+    ratios: dict[str, float | None] = dict(known)
     for name in [key for key in rows[0] if key.startswith("eps")]:
         for patients in sorted({row["patients"] for row in rows}):
             of = [r[name] for r in rows if r["patients"] == patients and r[name] is not None]
             key = f"best_{name.replace(' ', '_')}_patients_{patients}"
             ratios[key] = max(of, default=None)
     first = [row for row in table(found, "first_rule") if row["counts"] != "outcomes"]
-    return Result(cells=rows, ratios=ratios, notes=_notes(first))
+    return Result(cells=rows, ratios=ratios, notes=_notes(first, known))
 
 
-def _notes(first: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    known = ", ".join(f"{name} {value:.3f}" for name, value in references().items())
+def _notes(first: Sequence[dict[str, Any]], known: Mapping[str, float]) -> tuple[str, ...]:
+    listed = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
     return (
-        f"Survival until the end of the episode, exact; mean of the seeds. Known: {known}"
+        f"Survival until the end of the episode, exact; mean of the seeds. Known: {listed}"
         " (behaviour: the clinicians; action 0: no treatment, taken where nothing is known).",
         "delta is a tenth of 1/patients, replace-one, one trajectory a patient; horizon: time steps"
         " that are counted and planned; states: groups that are told apart, by k-means of public"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from benchmarks.tables.relations import places
 from benchmarks.tables.source import BenchmarkTable
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.evaluation.table_measures import (
@@ -22,6 +23,10 @@ from distributed_privrl.evaluation.two_sample import AREA_ROWS, two_sample_areas
 
 PAIR_ROWS = 50_000
 """Of each table, at most, for associations of pairs."""
+STRETCHES = {"row 1": (0, 1), "rows 2 to 4": (1, 4), "5 to 16": (4, 16), "17 on": (16, None)}
+"""Of a trajectory: the first row of each, and the first one after it; None: to the end."""
+_FEWEST_ROWS = 100
+"""Of a stretch, that are compared."""
 REAL, FRESH = "real", "fresh real"
 
 
@@ -65,6 +70,32 @@ def figures_of(
         **{f"area {name}": value for name, value in areas.items()},
         **relation_values(synthetic, table.relations),
     }
+
+
+def along_figures(real: Rows, synthetic: Rows) -> dict[str, float]:
+    """Return how alike columns are at each stretch of whole trajectories: whether they drift.
+
+    Args:
+        real: the table's rows, whole trajectories.
+        synthetic: likewise.
+
+    Returns:
+        by name the mean `marginal` of the actions' columns, and that of the state's; no figure of
+        a stretch that either table has hardly a row of.
+    """
+    times = places(real), places(synthetic)
+    found = {}
+    for name, (first, end) in STRETCHES.items():
+        parts = [
+            rows.select((at >= first) & (at < (np.inf if end is None else end)))
+            for rows, at in zip((real, synthetic), times, strict=True)
+        ]
+        if min(map(len, parts)) < _FEWEST_ROWS:
+            continue
+        by_column = marginals(*(part.frame[[*real.action, *real.state]] for part in parts))
+        for kind, names in (("action", real.action), ("state", real.state)):
+            found[f"{kind}, {name}"] = statistics.fmean(by_column[one] for one in names)
+    return found
 
 
 def relation_values(

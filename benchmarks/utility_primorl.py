@@ -147,7 +147,7 @@ def run_cell(cell: Cell, setting: Setting) -> dict[str, Any]:
     Privacy: unit trajectory; the ledger lies in the work folder; data are simulated, so that
     figures of runs without privacy may be shown.
     """
-    return cells.kept(cells.file_of(cell, setting.work), lambda: _figures(cell, setting))
+    return setting.kept(cell, lambda: _figures(cell, setting))
 
 
 def _figures(cell: Cell, setting: Setting) -> dict[str, Any]:
@@ -201,9 +201,10 @@ def values_of(cell: Cell, setting: Setting, trajectories: int | None) -> dict[st
 
 def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
     """Yield the cells in the order in which they are worth most."""
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.seeds):
         for task in options.tasks:
-            yield Cell(task=task, variant="mopo", epsilon=None, seed=seed)
+            if not options.no_mopo:
+                yield Cell(task=task, variant="mopo", epsilon=None, seed=seed)
             for epsilon in options.epsilons:
                 yield Cell(task=task, variant="ours", epsilon=epsilon, seed=seed)
     for row in options.rows:
@@ -211,7 +212,7 @@ def cells_of(options: argparse.Namespace) -> Iterator[Cell]:
             raise SystemExit(f"{row!r} is no row: {', '.join(VARIANTS)}, 'K trajectories'")
         private = "privacy.epsilon=null" not in VARIANTS.get(row, ())
         for task in options.tasks:
-            for seed in range(options.seeds):
+            for seed in range(options.first_seed, options.seeds):
                 epsilon = options.row_epsilon if private else None
                 yield Cell(task=task, variant=row, epsilon=epsilon, seed=seed)
 
@@ -268,10 +269,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", nargs="*", default=[], help="further rows", metavar="ROW")
     parser.add_argument("--row-epsilon", type=float, default=1.0, help="of the further rows")
     parser.add_argument("--trajectories", type=int, help="recorded ones (default: the recipe's)")
+    parser.add_argument("--no-mopo", action="store_true", help="leave out the cells of MOPO")
+    cells.add_committed_cells(parser, NAME)
     options = parser.parse_args(arguments)
     quick = options.scale == "quick"
     setting = Setting(
         work=options.work,
+        cells=options.cells,
         trajectories=40 if quick else options.trajectories,
         data_seed=options.data_seed,
         changes=(*(QUICK if quick else ()), *options.overrides),

@@ -21,7 +21,6 @@ from benchmarks import cells, harness, utility_table
 from benchmarks.harness import Result
 from benchmarks.protocol import grid_judge, ladder
 from benchmarks.protocol.grid_judge import GridSettings
-from benchmarks.protocol.registration import settings_hash
 from benchmarks.protocol.rows import Rows, read_rows
 from benchmarks.utility_cells import Cell as Release
 from benchmarks.utility_scales import MAZE_TABLES
@@ -78,20 +77,11 @@ def run_cell(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
 
     Privacy: rows are simulated and public; nothing is charged but a generator's own ledger.
     """
-    path = folder / f"{cell.name}.json"
-    found = _kept(cell, folder)
-    if found is not None:
-        return found
-    path.unlink(missing_ok=True)
-    return cells.kept(path, lambda: _judged(cell, work))
+    return cells.kept_of(folder / f"{cell.name}.json", cell.settings, lambda: _judged(cell, work))
 
 
 def _kept(cell: Cell, folder: Path) -> dict[str, Any] | None:
-    path = folder / f"{cell.name}.json"
-    if not path.exists():
-        return None
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found if found["settings_sha256"] == settings_hash(cell.settings) else None
+    return cells.found_of(folder / f"{cell.name}.json", cell.settings)
 
 
 def _judged(cell: Cell, work: Path) -> dict[str, Any]:
@@ -105,7 +95,6 @@ def _judged(cell: Cell, work: Path) -> dict[str, Any]:
         **dataclasses.asdict(mean),
         "shifts": [one.normalised for one in shifts],
         "cpu_s": round(time.process_time() - clock),
-        "settings_sha256": settings_hash(cell.settings),
         "commit": harness.machine()["commit"],
     }
 

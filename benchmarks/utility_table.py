@@ -71,9 +71,8 @@ def run_cell(
 
 def _with_agents(cell: Cell, table: Table, scale: Scale, work: Path) -> dict[str, Any]:
     row = _released(cell, table, scale, work)
-    dataset = cell.task.dataset if cell.variant == "real" else cell.output
     clock = time.process_time()
-    scores = _agents(cell, scale, work, dataset)
+    scores = _agents(cell, scale, work)
     return {**row, **scores, "agents_cpu_s": round(time.process_time() - clock)}
 
 
@@ -104,9 +103,24 @@ def _release(cell: Cell, table: Table, scale: Scale, work: Path) -> dict[str, An
     }
 
 
-def _agents(cell: Cell, scale: Scale, work: Path, dataset: str) -> dict[str, list[float]]:
-    """Return the normalised figure of each seed of each trainer."""
-    store = cells.store_of(work)
+def trained(
+    cell: Cell,
+    scale: Scale,
+    work: Path,
+    *,
+    agents: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+) -> list[dict[str, Any]]:
+    """Return the trials of agents on a cell's rows, as `run_trials`; those that are kept stay.
+
+    Args:
+        cell: whose rows are there.
+        scale: of everything.
+        work: folder of datasets and agents.
+        agents: settings of each trainer that differ from its defaults.
+        seeds: of each.
+    """
+    store, dataset = cells.store_of(work), _rows_of(cell)
     content = content_of(store, dataset)
     specs = [
         TrialSpec(
@@ -120,17 +134,26 @@ def _agents(cell: Cell, scale: Scale, work: Path, dataset: str) -> dict[str, lis
             episodes=scale.episodes,
             options=options,
         )
-        for trainer, options in scale.agents.items()
-        for seed in range(scale.seeds)
+        for trainer, options in agents.items()
+        for seed in seeds
     ]
-    trials = run_trials(
+    return run_trials(
         specs,
         LocalExecutor(),
         parallel=1,
         progress=silent,
         kept=work / "agents" / cell.name,
     )
-    reference = cell.task.reference(store)
+
+
+def _rows_of(cell: Cell) -> str:
+    return cell.task.dataset if cell.variant == "real" else cell.output
+
+
+def _agents(cell: Cell, scale: Scale, work: Path) -> dict[str, list[float]]:
+    """Return the normalised figure of each seed of each trainer."""
+    trials = trained(cell, scale, work, agents=scale.agents, seeds=range(scale.seeds))
+    reference = cell.task.reference(cells.store_of(work))
     return {
         trainer: [
             normalised(learning_curve(trial).figure(), reference)

@@ -21,7 +21,15 @@ from benchmarks import cells, processes
 from benchmarks.harness import Result, commit
 from benchmarks.protocol.grid_judge import GridSettings
 from benchmarks.table_attacks import attacked
-from benchmarks.table_figures import FRESH, REAL, figures_of, plain, real_figures, result_of
+from benchmarks.table_figures import (
+    FRESH,
+    REAL,
+    along_figures,
+    figures_of,
+    plain,
+    real_figures,
+    result_of,
+)
 from benchmarks.table_judges import JudgeScale, judged, solved
 from benchmarks.table_methods import (
     LARGEST_RELEASE,
@@ -59,6 +67,8 @@ NOTES = (
     "area: under the curve of gradient-boosted trees that tell real from synthetic rows, trained on"
     " half of the units and tested on the others; 0.5: nobody can tell. A group of columns has"
     " those of the groups before it, too.",
+    "action, state: marginal of these columns at stretches of whole trajectories, where a method"
+    " draws such and both tables have a hundred rows of a stretch.",
     "Flags, one-hot categories and whole numbers are rounded after the export, as a user would."
     " cpu s: of the run, from the configuration to its reports; memory: the largest of it.",
     "Nobody here has public rows: bounds are common knowledge, pre-training has no steps,"
@@ -180,7 +190,8 @@ def _made(cell: Cell, setting: Setting) -> dict[str, Any]:
     real = read_rows(store, dataset_of(table), table.naming)
     row: dict[str, Any] = {**dataclasses.asdict(cell), "cell": cell.name, "commit": commit()}
     if cell.method == FRESH:
-        figures = figures_of(*real.halves(rng), table, rng)
+        halves = real.halves(rng)
+        figures = figures_of(*halves, table, rng) | along_figures(*halves)
         figures |= solved(table, _as_many_as_released(table, store, rng), setting.judges)
         return row | {"figures": plain(figures)}
     if cell.method == REAL:
@@ -190,6 +201,8 @@ def _made(cell: Cell, setting: Setting) -> dict[str, Any]:
         row |= _release(cell, setting)
         synthetic = read_rows(store, dataset, table.naming)
         figures = figures_of(real, synthetic, table, rng)
+        if METHODS[cell.method].trajectories:
+            figures |= along_figures(real, synthetic)
     figures |= judged(table, dataset, setting.work, setting.judges, name=cell.name)
     return row | {"figures": plain(figures)}
 

@@ -9,7 +9,7 @@ Reference: DP-RFT, section 4.
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,38 @@ def result_of(rows: Sequence[Mapping[str, Any]]) -> Result:
     ]
     each = ("", "Each seed:", "", harness.table(seeds)) if seeds else ()
     return Result(
-        cells=lines, ratios=ratios_of(lines), notes=(*NOTES, *each), facts={"ran": len(rows)}
+        cells=lines,
+        ratios=ratios_of(lines),
+        notes=(*NOTES, *each),
+        facts={"ran": len(rows), **verdicts_of(lines)},
+    )
+
+
+def verdicts_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return for each epsilon which methods are better than the untuned model, in each seed.
+
+    By all of `RISES`, and by next tokens alone, the best one first; each run is compared with that
+    of the untuned model of its seed.
+    """
+    (untuned,) = (line for line in lines if line["row"] == UNTUNED)
+    on_all, on_tokens = dict[str, list[str]](), dict[str, list[str]]()
+    for epsilon in map(_of_method, EPSILONS):
+        own = [line for line in lines if line["row"] in METHODS and line["epsilon"] == epsilon]
+        own = [line for line in own if line["runs"].keys() & untuned["runs"].keys()]
+        own.sort(key=lambda line: -line["next token"])
+        names = ({*RISES}, {"next token"})
+        on_all[epsilon], on_tokens[epsilon] = (
+            [line["row"] for line in own if _is_better(line, untuned, some)] for some in names
+        )
+    return {"better on all in each seed": on_all, "better next tokens in each seed": on_tokens}
+
+
+def _is_better(line: Mapping[str, Any], other: Mapping[str, Any], names: Set[str]) -> bool:
+    seeds = line["runs"].keys() & other["runs"].keys()
+    return all(
+        (line["runs"][seed]["figures"][name] > other["runs"][seed]["figures"][name]) == RISES[name]
+        for seed in seeds
+        for name in names
     )
 
 
@@ -142,9 +173,11 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    if row["method"] in UNPAID:
-        return "-"
-    return "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
+    return "-" if row["method"] in UNPAID else _of_method(row["epsilon"])
+
+
+def _of_method(epsilon: float | None) -> str:
+    return "none" if epsilon is None else f"{epsilon:g}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -177,7 +210,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scale", choices=("cpu", "quick"), default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", nargs="+", choices=(*UNPAID, *METHODS), help="default: all")
-    budgets = [_shown({"method": AUG_PE, "epsilon": value}) for value in EPSILONS]
+    budgets = [_of_method(value) for value in EPSILONS]
     parser.add_argument("--epsilons", nargs="+", choices=budgets, default=budgets)
     parser.add_argument("--kept", action="store_true", help="print finished cells, make none")
     parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")

@@ -1,5 +1,6 @@
 """Shared fixtures: one local Ray a session, and storage that is nobody's."""
 
+import contextlib
 import gc
 import itertools
 import os
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.evaluation import two_sample
+from distributed_privrl.privacy.accounting import coarse_figures
 
 os.environ.setdefault("RAY_worker_niceness", "0")
 """By default it is 15, and the test processes beside them would leave Ray's workers no core."""
@@ -82,6 +84,21 @@ def quick_reports(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(two_sample, "TREES", 15)  # they tell apart what can be told apart in tests
         if folder not in TOLD_APART:
             patch.setattr(two_sample, "area", lambda *_, **__: 0.5)
+        yield
+
+
+COARSE = ("gates", "planted", "benchmarks", "experiments", "methods")
+"""Folders whose runs are priced on the grid that searches take; all others certify, as users do."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_figures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compose privacy losses on a coarse grid where a test is not about their last digits.
+
+    What is charged, certified and verified there stays an upper bound, one figure for all three.
+    """
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    with coarse_figures() if folder in COARSE else contextlib.nullcontext():
         yield
 
 

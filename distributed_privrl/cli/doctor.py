@@ -285,8 +285,10 @@ def datasets_stored(store: "DatasetStore") -> Finding:
     """Say whether an object store answers, and how many datasets it has."""
     from distributed_privrl.core.errors import StorageError
 
+    unseen = "whether the bucket encrypts cannot be seen from here"
     try:
-        return Finding(level="ok", name="datasets", text=f"{len(store.ids())} in {store.shown}")
+        text = f"{len(store.ids())} in {store.shown}; {unseen}"
+        return Finding(level="ok", name="datasets", text=text)
     except StorageError as error:
         text, _, advice = str(error).rpartition(": ")
         return Finding(level="problem", name="datasets", text=text, advice=advice)

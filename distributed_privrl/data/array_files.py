@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.memory import check_fits
-from distributed_privrl.data.bombs import MOST_COLUMNS, check_expansion, size_on_disk
+from distributed_privrl.data.bombs import (
+    MOST_COLUMNS,
+    MOST_TEXT,
+    check_expansion,
+    check_texts,
+    size_on_disk,
+)
 from distributed_privrl.data.declared import PARTS, DeclaredTable, column_names
 from distributed_privrl.data.episode_arrays import array_names, episodes_of, read_array
 
@@ -27,7 +33,7 @@ CHUNK_ROWS = 2**18
 _KINDS = "biufSUM"
 """Of numpy's types: truth values, numbers, texts and times."""
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_TEXTS = 2**12
+_TEXTS, _FEWEST_TEXTS = 2**12, 16
 """Texts read at a time: each may be as long as the file."""
 
 
@@ -113,11 +119,26 @@ def _array(path: Path, dataset: "h5py.Dataset") -> NDArray[Any]:
     if h5py.check_string_dtype(dataset.dtype) is None:
         _check_kind(path, dataset.name, dataset.dtype)
         return np.asarray(dataset[()])
-    texts = dataset.asstr()
-    if dataset.ndim != 1:
-        return np.asarray(texts[()])
-    parts = [texts[start : start + _TEXTS] for start in range(0, len(dataset), _TEXTS)]
-    return np.concatenate(parts) if parts else np.empty(0, object)
+    if h5py.check_string_dtype(dataset.dtype).length is not None or not dataset.ndim:
+        return np.asarray(dataset.asstr()[()])
+    return _texts(dataset, size_on_disk(path))
+
+
+def _texts(dataset: "h5py.Dataset", size: int) -> NDArray[Any]:
+    """Return texts of any length from a file of ``size`` bytes, where each lies once.
+
+    Raises:
+        ValueError: they are longer than the file and than `MOST_TEXT`: the file repeats some.
+    """
+    read, found, total = dataset.asstr(), np.empty(dataset.shape, object), 0
+    step = min(_TEXTS, max(_FEWEST_TEXTS, MOST_TEXT // size))
+    for place in np.ndindex(*dataset.shape[1:]):
+        for start in range(0, len(dataset), step):
+            rows = (slice(start, start + step), *place)
+            found[rows] = read[rows]
+            total += sum(map(len, found[rows]))
+            check_texts(f"array {dataset.name!r}", total, max(size, MOST_TEXT))
+    return found
 
 
 def _check_kind(path: Path, name: str, kind: np.dtype[Any]) -> None:

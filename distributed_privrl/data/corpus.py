@@ -1,7 +1,8 @@
 """Text that stays where it is: documents of a JSONL file, a Parquet file or a folder.
 
-A record has a ``text`` and, where a person wrote several, a column that names the person. What a
-single record holds never raises: one that cannot be read is left out, as if it were not there.
+A record has a ``text``, or a list of turns, and, where a person wrote several, a column that names
+the person. What a single record holds never raises: one that cannot be read is left out, as if it
+were not there.
 """
 
 import hashlib
@@ -14,8 +15,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import Field
 
+from distributed_privrl.core.config import StrictModel
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.declared import unit_text
@@ -31,6 +35,27 @@ _LINES, _TABLES = (".jsonl", ".ndjson"), (".parquet",)
 _BATCH_ROWS = 256
 
 
+class Turns(StrictModel):
+    """How a column holds conversations: lists of records, one a turn."""
+
+    speaker: str = Field(description="field of who speaks")
+    said: str = Field(description="field of the words")
+
+    def text(self, value: Any) -> str | None:
+        """Return a conversation as text, a line a turn, ``User: words``; None: it is none."""
+        if not isinstance(value, list):
+            return None
+        lines = []
+        for turn in value:
+            fields = turn if isinstance(turn, dict) else {}
+            speaker, said = fields.get(self.speaker), fields.get(self.said)
+            if not isinstance(speaker, str) or not isinstance(said, str):
+                return None
+            name = " ".join(speaker.split())
+            lines.append(f"{name[:1].upper()}{name[1:]}: {' '.join(said.split())}")
+        return "\n".join(lines)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CorpusRef:
     """A share of a corpus: where it lies and which units, never the text.
@@ -38,6 +63,8 @@ class CorpusRef:
     Args:
         path: a ``.jsonl`` or ``.parquet`` file, or a folder whose ``.txt`` files are documents.
         unit: ``document``, or the column that names who wrote it.
+        column: of the documents.
+        turns: how it holds conversations; None: it holds text.
         index: which share.
         count: shares; a unit's share follows from a fixed hash of its id alone.
         max_characters: public cap; the rest of a longer document is left out.
@@ -49,6 +76,8 @@ class CorpusRef:
 
     path: str
     unit: str = DOCUMENT
+    column: str = TEXT
+    turns: Turns | None = None
     index: int = 0
     count: int = 1
     max_characters: int = 20_000
@@ -87,7 +116,7 @@ class Document:
         return hashlib.sha256(" ".join(words).encode()).digest()
 
 
-def check_corpus(path: Path, *, unit: str = DOCUMENT) -> None:
+def check_corpus(ref: CorpusRef) -> None:
     """Refuse what is no corpus; reads a file's schema and whether it has a record at all.
 
     Raises:
@@ -95,20 +124,22 @@ def check_corpus(path: Path, *, unit: str = DOCUMENT) -> None:
             missing or of another type, or a folder cannot tell whose its documents are.
         StorageError: it cannot be read.
     """
-    kind = _kind(path)
+    path, kind = Path(ref.path), _kind(Path(ref.path))
     if kind == "folder":
-        if unit != DOCUMENT:
+        if ref.unit != DOCUMENT:
             raise ConfigError(
                 f"{path} is a folder, and files do not say whose they are: set data.unit to"
-                f" {DOCUMENT}, or write one JSONL or Parquet file with a column {unit}"
+                f" {DOCUMENT}, or write one JSONL or Parquet file with a column {ref.unit}"
             )
+        if ref.column != TEXT or ref.turns is not None:
+            raise ConfigError(f"{path} is a folder, which has no columns: leave text.column out")
         empty = not _files(path)
     elif kind == "lines":
         with storage_errors(f"read {path}"):
             empty = not path.stat().st_size
     else:
         with _opened_table(path) as table:
-            _check_columns(path, table.schema_arrow, unit)
+            _check_columns(ref, table.schema_arrow)
             empty = not table.metadata.num_rows
     if empty:
         raise ConfigError(f"{path} holds no document: give a corpus that has some")
@@ -130,7 +161,7 @@ def documents(ref: CorpusRef) -> Iterator[Document]:
         itself alone.
     """
     path = Path(ref.path)
-    check_corpus(path, unit=ref.unit)
+    check_corpus(ref)
     if ref.sha256 is not None and hash_of(path) != ref.sha256:
         raise StorageError(f"{path} is not the file that was imported: import the corpus again")
     read = {"folder": _from_folder, "lines": _from_lines, "table": _from_table}[_kind(path)]
@@ -198,11 +229,13 @@ def _parsed(line: bytes) -> Any:
 
 
 def _from_table(path: Path, ref: CorpusRef) -> Iterator[Document]:
-    columns = [TEXT] if ref.unit == DOCUMENT else [TEXT, ref.unit]
+    columns = [ref.column] if ref.unit == DOCUMENT else [ref.column, ref.unit]
     number = 0
     with _opened_table(path) as table:
         for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-            values = [_values(batch.column(name)) for name in columns]
+            values = [_values(batch.column(name)) for name in columns[1:]]
+            read = batch.column(ref.column)
+            values.insert(0, _conversations(read, ref.turns) if ref.turns else _values(read))
             for row in zip(*values, strict=True):
                 if ref.unit != DOCUMENT or ref.holds(number):
                     yield from _record(dict(zip(columns, row, strict=True)), number, ref)
@@ -219,6 +252,16 @@ def _values(column: pa.Array) -> list[Any]:
         value.decode("utf-8", "replace") if isinstance(value, bytes) else value
         for value in column.to_pylist()
     ]
+
+
+def _conversations(column: pa.Array, turns: Turns) -> list[Any]:
+    """Return a column's lists of turns, of which the two fields alone are looked at."""
+    records, names = column.values, (turns.speaker, turns.said)
+    fields = [_values(pc.struct_field(records, [name])) for name in names]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*fields, strict=True)]
+    ends = column.offsets.to_pylist()
+    spans = zip(ends[:-1], ends[1:], column.is_valid().to_pylist(), strict=True)
+    return [rows[begin:end] if there else None for begin, end, there in spans]
 
 
 class _opened_table:  # noqa: N801  a context manager, named as `open` is
@@ -241,23 +284,45 @@ class _opened_table:  # noqa: N801  a context manager, named as `open` is
             raise StorageError(f"{self._path} cannot be read as Parquet") from None
 
 
-def _check_columns(path: Path, schema: pa.Schema, unit: str) -> None:
-    for name in (TEXT,) if unit == DOCUMENT else (TEXT, unit):
+def _check_columns(ref: CorpusRef, schema: pa.Schema) -> None:
+    for name in (ref.column,) if ref.unit == DOCUMENT else (ref.column, ref.unit):
         if name not in schema.names:
-            raise ConfigError(f"{path} has no column {name}, it has {', '.join(schema.names)}")
+            raise ConfigError(f"{ref.path} has no column {name}, it has {', '.join(schema.names)}")
         kind = schema.field(name).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        types = pa.types
-        allowed = [types.is_string, types.is_large_string, types.is_binary, types.is_large_binary]
-        if name != TEXT:
-            allowed.append(types.is_integer)
-        if not any(fits(kind) for fits in allowed):
-            raise ConfigError(f"column {name} of {path} must hold text, it holds {kind}")
+        if name == ref.column and ref.turns is not None:
+            _check_turns(ref, ref.turns, kind)
+        elif not _is_text(kind) and (name == ref.column or not pa.types.is_integer(_plain(kind))):
+            raise ConfigError(f"column {name} of {ref.path} must hold text, it holds {kind}")
+
+
+def _check_turns(ref: CorpusRef, turns: Turns, kind: pa.DataType) -> None:
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    fields = {}
+    if listed and pa.types.is_struct(kind.value_type):
+        fields = {field.name: field.type for field in kind.value_type}
+    wanted = (turns.speaker, turns.said)
+    if not all(name in fields and _is_text(fields[name]) for name in wanted):
+        raise ConfigError(
+            f"column {ref.column} of {ref.path} must hold lists of records with the texts"
+            f" {' and '.join(wanted)}, it holds {kind}"
+        )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types, kind = pa.types, _plain(kind)
+    text = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return any(fits(kind) for fits in text)
 
 
 def _record(record: Any, number: int, ref: CorpusRef) -> Iterator[Document]:
     """Yield the document of a record, if it has one and is of the share."""
-    if not isinstance(record, dict) or not isinstance(record.get(TEXT), str):
+    value = record.get(ref.column) if isinstance(record, dict) else None
+    text = value if ref.turns is None else ref.turns.text(value)
+    if not isinstance(text, str):
         return
     if ref.unit == DOCUMENT:
         unit_id = number
@@ -270,7 +335,7 @@ def _record(record: Any, number: int, ref: CorpusRef) -> Iterator[Document]:
         unit_id = _unit_id(person)
         if not ref.holds(unit_id):
             return
-    yield _document(unit_id, record[TEXT], ref)
+    yield _document(unit_id, text, ref)
 
 
 def _document(unit_id: int, text: str, ref: CorpusRef) -> Document:

@@ -28,6 +28,7 @@ from distributed_privrl.data.corpus import (
     DOCUMENT,
     TEXT,
     CorpusRef,
+    Turns,
     check_corpus,
     documents,
     hash_of,
@@ -52,13 +53,17 @@ class CorpusTexts(StrictModel):
     unit: str = Field(
         default=DOCUMENT, description="document, or the column that says who wrote one"
     )
+    column: str = Field(default=TEXT, description="that holds the documents")
+    turns: Turns | None = Field(
+        default=None, description="fields of a turn, where the column holds lists of them"
+    )
     max_characters: PositiveInt = Field(
         default=20_000, description="public cap; the rest of a longer document is left out"
     )
 
 
 class CorpusSchema(StrictModel):
-    """What a corpus to import holds: a column ``text``, and who wrote it."""
+    """What a corpus to import holds: a column of documents, and who wrote them."""
 
     text: CorpusTexts
     public: bool = Field(default=False, description="declare that the texts are nobody's secret")
@@ -89,11 +94,18 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
 
     Privacy: a record that cannot be read is left out without a word (see `documents`).
     """
-    unit = schema.text.unit
-    if unit in (TRANSITION, TRAJECTORY, TEXT, ""):
-        raise ConfigError(f"text.unit must be {DOCUMENT} or a column's name, got {unit!r}")
-    check_corpus(path, unit=unit)
-    ref = CorpusRef(path=str(path), unit=unit, max_characters=schema.text.max_characters)
+    texts = schema.text
+    its_text = texts.unit == texts.column != DOCUMENT
+    if its_text or texts.unit in (TRANSITION, TRAJECTORY, TEXT, ""):
+        raise ConfigError(f"text.unit must be {DOCUMENT} or a column's name, got {texts.unit!r}")
+    ref = CorpusRef(
+        path=str(path),
+        unit=texts.unit,
+        column=texts.column,
+        turns=texts.turns,
+        max_characters=texts.max_characters,
+    )
+    check_corpus(ref)
 
     read, kept = hashlib.sha256(), hashlib.sha256()
 
@@ -112,7 +124,7 @@ def import_corpus(path: Path, schema: CorpusSchema, store: DatasetStore, dataset
         layout="transitions",
         observation_space=Box(0.0, 1.0, (_DIGEST_NUMBERS,), np.float32),
         action_space=Discrete(1),
-        unit_column=unit,
+        unit_column=texts.unit,
         has_successors=False,
         metadata={PUBLIC_KEY: True} if schema.public else {},
         complete=complete,

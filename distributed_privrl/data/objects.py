@@ -21,6 +21,8 @@ from distributed_privrl.core.places import ObjectUri
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Variables that name another server of S3 than Amazon's."""
+EMULATORS = ("CLOUD_STORAGE_EMULATOR_ENDPOINT", "CLOUD_STORAGE_TESTBENCH_ENDPOINT")
+"""Variables that name another server than Google's; Google's own library obeys them."""
 CHUNK_BYTES = 8 * 2**20
 _CONNECT_SECONDS, _REQUEST_SECONDS = 10.0, 60.0
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -119,12 +121,8 @@ class Objects:
         Raises:
             StorageError: the store cannot be listed.
         """
-        selector = fs.FileSelector(self._path(under), recursive=True)
         with _errors("list", self._shown(under)):
-            try:
-                found = self.filesystem.get_file_info(selector)
-            except FileNotFoundError:  # of a bucket that is not there a store says otherwise
-                return []
+            found = self._listed(self._path(under))
         base, now = self._path(""), time.time()
         return sorted(
             one.path[len(base) :].lstrip("/")
@@ -143,6 +141,19 @@ class Objects:
         """
         with _errors("remove", self._shown(name)), contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(self._path(name))
+
+    def _listed(self, prefix: str) -> list[fs.FileInfo]:
+        """Return what lies under a prefix: nothing is no error, a bucket that is not there is."""
+        google = isinstance(self.filesystem, fs.GcsFileSystem)
+        try:
+            return list(self.filesystem.get_file_info(fs.FileSelector(prefix, recursive=True)))
+        except FileNotFoundError:  # of S3 the prefix is not there, of Google the bucket
+            if google:
+                raise
+        except OSError as error:  # Arrow's own word for an empty prefix of Google's has no number
+            if not (google and str(error).startswith("No such file or directory")):
+                raise
+        return []
 
     def _path(self, name: str) -> str:
         return "/".join(filter(None, (self.uri.bucket, self.uri.key, name)))
@@ -196,13 +207,15 @@ def filesystem_of(scheme: str, bucket: str) -> fs.FileSystem:
     """
     with _errors("open", f"{scheme}://{bucket}"):
         if scheme == "gs":
-            return fs.GcsFileSystem(retry_time_limit=timedelta(seconds=_REQUEST_SECONDS))
+            return fs.GcsFileSystem(
+                anonymous=_endpoint(EMULATORS) is not None,  # no token goes to another than Google
+                retry_time_limit=timedelta(seconds=_REQUEST_SECONDS),
+            )
         options: dict[str, Any] = {
             "region": next(filter(None, map(os.environ.get, _REGIONS)), None)
         }
-        endpoint = next(filter(None, map(os.environ.get, ENDPOINTS)), None)
-        if endpoint is not None:
-            options["endpoint_override"] = _checked_endpoint(endpoint)
+        if (endpoint := _endpoint(ENDPOINTS)) is not None:
+            options["endpoint_override"] = endpoint
         elif options["region"] is None:
             options["region"] = fs.resolve_s3_region(bucket)
         return fs.S3FileSystem(
@@ -213,17 +226,26 @@ def filesystem_of(scheme: str, bucket: str) -> fs.FileSystem:
         )
 
 
-def _checked_endpoint(endpoint: str) -> str:
+def _endpoint(variables: tuple[str, ...]) -> str | None:
+    """Return the server that the first variable that is set names; None: none is.
+
+    Raises:
+        UnsafeError: rows would travel to it in clear text, or it holds a password.
+    """
+    name = next(filter(os.environ.get, variables), None)
+    if name is None:
+        return None
+    endpoint = os.environ[name]
     parts = urlsplit(endpoint)
     if "@" in parts.netloc:
         raise UnsafeError(
-            "the endpoint in AWS_ENDPOINT_URL holds a user or password: leave it out, credentials"
-            " come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a file"
+            f"the endpoint in {name} holds a user or password: leave it out, credentials come from"
+            " the environment, a file or the machine's role"
         )
     if parts.scheme != "https" and parts.hostname not in _HERE:
         raise UnsafeError(
             f"rows would travel to {parts.hostname or 'the endpoint'} in clear text: give an"
-            " https:// address as AWS_ENDPOINT_URL"
+            f" https:// address as {name}"
         )
     return endpoint
 
@@ -238,22 +260,24 @@ def _errors(action: str, place: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot {action} {place}: {_reason(error)}") from None
+        raise StorageError(f"cannot {action} {place}: {_reason(action, error)}") from None
 
 
-def _reason(error: OSError) -> str:
+def _reason(action: str, error: OSError) -> str:
     text = str(error)
     code = found[1] if (found := _CODE.search(text)) else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk here is full: set TMPDIR to a folder with more space"
+    if code in ("NO_SUCH_BUCKET", "RESOURCE_NOT_FOUND") or (
+        "NOT_FOUND" in text and action in ("list", "write")  # Google says no more of which is not
+    ):
+        return "there is no such bucket: make it first, or name another one"
     if isinstance(error, FileNotFoundError):
         return "there is no such object, or it was removed meanwhile"
-    if code in ("NO_SUCH_BUCKET", "RESOURCE_NOT_FOUND"):
-        return "there is no such bucket: make it first, or name another one"
     if code == "NETWORK_CONNECTION" or ("UNAVAILABLE" in text and "token" not in text):
         return (
-            "the store does not answer: check the network, and AWS_ENDPOINT_URL if it is not"
-            " Amazon's"
+            "the store does not answer: check the network, and AWS_ENDPOINT_URL or"
+            " CLOUD_STORAGE_EMULATOR_ENDPOINT if it is not Amazon's or Google's"
         )
     if code in ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH") or any(
         word in text for word in ("token", "PERMISSION_DENIED", "UNAUTHENTICATED", "credentials")

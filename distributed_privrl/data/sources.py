@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import storage_errors
 from distributed_privrl.data.array_files import CHUNK_ROWS, flattened, read_hdf5, read_npz
-from distributed_privrl.data.bombs import MOST_COLUMNS
+from distributed_privrl.data.bombs import MOST_COLUMNS, MOST_TEXT, check_texts
 from distributed_privrl.data.csv_files import Separator, csv_frames, csv_header, likely_separator
 from distributed_privrl.data.declared import DateKind, DeclaredTable, LabelledKind
 from distributed_privrl.data.values import texts
@@ -145,7 +145,7 @@ def _all_of_csv(path: Path, *, separator: Separator) -> Iterator["pd.DataFrame"]
 def _all_of_parquet(path: Path) -> Iterator["pd.DataFrame"]:
     file = _opened_parquet(path)
     names = file.schema_arrow.names
-    return (_frame(batch, names) for batch in file.iter_batches(batch_size=CHUNK_ROWS))
+    return (_frame(table, names) for table in _tables(path, file, names))
 
 
 def open_table(table: Any, declared: DeclaredTable) -> Source:
@@ -275,13 +275,85 @@ def _read_csv(path: Path, declared: DeclaredTable, *, separator: Separator) -> _
     return frames, declared
 
 
-def _opened_parquet(path: Path) -> "pq.ParquetFile":
+def _opened_parquet(path: Path, **options: Any) -> "pq.ParquetFile":
     import pyarrow.parquet as pq
 
     size = path.stat().st_size
     return pq.ParquetFile(
-        path, thrift_container_size_limit=MOST_COLUMNS, thrift_string_size_limit=max(size, 1)
+        path,
+        thrift_container_size_limit=MOST_COLUMNS,
+        thrift_string_size_limit=max(size, 1),
+        **options,
     )
+
+
+def _tables(path: Path, file: "pq.ParquetFile", wanted: Sequence[str]) -> Iterator["pa.Table"]:
+    """Yield the wanted columns, `CHUNK_ROWS` rows at most at a time; texts stay within bounds.
+
+    Pages declare what they unpack to. Texts are read as a dictionary, each once, and counted before
+    they are written out.
+
+    Raises:
+        ValueError: a column's texts, or its pages, are too long.
+    """
+    import pyarrow as pa
+
+    schema, about = file.schema_arrow, file.metadata
+    texts = [name for name in wanted if _is_text(schema.field(name).type)]
+    places = {about.schema.column(place).path: place for place in range(about.num_columns)}
+    for number in range(about.num_row_groups):
+        group = about.row_group(number)
+        for name in texts:
+            declared = group.column(places[name]).total_uncompressed_size
+            most = MOST_TEXT * (1 + group.num_rows // CHUNK_ROWS)
+            check_texts(f"column {name!r}", declared, most)
+    coded = _opened_parquet(path, metadata=about, read_dictionary=texts)
+    held: list[pa.RecordBatch] = []
+    sizes: Counter[str] = Counter()
+    for batch in coded.iter_batches(batch_size=CHUNK_ROWS, columns=list(wanted)):
+        # A batch of dictionaries ends where a group of rows does.
+        if sum(map(len, held)) + len(batch) > CHUNK_ROWS:
+            yield pa.Table.from_batches(held).unify_dictionaries()
+            held, sizes = [], Counter()
+        for name in texts:
+            sizes[name] += _size_of_texts(batch[name])
+            check_texts(f"column {name!r}", sizes[name], MOST_TEXT)
+        held.append(_written_out(batch, schema))
+    if held:
+        yield pa.Table.from_batches(held).unify_dictionaries()
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    return kind in kinds or (pa.types.is_dictionary(kind) and kind.value_type in kinds)
+
+
+def _size_of_texts(column: "pa.Array") -> int:
+    """Return the bytes of a column's texts, each repetition counted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.DictionaryArray):
+        lengths = pc.binary_length(column.dictionary).take(column.indices)
+    else:
+        lengths = pc.binary_length(column)
+    return int(pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0)
+
+
+def _written_out(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
+    """Return a batch whose columns have the types of ``schema``, not dictionaries of them."""
+    import pyarrow as pa
+
+    fields = [schema.field(name) for name in batch.schema.names]
+    columns = [
+        column.dictionary_decode().cast(field.type)
+        if isinstance(column, pa.DictionaryArray) and not pa.types.is_dictionary(field.type)
+        else column
+        for field, column in zip(fields, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _check_flat(name: Path | str, schema: "pa.Schema", wanted: list[str]) -> None:
@@ -308,8 +380,8 @@ def _read_parquet(path: Path, declared: DeclaredTable) -> _Opened:
     if twice := _several(schema.names, set(wanted)):
         raise ConfigError(f"{path} has several columns {_listed(twice)}: rename all but one")
     _check_flat(path, schema, wanted)
-    batches = file.iter_batches(batch_size=CHUNK_ROWS, columns=wanted)
-    return (_frame(batch, wanted, ids=_ids(declared)) for batch in batches), declared
+    tables = _tables(path, file, wanted)
+    return (_frame(table, wanted, ids=_ids(declared)) for table in tables), declared
 
 
 def _ids(declared: DeclaredTable) -> list[str]:
@@ -319,16 +391,17 @@ def _ids(declared: DeclaredTable) -> list[str]:
 
 
 def _frame(
-    batch: "pa.RecordBatch", wanted: list[str], *, ids: Sequence[str] = ()
+    rows: "pa.RecordBatch | pa.Table", wanted: list[str], *, ids: Sequence[str] = ()
 ) -> "pd.DataFrame":
-    """Return the columns of a batch; whole numbers and truth values stay so beside gaps.
+    """Return the columns of some rows; whole numbers and truth values stay so beside gaps.
 
     Decimals become floats, but those of ``ids``, which beyond 2^53 would run into each other.
     """
     import pandas as pd
     import pyarrow as pa
 
-    table = pa.Table.from_batches([batch]).select(wanted)
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    table = table.select(wanted)
     for place, column in enumerate(table.schema):
         if pa.types.is_decimal(column.type):
             kind = pa.string() if column.name in ids else pa.float64()

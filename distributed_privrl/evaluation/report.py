@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -164,15 +165,20 @@ def report_json(
     }
 
 
+@cache
+def _page() -> jinja2.Template:
+    """Return the page's template, which is compiled once a process."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(resources.files(__package__).joinpath("report.html").read_text())
+
+
 def render_html(
     title: str, certificate: Mapping[str, Any], sections: Sequence[Section], audience: Audience
 ) -> str:
     """Return the page; see `write_report`."""
-    template = resources.files(__package__).joinpath("report.html").read_text()
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(template).render(
+    return _page().render(
         title=title,
         audience=audience,
         certificate=certificate,

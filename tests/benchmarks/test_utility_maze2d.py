@@ -33,6 +33,10 @@ from tests.worlds.opened import opened
 
 N, J = MAZE_TABLES["privorl_n"], MAZE_TABLES["privorl_j"]
 AGENTS = {"iql": {"hidden": [8]}, "td3bc": {"hidden": [8]}}
+FEW = QUICK.with_overrides(
+    ["training.rounds=4", "training.block_rounds=2", "training.expected_batch_size=64"]
+)
+"""Nothing is asked of what these rounds learn."""
 
 
 def with_quick(
@@ -45,7 +49,7 @@ def with_quick(
 def test_the_table_is_made_kept_and_read_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = replace(QUICK, agents=AGENTS, steps=1000, synthetic=500)
+    small = replace(FEW, agents=AGENTS, steps=1000, synthetic=500)
     with_quick(monkeypatch, MAZE_TABLES, "privorl_n", small)
     command = ["--scale", "quick", "--mazes", "eval-umaze", "--epsilons", "5", "--parallel", "1"]
     command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path)]
@@ -105,7 +109,7 @@ def test_the_table_of_trajectories_has_its_rows_and_what_only_they_have(
 def test_rows_of_41_numbers_have_a_table_of_their_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_quick(monkeypatch, MUJOCO_TABLES, "privorl_n", replace(QUICK, steps=600, synthetic=300))
+    with_quick(monkeypatch, MUJOCO_TABLES, "privorl_n", replace(FEW, steps=600, synthetic=300))
     monkeypatch.setattr(judging, "write_reports", lambda *_, **__: None)
     short = {"training_steps": 9, "reference_episodes": 1, "snapshots": 1}
     for name in ("halfcheetah", "halfcheetah-expert"):

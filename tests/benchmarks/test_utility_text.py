@@ -38,6 +38,20 @@ def test_a_ladder_out_of_order_is_seen_and_gains_count_from_the_untuned_model() 
     assert found["similarity dp_votes"] == 0.25
 
 
+def test_a_method_is_better_where_each_seed_is_by_every_measure() -> None:
+    rows = [row(UNTUNED, None, 1.0), row(UNTUNED, None, 1.0, seed=1)]
+    rows += [row("dp_votes", 1.0, 1.5), row("dp_votes", 1.0, 1.5, seed=1)]
+    rows += [row("dp_votes_soft", 1.0, 2.0), row("dp_votes_soft", 1.0, 0.9, seed=1)]
+    rows += [row(AUG_PE, 1.0, 2.0), row(FINE_TUNING, 4.0, 1.5, seed=2)]  # of no untuned seed
+    rows[2]["figures"] |= {"frechet": 0.5}
+    found = utility_text.result_of(rows).facts
+    better = {"1": [AUG_PE, "dp_votes"], "4": [], "none": []}
+    assert found["better next tokens in each seed"] == better
+    assert found["better on all in each seed"]["1"] == []
+    rows[3]["figures"] |= {"frechet": 0.5}
+    assert utility_text.result_of(rows).facts["better on all in each seed"]["1"] == ["dp_votes"]
+
+
 def test_texts_are_made_and_judged_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     command = ["--scale", "quick", "--seeds", "1", "--work", str(work), "--out", str(tmp_path)]

@@ -7,6 +7,7 @@ import argparse
 import itertools
 import json
 import math
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="a few operations, a line each")
     given = parser.parse_args()
     work = given.work.absolute()
+    print(f"seed {given.seed}: {' '.join(given.methods)}", file=sys.stderr, flush=True)
     if given.short:
         rows = disturbances(work / "faults", seed=given.seed, until=math.inf, **SHORT)
         for row in itertools.chain(short_rows(work / "short", seed=given.seed), rows):
@@ -65,7 +67,7 @@ def main() -> None:
         ratios={"broken": float(broken)},
         notes=(f"{sum(cell['kills'] for cell in cells)} kills, {broken} broken.",),
     )
-    about = {"scale": "full", "seed": given.seed, **machine()}
+    about = {"scale": "full", "seed": given.seed, "methods": " ".join(given.methods), **machine()}
     name = f"chaos_{given.only}" if given.only else "chaos"
     publish(name, result, about, folder=None if given.no_save else RESULTS)
 

@@ -9,12 +9,16 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError, StorageError
 from distributed_privrl.data import corpus
-from distributed_privrl.data.corpus import CorpusRef, check_corpus, documents
+from distributed_privrl.data.corpus import CorpusRef, Turns, check_corpus, documents
 
 
 def _lines(path: Path, *records: object) -> Path:
     path.write_text("".join(json.dumps(one) + "\n" for one in records))
     return path
+
+
+def _check(path: Path, **of_ref: object) -> None:
+    check_corpus(CorpusRef(path=str(path), **of_ref))  # type: ignore[arg-type]
 
 
 def _texts(path: Path, **of_ref: object) -> list[str]:
@@ -85,6 +89,34 @@ def test_a_document_of_10_megabytes_is_cut_and_duplicates_count(tmp_path: Path) 
     assert same[0].unit_id != same[1].unit_id
 
 
+TURNS = Turns(speaker="role", said="content")
+
+
+def test_a_column_of_turns_is_a_line_a_turn(tmp_path: Path) -> None:
+    talks = [
+        [
+            {"role": "user", "content": "a\nb", "toxic": False},
+            {"role": "assistant", "content": "c ", "toxic": True},
+        ],
+        None,
+        [{"role": "user", "content": None, "toxic": False}],
+        [],
+        [{"role": "user", "content": "d", "toxic": False}, None],
+        [{"role": "user", "content": "e", "toxic": False}],
+    ]
+    lines = _lines(tmp_path / "a.jsonl", *({"conversation": talk} for talk in talks), {"x": 1})
+    table = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"other": range(6), "conversation": talks}), table, row_group_size=2)
+    broken = tmp_path / "b.parquet"
+    said = pa.array([b"a\xff", b"b"], pa.binary())
+    turns = pa.StructArray.from_arrays([pa.array(["x y", "z"]), said], ["role", "content"])
+    pq.write_table(pa.table({"conversation": pa.ListArray.from_arrays([0, 2], turns)}), broken)
+    of_ref = {"column": "conversation", "turns": TURNS}
+    for path in (lines, table):
+        assert _texts(path, **of_ref) == ["User: a b\nAssistant: c", "", "User: e"]
+    assert _texts(broken, **of_ref) == ["X y: a\ufffd\nZ: b"]
+
+
 def test_a_line_without_end_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "LONGEST_LINE", 32)
     path = _lines(tmp_path / "a.jsonl", {"text": "a"}, {"text": "x" * 80}, {"text": "b"})
@@ -101,29 +133,34 @@ def test_an_empty_corpus_is_refused(tmp_path: Path, name: str) -> None:
     else:
         pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
     with pytest.raises(ConfigError, match="holds no document"):
-        check_corpus(path)
+        _check(path)
 
 
 def test_what_is_no_corpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no corpus at"):
-        check_corpus(tmp_path / "none.jsonl")
+        _check(tmp_path / "none.jsonl")
     (tmp_path / "a.csv").write_text("text\n")
     with pytest.raises(ConfigError, match="neither JSONL"):
-        check_corpus(tmp_path / "a.csv")
+        _check(tmp_path / "a.csv")
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [1.0], "who": [1.0]}), path)
     with pytest.raises(ConfigError, match="must hold text"):
-        check_corpus(path)
+        _check(path)
     pq.write_table(pa.table({"text": ["a"], "who": [1.0]}), path)
     with pytest.raises(ConfigError, match="must hold text"):
-        check_corpus(path, unit="who")
+        _check(path, unit="who")
     with pytest.raises(ConfigError, match="has no column name"):
-        check_corpus(path, unit="name")
+        _check(path, unit="name")
     with pytest.raises(ConfigError, match="is a folder"):
-        check_corpus(tmp_path, unit="who")
+        _check(tmp_path, unit="who")
+    with pytest.raises(ConfigError, match="which has no columns"):
+        _check(tmp_path, column="body")
+    for column in ("text", "who"):
+        with pytest.raises(ConfigError, match="lists of records with the texts role and content"):
+            _check(path, column=column, turns=TURNS)
     path.write_bytes(b"canary-4711" * 10)
     with pytest.raises(StorageError) as refused:
-        check_corpus(path)
+        _check(path)
     assert "canary" not in str(refused.value)
     with pytest.raises(ConfigError, match="index"):
         CorpusRef(path="a", index=2, count=2)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from distributed_privrl.core.config import validate
@@ -159,6 +161,50 @@ def test_a_file_that_is_damaged_or_gone_is_refused(store: DatasetStore) -> None:
         corpus_of(store, name)
 
 
+SAID = [{"role": "user", "content": "Hi\nthere"}, {"role": "assistant", "content": "Hello"}]
+LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "pubmed": ({"text": "An abstract."}, {}, "An abstract."),
+    "bbc": (
+        {"document": "An article.", "summary": "A summary.", "id": "1"},
+        {"column": "document"},
+        "An article.",
+    ),
+    "wildchat": (
+        {"conversation": SAID, "hashed_ip": "f0", "turn": 1},
+        {
+            "unit": "hashed_ip",
+            "column": "conversation",
+            "turns": {"speaker": "role", "said": "content"},
+        },
+        "User: Hi there\nAssistant: Hello",
+    ),
+    "qmsum": (
+        {"meeting_transcripts": [{"speaker": "PhD A", "content": "Okay ."}], "topic_list": []},
+        {"column": "meeting_transcripts", "turns": {"speaker": "speaker", "said": "content"}},
+        "PhD A: Okay .",
+    ),
+}
+"""A record of each corpus, the schema's section ``text``, and the document."""
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_files_in_the_layouts_of_the_paper_s_corpora(
+    store: DatasetStore, name: str, suffix: str
+) -> None:
+    record, section, text = LAYOUTS[name]
+    path = store.root.parent / f"{name}.{suffix}"
+    if suffix == "jsonl":
+        path.write_text((json.dumps(record) + "\n") * 2)
+    else:
+        pq.write_table(pa.Table.from_pylist([record] * 2), path)
+    schema = validate(CorpusSchema, {"text": section}, source="schema")
+    import_corpus(path, schema, store, f"texts/{name}-v0")
+    found = list(documents(corpus_of(store, f"texts/{name}-v0")))
+    assert [one.text for one in found] == [text] * 2
+    assert len({one.unit_id for one in found}) == (1 if "unit" in section else 2)
+
+
 def test_what_cannot_be_is_refused_and_leaves_nothing(store: DatasetStore) -> None:
     path = store.root.parent / "a.jsonl"
     path.write_text("no json\n")
@@ -166,6 +212,9 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(store: DatasetStore) -> No
         import_corpus(path, _schema(), store, "texts/a-v0")
     with pytest.raises(ConfigError, match=r"text\.unit must be"):
         import_corpus(path, _schema("transition"), store, "texts/a-v0")
+    own = validate(CorpusSchema, {"text": {"unit": "body", "column": "body"}}, source="schema")
+    with pytest.raises(ConfigError, match=r"text\.unit must be"):
+        import_corpus(path, own, store, "texts/a-v0")
     assert store.ids() == []
     path.write_text('{"text": "a"}\n')
     import_corpus(path, _schema(public=True), store, "texts/a-v0")

@@ -7,6 +7,7 @@ import zipfile
 
 import h5py
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from distributed_privrl.core.errors import ConfigError, PrivRLError, StorageErro
 from distributed_privrl.data.bombs import MOST_COLUMNS
 from distributed_privrl.data.importing import import_file
 from distributed_privrl.data.schema import load_schema
+from distributed_privrl.data.sources import open_columns
 from tests.data.conftest import SPACES, walk
 from tests.worlds.array_files import D4RL, SUCCESSORS, arrays_of, write_hdf5
 from tests.worlds.bounded import bounded
@@ -72,6 +74,66 @@ def test_bytes_that_are_no_text_are_no_numbers(read, tmp_path):
     table = pa.table({**COLUMNS, "rewards": [b"\xff", b"a"]})
     pq.write_table(table, tmp_path / "x.parquet")
     refused(read, tmp_path / "x.parquet", "'rewards' must hold numbers", extra=ITSELF)
+
+
+REPEATED = r"'/?x' has texts of \d+ bytes, with what is repeated"
+
+
+@pytest.mark.parametrize("role", ["unit", "trajectory"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()], ids=str)
+def test_a_parquet_file_of_long_texts_that_repeat_is_refused(read, tmp_path, role, kind):
+    """A megabyte that stands for 390: one text, of which every row has a copy."""
+    texts = pa.DictionaryArray.from_arrays(np.zeros(390, np.int32), pa.array(["x" * 2**20], kind))
+    table = pa.table({name: values * 195 for name, values in COLUMNS.items()} | {"x": texts})
+    pq.write_table(table, tmp_path / "x.parquet", store_schema=False)
+    assert (tmp_path / "x.parquet").stat().st_size < 2**21
+    refused(read, tmp_path / "x.parquet", REPEATED, extra=f"{ITSELF}\n  {role}: x")
+
+
+def test_a_parquet_file_whose_pages_unpack_to_long_texts_is_refused(read, tmp_path, monkeypatch):
+    monkeypatch.setattr("distributed_privrl.data.sources.MOST_TEXT", 2**20)
+    table = pa.table({name: values * 20 for name, values in COLUMNS.items()})
+    table = table.append_column("x", [[f"{row}" + "x" * 2**15 for row in range(40)]])
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd", use_dictionary=False)
+    refused(read, tmp_path / "x.parquet", REPEATED, extra=f"{ITSELF}\n  unit: x")
+
+
+@pytest.mark.parametrize("shape", [(400,), (400, 1)], ids=str)
+def test_an_hdf5_file_of_long_texts_that_repeat_is_refused(read, tmp_path, monkeypatch, shape):
+    """One text lies in the file, and 400 rows point to it."""
+    monkeypatch.setattr("distributed_privrl.data.array_files.MOST_TEXT", 2**20)
+    arrays = {name: np.repeat(values, 50, axis=0) for name, values in arrays_of(walk()).items()}
+    path = tmp_path / "x.hdf5"
+    write_hdf5(path, arrays)
+    with h5py.File(path, "a") as file:
+        file.create_dataset("x", shape, h5py.string_dtype())
+        file["x"][0] = "x" * 2**15
+        at = file["x"].id.get_offset()
+    content = bytearray(path.read_bytes())
+    content[at : at + 16 * 400] = content[at : at + 16] * 400
+    path.write_bytes(content)
+    refused(read, path, REPEATED, extra=f"{SUCCESSORS}\n  unit: x")
+
+
+@pytest.mark.parametrize("coded", [True, False], ids=["a dictionary", "plain"])
+def test_texts_of_a_parquet_file_are_what_they_were(tmp_path, coded):
+    """Gaps, empty ones, kinds and dictionaries of a table in memory stay."""
+    values = ["b", None, "", "a" * 1000, "b"] * 3
+    table = pa.table(
+        {
+            "text": values,
+            "large": pa.array(values, pa.large_string()),
+            "bytes": pa.array([value and value.encode() for value in values], pa.binary()),
+            "category": pa.array(values).dictionary_encode(),
+            "number": range(15),
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet", use_dictionary=coded, row_group_size=4)
+    (frame,) = open_columns(tmp_path / "x.parquet", separator="comma")
+    expected = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    pd.testing.assert_frame_equal(
+        frame.astype({"category": object}), expected.astype({"category": object})
+    )
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".hdf5"])

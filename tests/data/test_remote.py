@@ -198,19 +198,26 @@ def test_a_folder_s_uri_is_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "error"),
+    ("scheme", "variable", "endpoint", "error"),
     [
-        ("http://minio:9000", UnsafeError),
-        ("minio:9000", UnsafeError),
-        ("https://me:hunter2@minio:9000", UnsafeError),
-        ("http://127.0.0.1:1", StorageError),
+        ("s3", "AWS_ENDPOINT_URL_S3", "http://minio:9000", UnsafeError),
+        ("s3", "AWS_ENDPOINT_URL", "minio:9000", UnsafeError),
+        ("s3", "AWS_ENDPOINT_URL_S3", "https://me:hunter2@minio:9000", UnsafeError),
+        ("s3", "AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1", StorageError),
+        ("gs", "CLOUD_STORAGE_EMULATOR_ENDPOINT", "http://fake:4443", UnsafeError),
+        ("gs", "CLOUD_STORAGE_TESTBENCH_ENDPOINT", "http://fake:4443", UnsafeError),
+        ("gs", "CLOUD_STORAGE_EMULATOR_ENDPOINT", "https://me:hunter2@fake:4443", UnsafeError),
     ],
 )
 def test_no_rows_in_clear_text_and_no_password_in_an_endpoint(
-    endpoint: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    scheme: str,
+    variable: str,
+    endpoint: str,
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in {
-        "AWS_ENDPOINT_URL_S3": endpoint,
+        variable: endpoint,
         "AWS_ACCESS_KEY_ID": "somebody",
         "AWS_SECRET_ACCESS_KEY": "hunter3",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -218,6 +225,6 @@ def test_no_rows_in_clear_text_and_no_password_in_an_endpoint(
         monkeypatch.setenv(name, value)
     objects.filesystem_of.cache_clear()
     with pytest.raises(error) as raised:
-        DatasetStore(URI).ids()
+        DatasetStore(f"{scheme}://clinic/sets").ids()
     objects.filesystem_of.cache_clear()
     assert not any(secret in str(raised.value) for secret in ("hunter", "somebody"))

@@ -28,6 +28,7 @@ from distributed_privrl.experiments.registry import (
     plan_run,
 )
 from distributed_privrl.experiments.sweeps.config import load_sweep
+from distributed_privrl.methods.dprft.evolution import evolution_of
 from distributed_privrl.methods.privorl.config import PrivorlNConfig
 from distributed_privrl.stages.round_plan import RoundPlan
 from tests.docs.pages import (
@@ -96,6 +97,7 @@ def test_configurations_are_the_variants_they_are_called() -> None:
         "dprft_pubmed",
         "dprft_pubmed_gate_off",
         "dprft_pubmed_encoder",
+        "dprft_pubmed_aug_pe",
         "dprft_bbc",
         "dprft_bbc_7b",
         "dprft_wildchat",
@@ -134,6 +136,10 @@ def test_the_presets_of_dprft_have_the_paper_s_noise_and_its_ablations() -> None
     assert encoder.model.encoder == "hashed"
     larger: Any = load_config(folder / "dprft_bbc_7b.yaml")
     assert "7B" in larger.model.language
+    evolving: Any = load_config(folder / "dprft_pubmed_aug_pe.yaml")
+    how = evolution_of(evolving)
+    assert (how.config.iterations, how.config.population, how.blank_probability) == (10, 2000, 0.6)
+    assert plan_run(evolving).facts()["noise_of_reward"] > 0
 
 
 def test_the_paper_s_settings_of_primorl_give_the_paper_s_noise() -> None:

@@ -39,7 +39,7 @@ SET_BY_US = {
     *("RAY_JOB_CONFIG_JSON_ENV_VAR", "PRIVRL_JOB"),
 } - {"RAY_AUTH_MODE"}
 """For Ray, or by Ray or a script for us: nobody else is to set them."""
-_VARIABLE = re.compile(r"(?:PRIVRL|MINARI|RAY|AWS|HF|TMPDIR|OMP)_[A-Z][A-Z0-9_]+")
+_VARIABLE = re.compile(r"(?:PRIVRL|MINARI|RAY|AWS|CLOUD|HF|TMPDIR|OMP)_[A-Z][A-Z0-9_]+")
 
 
 def quoted(text: str, column: int = 0) -> list[str]:

@@ -3,15 +3,16 @@
 A block of language ``output`` shows what the block of code before it printed. The page's code is
 run in order, in a new folder, with datasets and a ledger of its own; files that the page shows are
 there from the beginning. What is printed is not shortened but for progress and for ``MOST_LINES``.
-The number behind ``<!-- seconds -->`` is how long all of it took.
+The number behind ``<!-- seconds -->`` is the CPU time of all of it, which is much the same whatever
+else a machine does.
 """
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def main() -> None:
 
 def with_transcript(page: Path) -> str:
     """Return the page with the outputs of its code as they are now."""
-    text, place, start = page.read_text(), 0, time.monotonic()
+    text, place, start = page.read_text(), 0, cpu_seconds()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = settings_of(folder)
@@ -46,9 +47,15 @@ def with_transcript(page: Path) -> str:
                 new = f"```output\n{printed.replace(name, '.')}```"
                 text = text[:place] + new + text[place + len(block) :]
                 place += len(new)
-    seconds = f"{time.monotonic() - start:.0f}"
-    sys.stderr.write(f"{page.relative_to(ROOT)}: {seconds} s\n")
+    seconds = f"{cpu_seconds() - start:.0f}"
+    sys.stderr.write(f"{page.relative_to(ROOT)}: {seconds} CPU s\n")
     return re.sub(r"(?<=<!-- seconds -->)\d+", seconds, text)
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of all programs that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def settings_of(folder: Path) -> dict[str, str]:

@@ -106,12 +106,15 @@ class Canaries:
             words = [np.float64(number).tobytes()]
             if number >= _LARGE:
                 words.append(np.int64(number).tobytes())
-            if number >= _LARGE and suffix in _ARRAYS:  # of a compressed file it is chance
-                words.append(np.float32(number).tobytes())
             if any(word in content for word in words):
                 found.add(place)
         if suffix in TEXTS:
             found |= {place for place, count in self.counts.items() if count in numbers}
+        if suffix in _ARRAYS:  # at multiples of four bytes; anywhere 32 bits are found by chance
+            held = np.frombuffer(content, np.float32, len(content) // 4)
+            large = {place: one for place, one in self.numbers.items() if one >= _LARGE}
+            seen = np.isin(np.array([*large.values()], np.float32), held)
+            found |= {place for place, one in zip(large, seen, strict=True) if one}
         return found
 
 

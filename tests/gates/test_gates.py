@@ -8,6 +8,7 @@ import pytest
 from tests.gates import (
     gates,
     integers,
+    keys,
     norms,
     quantiles,
     releases,
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 GATES = [
     gates.gate_noise_scale,
     gates.gate_fresh_noise,
+    keys.gate_many_keys,
     gates.gate_poisson_sampling,
     gates.gate_charged_draws,
     gates.gate_orthogonal_canaries,

@@ -105,6 +105,14 @@ def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         return watched(folder, TRAJECTORIES)
 
 
+@pytest.fixture(scope="module")
+def encoder(trajectories: Finished) -> FragmentEncoder:
+    """Return what cuts trajectories into the run's fragments."""
+    config, store = trajectories.config, trajectories.store
+    assert isinstance(config, PrivorlJConfig)
+    return fragment_synthesizer(config, store, public_encoder(config, store)).fragments
+
+
 @pytest.fixture(params=["finished", "trajectories"])
 def either(request: pytest.FixtureRequest) -> Finished:
     """Return the run of each method in turn."""
@@ -282,14 +290,10 @@ FRAGMENT_LEAKS: dict[str, tuple[Callable[[Path, FragmentEncoder, Finished], Any]
 
 @pytest.mark.parametrize("name", FRAGMENT_LEAKS)
 def test_the_scan_sees_a_planted_leak_of_fragments(
-    name: str, trajectories: Finished, tmp_path: Path
+    name: str, trajectories: Finished, encoder: FragmentEncoder, tmp_path: Path
 ) -> None:
-    folder, config = tmp_path / "run", trajectories.config
+    folder = tmp_path / "run"
     shutil.copytree(trajectories.folder, folder)
-    assert isinstance(config, PrivorlJConfig)
-    encoder = fragment_synthesizer(
-        config, trajectories.store, public_encoder(config, trajectories.store)
-    ).fragments
     plant, message = FRAGMENT_LEAKS[name]
     plant(folder, encoder, trajectories)
     with pytest.raises(AssertionError, match=message):

@@ -4,8 +4,10 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from safetensors.numpy import save_file
 
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation import plots, two_sample
@@ -13,7 +15,7 @@ from distributed_privrl.experiments import reports
 from distributed_privrl.experiments.registry import METHODS
 from distributed_privrl.marginals import belief
 from tests.gates.leaks import holds_words
-from tests.gates.metadata import Case, gate_metadata, words_of_rows, write_words
+from tests.gates.metadata import Canaries, Case, gate_metadata, words_of_rows, write_words
 from tests.gates.metadata_cases import CASES
 from tests.marginals.programs import chained
 
@@ -64,6 +66,16 @@ def test_words_of_a_figure_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     for image_format in ("svg", "png"):
         words = plots.render(figure, image_format)
         assert all(f"canary{one}".encode() in words for one in range(1, 5))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_numbers_are_found_in_arrays(dtype: type, tmp_path: Path) -> None:
+    planted = Canaries(numbers={"there": 4.25e17 + 2**40, "elsewhere": 7.5e17})
+    values = np.array([0.5, planted.numbers["there"], 3], dtype)
+    np.save(tmp_path / "values.npy", values)
+    save_file({"flags": np.ones(3, bool), "values": values}, tmp_path / "values.safetensors")
+    for path in tmp_path.iterdir():
+        assert planted.found_in(path.read_bytes(), suffix=path.suffix) == {"there"}
 
 
 @pytest.mark.parametrize("method", CASES)

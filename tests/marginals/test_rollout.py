@@ -139,20 +139,46 @@ def test_a_panel_whose_people_all_have_one_length_keeps_it(length: int) -> None:
     assert further.lengths.min() == length
 
 
+def group_widths(longest: int) -> np.ndarray:
+    return np.diff(np.append(length_starts(longest), longest + 1))
+
+
 def test_noise_on_lengths_neither_shortens_trajectories_nor_breaks_panels() -> None:
     random, starts = np.random.default_rng(0), length_starts(60)
     real = 3000 * np.exp(-starts / 5) / np.exp(-starts / 5).sum()
     panel = np.where(starts == 60, 500.0, 0.0)
     means, kept = [], []
     for _ in range(40):
-        found = cleaned_lengths(real + random.normal(0, 12, len(starts)), 60)
+        found = cleaned_lengths(real + random.normal(0, 12, len(starts)), 60, 12)
         assert found.min() >= 0
         means.append(found @ starts / found.sum())
-        found = cleaned_lengths(panel + random.normal(0, 12, len(starts)), 60)
+        found = cleaned_lengths(panel + random.normal(0, 12, len(starts)), 60, 12)
         kept.append(found[-1] / found.sum())
     assert np.mean(means) == pytest.approx(real @ starts / real.sum(), rel=0.03)
     assert np.mean(kept) > 0.93
-    assert not cleaned_lengths(np.full(len(starts), -1.0), 60).any()
+    assert not cleaned_lengths(np.full(len(starts), -1.0), 60, 12).any()
+
+
+@pytest.mark.parametrize("scale", [3.0, 20.0, 60.0])
+def test_a_little_noise_on_lengths_that_nobody_has_is_not_many_steps(scale: float) -> None:
+    """As on months of more than a hundred flights, which no plane has."""
+    random, starts, widths = np.random.default_rng(0), length_starts(150), group_widths(150)
+    middle = starts + (widths - 1) / 2
+    real = widths * np.exp(-middle / scale)
+    real *= 4000 / real.sum()
+    means = []
+    for _ in range(60):
+        found = cleaned_lengths(real + random.normal(0, 12, len(starts)), 150, 12)
+        assert found.min() >= 0
+        means.append(found @ middle / found.sum())
+    exact = real @ middle / real.sum()
+    assert np.mean(np.abs(np.array(means) / exact - 1) < 0.1) > 0.9
+
+
+def test_lengths_that_were_counted_without_noise_stay() -> None:
+    weights = np.zeros(len(length_starts(150)))
+    weights[[0, 9, 27]] = 5.0, 1.0, 0.5
+    np.testing.assert_allclose(cleaned_lengths(weights, 150, 0.0), weights)
 
 
 def test_lengths_of_a_group_are_equally_many() -> None:

@@ -1,5 +1,6 @@
 """Bugs in what a round releases: noise, coins, charges and the denominator."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +11,9 @@ import pytest
 import torch
 
 from distributed_privrl.privacy.calibration import PrivateRound
-from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.ledger import Ledger, entry_secrets
 from distributed_privrl.privacy.noise import SecureNoise
-from distributed_privrl.privacy.noise_kernel import DrawnAhead
+from distributed_privrl.privacy.noise_kernel import DrawnAhead, KeyedStream
 from distributed_privrl.privacy.sampling import SlotCoins, UnitRandomness
 from distributed_privrl.rounds import server
 from distributed_privrl.rounds.server import ParameterServer
@@ -80,6 +81,20 @@ def noise_per_worker(patch: pytest.MonkeyPatch) -> None:
 
 def seeded_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(os, "urandom", lambda count: bytes(count))
+
+
+def few_keys_of_noise(patch: pytest.MonkeyPatch) -> None:
+    """Keys of noise have 16 random bits: no draw looks wrong, and all can be tried."""
+    right = KeyedStream.__init__
+    patch.setattr(
+        KeyedStream, "__init__", lambda self, key: right(self, hashlib.sha256(key[:2]).digest())
+    )
+
+
+def few_keys_of_coins(patch: pytest.MonkeyPatch) -> None:
+    """The secrets of reservations have 16 random bits."""
+    right = entry_secrets.new_secret
+    patch.setattr(entry_secrets, "new_secret", lambda: hashlib.sha256(right()[:2]).digest())
 
 
 def same_coins_on_all_workers(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.gates import (
     gates,
     integers,
+    keys,
     norms,
     quantiles,
     releases,
@@ -82,6 +83,16 @@ CASES: dict[str, tuple[round_bugs.Plant, Callable[[System], None], str]] = {
         "not normal|variance",
     ),
     "seeded noise": (round_bugs.seeded_keys, gates.gate_fresh_noise, "noise of rounds"),
+    "noise of 2^16 keys": (
+        round_bugs.few_keys_of_noise,
+        keys.gate_many_keys,
+        "noise: .* 16 random",
+    ),
+    "coins of 2^16 keys": (
+        round_bugs.few_keys_of_coins,
+        keys.gate_many_keys,
+        "coins: .* 16 random",
+    ),
     "seeded coins": (round_bugs.seeded_keys, gates.gate_poisson_sampling, "inclusion|batch size"),
     "same coins": (
         round_bugs.same_coins_on_all_workers,

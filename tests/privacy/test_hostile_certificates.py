@@ -1,6 +1,7 @@
 """Certificates that were written to harm: refused in one line, within bounds."""
 
 import json
+import time
 
 import pytest
 
@@ -64,6 +65,20 @@ def test_a_hostile_certificate_is_refused_in_one_line_within_bounds(tmp_path, na
     path.write_text(json.dumps({**values, "digest": digest_of(values)}))
     with bounded(), pytest.raises(VerificationError, match=message) as caught:
         verify_certificate(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_certificate_that_takes_long_to_recompute_is_refused(tmp_path, monkeypatch):
+    """256 different private rounds take a minute of the processor; a second is given here."""
+    monkeypatch.setattr("distributed_privrl.privacy.verification.MOST_SECONDS", 1.0)
+    rounds = [{**ROUND, "noise_multiplier": 1 + i / 999} for i in range(MOST_EVENTS)]
+    values = with_events(certificate().to_dict(), rounds)
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps({**values, "digest": digest_of(values)}))
+    begun = time.thread_time()
+    with pytest.raises(VerificationError, match="take too long to compose") as caught:
+        verify_certificate(path)
+    assert time.thread_time() - begun < 6
     assert "\n" not in str(caught.value)
 
 

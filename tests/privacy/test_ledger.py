@@ -41,6 +41,7 @@ from tests.worlds.ledgers import (
     open_run,
     release,
     set_budget,
+    together,
     url_of,
 )
 
@@ -433,39 +434,43 @@ def test_a_killed_process_keeps_its_charge(ledger, tmp_path, kind, charged) -> N
             release(ledger, "killed", lambda: 1, event={})
 
 
-_SPEND = """
-import contextlib, sys
+_SPEND = together(
+    """
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.core.interrupts import interrupt
-from distributed_privrl.privacy.ledger import Ledger, blocks, releases
+from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.ledger.records import Charge
 from distributed_privrl.privacy.units import Relation
-ledger, worker = Ledger(sys.argv[1]), sys.argv[2]
+
 common = dict(dataset="clinic/stays-v0", fingerprint="f1", unit="trajectory",
               relation=Relation.REPLACE_WITH_NULL, event={})
-runs = rounds = 0
-for attempt in range(6):
-    with contextlib.suppress(BudgetError):
-        cost = dict(epsilon=0.5, delta=1e-7, kind="rounds")
-        ledger.open_together([Charge(entry_id=f"{worker}-{attempt}", **cost, **common)])
-        runs += 1
-    with contextlib.suppress(BudgetError):
-        ledger.reserve_rounds("shared", rounds=7, nonce=f"{worker}/{attempt}")
-        rounds += 7
-    with contextlib.suppress(BudgetError, UnsafeError):
-        cost = dict(epsilon=0.25, delta=0.0, kind="release")
-        ledger.release_once(Charge(entry_id=f"same-{attempt}", **cost, **common), draw=lambda: 1)
-print(runs, rounds)
-"""
+
+def one(worker):
+    ledger, runs, rounds = Ledger(sys.argv[1]), 0, 0
+    for attempt in range(6):
+        with contextlib.suppress(BudgetError):
+            cost = dict(epsilon=0.5, delta=1e-7, kind="rounds")
+            ledger.open_together([Charge(entry_id=f"{worker}-{attempt}", **cost, **common)])
+            runs += 1
+        with contextlib.suppress(BudgetError):
+            ledger.reserve_rounds("shared", rounds=7, nonce=f"{worker}/{attempt}")
+            rounds += 7
+        with contextlib.suppress(BudgetError, UnsafeError):
+            cost = dict(epsilon=0.25, delta=0.0, kind="release")
+            same = Charge(entry_id=f"same-{attempt}", **cost, **common)
+            ledger.release_once(same, draw=lambda: 1)
+    print(f"{runs} {rounds}\\n", end="")
+""",
+    8,
+)
 
 
 def test_eight_processes_never_overspend(ledger, tmp_path) -> None:
     open_run(ledger, "shared", epsilon=1.0, max_rounds=100)
     command = [sys.executable, "-c", _SPEND, url_of(tmp_path)]
-    workers = [
-        subprocess.Popen([*command, str(worker)], stdout=subprocess.PIPE) for worker in range(8)
-    ]
-    results = [tuple(map(int, worker.communicate()[0].split())) for worker in workers]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert len(results) == 8
     spent = account(ledger)
     releases = [entry for entry in ledger.entries() if entry.kind == "release"]
     assert spent.spent_epsilon <= spent.epsilon

@@ -1,11 +1,12 @@
 """Kills processes of this program's own Ray while they do what is named."""
 
+import contextlib
 import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 LOOKS = 100
@@ -18,15 +19,35 @@ def own_workers() -> list[int]:
     """Return the processes below this program's raylet."""
     import ray
 
-    raylet = ray._private.worker.global_worker.node.all_processes["raylet"][0].process.pid
+    return _children(ray._private.worker.global_worker.node.all_processes["raylet"][0].process.pid)
+
+
+def below(pid: int) -> list[int]:
+    """Return the processes that descend from one."""
+    return [one for child in _children(pid) for one in (child, *below(child))]
+
+
+def wait_for_end(pids: Iterable[int], *, seconds: float) -> None:
+    """Wait until none of these processes is left."""
+    deadline = time.monotonic() + seconds
+    while left := [pid for pid in pids if title(pid)]:
+        assert time.monotonic() < deadline, [title(pid) for pid in left]
+        time.sleep(0.1)
+
+
+def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for thread in os.listdir(f"/proc/{raylet}/task"):
-        found += map(int, _read(f"/proc/{raylet}/task/{thread}/children").split())
+    with contextlib.suppress(OSError):  # it ended just now
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
-def _title(pid: int) -> str:
-    """Return what Ray calls a process: ``ray::Class.method``, ``ray::...:Class.__init__``."""
+def title(pid: int) -> str:
+    """Return what Ray calls a process: ``ray::Class.method``, ``ray::...:Class.__init__``.
+
+    Empty: it has ended.
+    """
     return _read(f"/proc/{pid}/cmdline").partition(b"\0")[0].decode().strip()
 
 
@@ -40,7 +61,7 @@ def _read(path: str) -> bytes:
 
 def pids_of(name: str) -> list[int]:
     """Return the processes whose title ends with ``name``."""
-    return [pid for pid in own_workers() if _title(pid).endswith(name)]
+    return [pid for pid in own_workers() if title(pid).endswith(name)]
 
 
 class Killer(threading.Thread):
@@ -63,7 +84,7 @@ class Killer(threading.Thread):
                 owner = f"{self.left[0].partition('.')[0]}".encode()
                 there = [pid for pid in own_workers() if owner in _read(f"/proc/{pid}/cmdline")]
             for pid in there:
-                if pid not in self.killed and _title(pid).endswith(self.left[0]):
+                if pid not in self.killed and title(pid).endswith(self.left[0]):
                     os.kill(pid, signal.SIGKILL)
                     self.killed.append(pid)
                     del self.left[0]

@@ -1,5 +1,6 @@
 """Actors come and go, shards stay: the same answers, asked once each, and the same parameters."""
 
+import itertools
 import os
 import pickle
 import signal
@@ -128,6 +129,20 @@ def test_a_shard_that_kills_every_host_is_given_up(
     monkeypatch.setattr(elastic, "LOSSES_A_CALL", 0)
     with pytest.raises(WorkerLostError, match=r"shard \d lost 1 workers during die: look at its"):
         group.call("die")
+
+
+def test_fewer_than_the_least_for_too_long_end_the_call(
+    group: ElasticGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = group.call("pid")[0]
+    monkeypatch.setattr(group, "_least", len(SHARDS))  # there is no room for so many
+    monkeypatch.setattr(group, "_recovery_seconds", 7.0)
+    ticks = itertools.count(0, 8)  # of a clock that is past the end when it is read again
+    monkeypatch.setattr(elastic, "monotonic", lambda: float(next(ticks)))
+    os.kill(host, signal.SIGKILL)
+    said = r"of at least 5 workers .* runtime\.recovery_seconds=7: .* with --resume"
+    with pytest.raises(WorkerLostError, match=said):
+        group.call("pid")
 
 
 def test_a_host_builds_what_it_is_given_and_ends_what_it_gives_up() -> None:

@@ -1,14 +1,15 @@
-"""Datasets, bounds and runs in a server of S3, read and written by every process of a run on Ray.
+"""Datasets, bounds and runs in an object store, read and written by every process of a run on Ray.
 
-`make s3` installs the server (moto), apart from what the project runs with; without it these tests
-are skipped.
+`make s3` installs a server of S3, `make gs` one of Google Cloud Storage, apart from what the
+project runs with; without one its tests are skipped.
 """
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from distributed_privrl.core import folders
 from distributed_privrl.core.config import RunConfig
 from distributed_privrl.core.errors import StorageError
 from distributed_privrl.core.executor import LocalExecutor
-from distributed_privrl.core.files import UNFINISHED
+from distributed_privrl.core.files import UNFINISHED, write_atomically
 from distributed_privrl.core.folders import WORKING_COPY
 from distributed_privrl.core.places import ObjectUri
 from distributed_privrl.data import objects
@@ -49,57 +50,68 @@ from tests.worlds.intake import (
     public_admissions,
     write,
 )
+from tests.worlds.stores import AWS, GS, S3, SECRET, StoreKind
 from tests.worlds.world import World
 
-VENV = Path(__file__).parents[2] / ".venv-s3"
-SERVER = Path(os.environ.get("PRIVRL_S3_SERVER", VENV / "bin" / "moto_server"))
-URI, RUNS = "s3://clinic/sets", "s3://clinic/runs"
-SECRET = "nobodyshallseethis"
 SECONDS = 60
-pytestmark = pytest.mark.skipif(not SERVER.exists(), reason="no server of S3: make s3 installs one")
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "data.md"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [str(SERVER), "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            break
-        except OSError:
-            assert time.monotonic() < deadline, "no server of S3"
-            time.sleep(0.1)
-    yield f"http://127.0.0.1:{port}"
-    process.kill()
-    process.wait()
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(kind, id=kind.scheme, marks=pytest.mark.skipif(bool(why), reason=why))
+        for kind in (S3, GS)
+        for why in (kind.missing,)
+    ],
+)
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[StoreKind, str]]:
+    kind: StoreKind = request.param
+    with kind.started() as endpoint:
+        yield kind, endpoint
 
 
 @pytest.fixture
-def store(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatasetStore]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": server,
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
+def root(server: tuple[StoreKind, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the URI of a bucket that is there."""
+    kind, endpoint = server
+    kind.reached(endpoint, monkeypatch)
     objects.filesystem_of.cache_clear()
-    fs.S3FileSystem(endpoint_override=server, allow_bucket_creation=True).create_dir("clinic")
-    yield DatasetStore(URI)
+    makes: fs.FileSystem = (
+        fs.S3FileSystem(endpoint_override=endpoint, allow_bucket_creation=True)
+        if kind is S3
+        else fs.GcsFileSystem(anonymous=True, project_id="clinic")
+    )
+    makes.create_dir("clinic")
+    yield kind.root
     objects.filesystem_of.cache_clear()
 
 
-def test_a_bucket_that_is_not_there_is_named(store: DatasetStore) -> None:
-    other = DatasetStore("s3://hospital/sets")
+def test_a_bucket_that_is_not_there_is_named(root: str) -> None:
+    other = DatasetStore(f"{root.replace('clinic', 'hospital')}/sets")
     for asked in (other.ids, lambda: write(other, DATASET, admissions())):
-        with pytest.raises(StorageError, match=r"s3://hospital/sets.*: there is no such bucket"):
+        with pytest.raises(StorageError, match=r"//hospital/sets.*: there is no such bucket"):
             asked()
+
+
+def test_objects_are_replaced_listed_and_removed(root: str, tmp_path: Path) -> None:
+    store = objects_at(ObjectUri(f"{root}/some where"))
+    assert (store.names(), store.read("none"), store.read("a/none")) == ([], None, None)
+    store.remove("none")
+    names = ["a/b@c d%e.txt", "a/empty", "large"]
+    large = tmp_path / "large"
+    large.write_bytes(bytes(range(256)) * 2**16)  # 16 MiB: in parts
+    store.put(names[0], b"before")
+    store.put(names[0], b"after")
+    store.put("a/empty", b"")
+    assert store.put_file("large", large)[0] == 2**24
+    assert (store.names(), store.names("a")) == (names, names[:2])
+    assert store.names(seconds=3600) == []
+    assert [store.read(name) for name in names[:2]] == [b"after", b""]
+    assert store.fetch("large", tmp_path / "copy")[0] == 2**24
+    assert (tmp_path / "copy").read_bytes() == large.read_bytes()
+    store.remove("large")
+    assert store.names() == names[:2]
 
 
 def killed(begun: subprocess.Popen[str], when: Callable[[], bool]) -> str:
@@ -119,14 +131,14 @@ def killed(begun: subprocess.Popen[str], when: Callable[[], bool]) -> str:
 class Command:
     """`privrl` with the datasets in the store, in a process of its own."""
 
-    def __init__(self, world: Intake) -> None:
+    def __init__(self, world: Intake, sets: str) -> None:
         self.temporary = world.folder / "temporary"
         self.temporary.mkdir()
         self.world, self.environment = (
             world,
             os.environ
             | {
-                "MINARI_DATASETS_PATH": URI,
+                "MINARI_DATASETS_PATH": sets,
                 "PRIVRL_LEDGER": world.url,
                 "TMPDIR": str(self.temporary),
                 "RAY_TMPDIR": "/tmp",  # the names of its sockets must be short
@@ -151,15 +163,15 @@ class Command:
 
 @pytest.mark.timeout(900)
 def test_a_run_on_ray_reads_and_publishes_in_a_store_and_goes_on_when_killed(
-    store: DatasetStore, tmp_path: Path
+    root: str, tmp_path: Path
 ) -> None:
-    world = Intake(tmp_path).budget()
+    world, store = Intake(tmp_path).budget(), DatasetStore(f"{root}/sets")
     write(store, DATASET, admissions())
-    objects_at(ObjectUri("s3://clinic")).put("bounds.yaml", BOUNDS.encode())
-    values = config_values(Path(), data__bounds="s3://clinic/bounds.yaml")
+    objects_at(ObjectUri(root)).put("bounds.yaml", BOUNDS.encode())
+    values = config_values(Path(), data__bounds=f"{root}/bounds.yaml")
     values["runtime"]["executor"] = "ray"
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
-    command, out = Command(world), tmp_path / "out"
+    command, out = Command(world, f"{root}/sets"), tmp_path / "out"
 
     said = killed(
         command.start("run", "run.yaml", "--out", str(out)),
@@ -168,7 +180,10 @@ def test_a_run_on_ray_reads_and_publishes_in_a_store_and_goes_on_when_killed(
             and len(list((out / "checkpoint").glob("[!.]*"))) >= 2
         ),
     )
-    assert (DatasetStore(URI).ids(), (out / "certificate.json").exists()) == ([DATASET], False)
+    assert (DatasetStore(f"{root}/sets").ids(), (out / "certificate.json").exists()) == (
+        [DATASET],
+        False,
+    )
 
     said += command.end("run", "run.yaml", "--out", str(out), "--resume")
     assert sorted(store.ids()) == [DATASET, RELEASED]
@@ -193,12 +208,12 @@ def test_a_run_on_ray_reads_and_publishes_in_a_store_and_goes_on_when_killed(
 
 @pytest.mark.timeout(900)
 def test_a_run_by_uri_is_killed_on_one_machine_and_ends_on_another_as_if_it_had_stayed(
-    store: DatasetStore, tmp_path: Path
+    root: str, tmp_path: Path
 ) -> None:
     """Driver, server and workers find all of the run in the store; nothing but that is left."""
     world = Intake(tmp_path).budget()
-    uri, local = f"{RUNS}/killed", tmp_path / "stayed"
-    checkpoints = objects_at(ObjectUri("s3://clinic/private/runs/killed"))
+    uri, local = f"{root}/runs/killed", tmp_path / "stayed"
+    checkpoints = objects_at(ObjectUri(f"{root}/private/runs/killed"))
 
     def start(name: str, *words: str) -> subprocess.Popen[str]:
         (tmp_path / name).mkdir()
@@ -258,7 +273,7 @@ def learned(folder: Path) -> dict[str, dict[str, bytes]]:
 
 @pytest.mark.parametrize("method", [value_iteration, autoregressive])
 def test_a_run_that_the_store_failed_goes_on_elsewhere_as_if_it_had_not(
-    store: DatasetStore,
+    root: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     method: Callable[[Path], tuple[World, Callable[[str], RunConfig]]],
@@ -268,7 +283,7 @@ def test_a_run_that_the_store_failed_goes_on_elsewhere_as_if_it_had_not(
 
     def run(name: str, disk: str, *, fails: int = 0, resume: bool = False) -> int:
         machine(tmp_path / disk, monkeypatch)
-        uri = ObjectUri(f"{RUNS}/{method.__name__}-{name}")
+        uri = ObjectUri(f"{root}/runs/{method.__name__}-{name}")
         with Puts(fails).counted() as puts, opened_folder(uri) as folder:
             program.run(
                 config_of(name),
@@ -294,9 +309,9 @@ def test_a_run_that_the_store_failed_goes_on_elsewhere_as_if_it_had_not(
 
 
 def test_every_verb_finds_a_run_and_datasets_in_a_store(
-    store: DatasetStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, sets = Intake(tmp_path).budget(), "s3://clinic/verbs"
+    world, sets = Intake(tmp_path).budget(), f"{root}/verbs"
     store = DatasetStore(sets)
     write(store, DATASET, admissions())
     write(store, "intake/others-v0", public_admissions(200))
@@ -304,7 +319,7 @@ def test_every_verb_finds_a_run_and_datasets_in_a_store(
     monkeypatch.setattr(folders, "_OPENED", {})
     monkeypatch.setenv("MINARI_DATASETS_PATH", sets)
     monkeypatch.setenv("PRIVRL_LEDGER", world.url)
-    run, disks = f"{RUNS}/verbs", 0
+    run, disks = f"{root}/runs/verbs", 0
 
     def privrl(*words: str) -> str:
         nonlocal disks
@@ -317,10 +332,10 @@ def test_every_verb_finds_a_run_and_datasets_in_a_store(
 
     privrl("run", str(tmp_path / "run.yaml"), "--out", run)
     privrl("certificate", "verify", f"{run}/certificate.json", "--ledger", world.url)
-    judged = "s3://clinic/evaluations/one"
+    judged = f"{root}/evaluations/one"
     words = ("--synthetic", RELEASED, "--reference", DATASET, "--trainers", "none")
     privrl("evaluate", *words, "--out", judged)
-    audit = "s3://clinic/audits/one"
+    audit = f"{root}/audits/one"
     privrl("audit", run, "--held-out", "intake/others-v0", "--out", audit)
     assert run in privrl("report", run)
     privrl("sample", run, "--size", "20", "--dataset", "intake/more-v0")
@@ -328,3 +343,38 @@ def test_every_verb_finds_a_run_and_datasets_in_a_store(
     for out in (run, judged, audit):
         assert objects_at(private_prefix(ObjectUri(out))).read("report.html"), out
         assert not [name for name in objects_at(ObjectUri(out)).names() if "private" in name]
+
+
+@pytest.mark.skipif(not AWS.exists(), reason="no command aws: make s3 installs it")
+def test_a_bucket_with_the_documented_default_encrypts_what_is_private_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def aws(*words: str) -> str:
+        return subprocess.check_output([AWS, *words], text=True, timeout=SECONDS)
+
+    (line,) = re.findall(r"^ *aws (s3api put-bucket-encryption .*)$", DOCUMENTED.read_text(), re.M)
+    monkeypatch.setattr(folders, "_OPENED", {})
+    with S3.started() as endpoint:
+        S3.reached(endpoint, monkeypatch)
+        objects.filesystem_of.cache_clear()
+        aws("s3api", "create-bucket", "--bucket", "clinic")
+        aws(*shlex.split(line))
+        with opened_folder(ObjectUri(f"{S3.root}/runs/one")) as out:
+            (out / "private").mkdir()
+            for name, content in {
+                "metrics.jsonl": b"public",
+                "private/report.html": b"not for release",
+                "private/large.bin": bytes(2**24),  # in parts
+            }.items():
+                write_atomically(out / name, content)
+        objects.filesystem_of.cache_clear()
+        listed = json.loads(aws("s3api", "list-objects-v2", "--bucket", "clinic"))["Contents"]
+        heads = {
+            key: json.loads(aws("s3api", "head-object", "--bucket", "clinic", "--key", key))
+            for key in (one["Key"] for one in listed)
+        }
+    assert len([key for key in heads if key.startswith("private/runs/one/")]) >= 4
+    for key, head in heads.items():
+        assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", "alias/clinic"), (
+            key
+        )

@@ -2,18 +2,24 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from distributed_privrl.core.executor import Executor
-from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.store import FOLDER_VARIABLE, DatasetStore
 from distributed_privrl.experiments import run as program
 from distributed_privrl.privacy.ledger import Ledger
 from distributed_privrl.privacy.verification import verify_certificate
-from tests.runtime.killing import killing, pids_of
+from tests.runtime.killing import below, killing, pids_of, title, wait_for_end
 from tests.worlds import crowd, grid, mazes
+
+SECONDS = 400.0
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +97,51 @@ def test_an_interruption_stays_one_when_the_server_has_died(
         world.run(values, executor=ray_executor, key=None, progress=stop)
     result = world.run(values, key=None, resume=True)
     check_against_ledger(result, world.store, world.ledger, rounds={"": grid.HORIZON})
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1200)  # on a busy machine Ray alone needs minutes
+def test_workers_end_with_a_driver_that_is_killed_and_the_same_command_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Their memory holds rows and the keys of coins and noise."""
+    world = grid.Grid(tmp_path).budget()
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values(runtime={"executor": "ray"})))
+    line = ("-m", "distributed_privrl.cli", "run", "run.yaml", "--out", "out", "--resume=auto")
+    own = {**os.environ, FOLDER_VARIABLE: str(world.store.root), "PRIVRL_LEDGER": world.url}
+    said, begun = tmp_path / "said.txt", tmp_path / "out" / "checkpoint" / "steps.safetensors"
+    with (
+        said.open("w") as file,
+        subprocess.Popen(
+            [sys.executable, *line], cwd=tmp_path, env=own, stdout=file, stderr=file
+        ) as driver,
+    ):
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not begun.exists():
+                assert driver.poll() is None, said.read_text()
+                assert time.monotonic() < deadline, said.read_text()
+                time.sleep(0.005)
+            titles = {pid: title(pid) for pid in below(driver.pid)}
+        finally:
+            driver.kill()
+    assert driver.returncode == -signal.SIGKILL, said.read_text()
+    actors = [pid for pid, name in titles.items() if "Worker" in name or "Server" in name]
+    assert {"CountWorker", "ReleaseServer"} <= {
+        titles[pid].removeprefix("ray::").partition(".")[0].partition("-")[0] for pid in actors
+    }
+    wait_for_end(actors, seconds=60)
+    done = subprocess.run(
+        [sys.executable, *line],
+        cwd=tmp_path,
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verify_certificate(tmp_path / "out" / "certificate.json", ledger=world.ledger)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from distributed_privrl.experiments.sweeps.jobs import SweepDirectory, results_o
 from distributed_privrl.experiments.sweeps.preparing import prepared_jobs
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.runtime.tuning import run_jobs
-from tests.runtime.killing import pids_of
+from tests.runtime.killing import below, pids_of, title, wait_for_end
 from tests.worlds import grid, sweeps
 from tests.worlds.events import events_of, scalars_of, searched_in
 
@@ -199,11 +199,11 @@ def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: E
             stderr=said,
         )
         wait_for("trials/*/trial.json", out)
-        workers = [pid for pid in _below(driver.pid) if TRIAL in _title(pid)]
+        workers = [pid for pid in below(driver.pid) if TRIAL in title(pid)]
         driver.kill()
         driver.wait()
     assert workers
-    _wait_for_end(workers)
+    wait_for_end(workers, seconds=SECONDS)
     ended = {path: path.stat().st_mtime_ns for path in out.glob("trials/*/trial.json")}
     assert 1 <= len(ended) < 4
     charged = {entry.id for entry in world.ledger.entries()}
@@ -222,26 +222,3 @@ def test_a_sweep_whose_driver_was_killed_goes_on(tmp_path: Path, ray_executor: E
     check_charges(world, jobs)
     assert charged <= {entry.id for entry in world.ledger.entries()}
     assert (out / "chosen.yaml").exists()
-
-
-def _below(pid: int) -> list[int]:
-    """Return the processes that descend from one."""
-    found = list[int]()
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, thread.read_text().split()):
-            found += [child, *_below(child)]
-    return found
-
-
-def _title(pid: int) -> str:
-    """Return what Ray calls a process; empty: it has ended."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    return ""
-
-
-def _wait_for_end(pids: list[int]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while any(map(_title, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

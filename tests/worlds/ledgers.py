@@ -11,8 +11,41 @@ DATASET, NULL = "clinic/stays-v0", Relation.REPLACE_WITH_NULL
 SPECIFICATION = {"kind": "poisson_gaussian", "noise_multiplier": 1.5}
 UNIT: dict[str, Any] = {"unit": "trajectory", "relation": NULL}
 ACCOUNT: dict[str, Any] = {"dataset": DATASET, "fingerprint": "f1"}
-RACE = """
-import contextlib, os, sys, traceback
+_TOGETHER = """
+reading, writing = os.pipe()
+children = []
+for process in range(COUNT):
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        os.read(reading, 1)  # until all are there
+        code = 1
+        try:
+            one(process)
+            sys.stdout.flush()
+            code = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    children.append(child)
+os.close(writing)
+sys.exit(sum(os.waitpid(child, 0)[1] != 0 for child in children))
+"""
+
+
+def together(program: str, count: int) -> str:
+    """Return a program that does a program's ``one(process)`` in ``count`` processes at once.
+
+    They fork from one that has imported what they need. Its exit code says how many failed.
+    """
+    forked = _TOGETHER.replace("COUNT", str(count))
+    return f"import contextlib, os, sys, traceback\n{program}\n{forked}"
+
+
+RACE = together(
+    """
 from distributed_privrl.core.errors import BudgetError
 from distributed_privrl.privacy.ledger import Ledger, attempts, budgets, holds
 from distributed_privrl.privacy.ledger.records import Charge, Holding
@@ -30,28 +63,13 @@ def run(ledger, name):
     last = Charge(entry_id=name, kind="rounds", **rounds, **common)
     ledger.open_together([last], closes=name)
 
-reading, writing = os.pipe()
-children = []
-for process in range(16):
-    child = os.fork()
-    if not child:
-        os.close(writing)
-        os.read(reading, 1)  # until all are there
-        code = 1
-        try:
-            ledger = Ledger(sys.argv[1])
-            with contextlib.suppress(BudgetError):
-                run(ledger, f"run-{process}")
-            code = 0
-        except Exception:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    children.append(child)
-os.close(writing)
-sys.exit(sum(os.waitpid(child, 0)[1] != 0 for child in children))
-"""
+def one(process):
+    ledger = Ledger(sys.argv[1])
+    with contextlib.suppress(BudgetError):
+        run(ledger, f"run-{process}")
+""",
+    16,
+)
 """A program: sixteen processes that each want a share of what is left of one budget."""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from distributed_privrl.core.config import validate
-from distributed_privrl.data.corpus_datasets import CorpusSchema, import_corpus
+from distributed_privrl.data.corpus_datasets import FILE, CorpusSchema, import_corpus
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.methods.dprft.config import DprftConfig, FineTuningConfig, TextConfig
 from distributed_privrl.privacy.units import Relation
@@ -70,6 +70,14 @@ class Notes(World):
             "runtime": {"workers": 2, "executor": "local"},
         }
         return parsed(changed(values, changes), DprftConfig)
+
+    def check_leaks(self, said: str) -> None:
+        """Fail if a file but the corpus, or what was said, holds a word of it."""
+        files = [one for one in self.folder.rglob("*") if one.is_file() and one.name != FILE]
+        assert len(files) > 10
+        for one in files:
+            assert CANARY.encode() not in one.read_bytes(), one
+        assert CANARY not in said
 
 
 class LearnedNotes(Notes):

@@ -151,7 +151,8 @@ class TuningConfig(WritingConfig):
     options: dict[str, Any] = Field(
         default_factory=dict,
         description="other settings of `text.ppo_config.PpoConfig`; of grpo and rloo those of"
-        " `text.trl_training.TrlConfig`; of aug_pe: blank_probability, threshold, batch",
+        " `text.trl_training.TrlConfig`; of aug_pe: blank_probability, variation, threshold,"
+        " batch",
     )
 
 

@@ -4,7 +4,7 @@ Reference: paper 003, section 4.2; see `text.aug_pe`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,13 +15,24 @@ from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.random import Streams
 from distributed_privrl.methods.dprft.config import DprftConfig
-from distributed_privrl.text.aug_pe import AugPeConfig, Evolved, RewrittenBlanks, evolve
+from distributed_privrl.text.aug_pe import (
+    AugPeConfig,
+    Evolved,
+    FilledBlanks,
+    RewrittenBlanks,
+    Variation,
+    evolve,
+)
 from distributed_privrl.text.language import Language
 from distributed_privrl.text.prompts import Prompt
 from distributed_privrl.text.scoring import NearestVotes
 
 POPULATION = "population.json"
-_BLANKS = "blank_probability"
+_BLANKS, _VARIATION = "blank_probability", "variation"
+_VARIATIONS: Mapping[str, type[RewrittenBlanks] | type[FilledBlanks]] = {
+    "rewrite": RewrittenBlanks,
+    "fill": FilledBlanks,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +41,17 @@ class Evolution:
 
     Args:
         config: of the rounds.
-        blank_probability: of a token that is written anew.
+        blank_probability: of a token, or word, that is written anew.
+        how: ``rewrite`` or ``fill``.
     """
 
     config: AugPeConfig
     blank_probability: float
+    how: str
 
-    def variation(self, language: Language) -> RewrittenBlanks:
+    def variation(self, language: Language) -> Variation:
         """Return what writes variations."""
-        return RewrittenBlanks(
+        return _VARIATIONS[self.how](
             language=language,
             most_tokens=self.config.most_tokens,
             blank_probability=self.blank_probability,
@@ -50,11 +63,11 @@ def evolution_of(config: DprftConfig) -> Evolution:
     """Return how texts evolve.
 
     Raises:
-        ConfigError: an option is unknown.
+        ConfigError: an option is unknown, or out of range.
     """
     training = config.training
     options = dict(training.options)
-    blanks = float(options.pop(_BLANKS, 0.6))
+    blanks, how = float(options.pop(_BLANKS, 0.6)), str(options.pop(_VARIATION, "rewrite"))
     try:
         rounds = AugPeConfig(
             iterations=training.steps,
@@ -66,7 +79,11 @@ def evolution_of(config: DprftConfig) -> Evolution:
         raise ConfigError(f"training.options: {error}") from error
     if not 0 < blanks <= 1:
         raise ConfigError(f"training.options.{_BLANKS} must lie in (0, 1], got {blanks}")
-    return Evolution(config=rounds, blank_probability=blanks)
+    if how not in _VARIATIONS:
+        raise ConfigError(
+            f"training.options.{_VARIATION} must be {' or '.join(_VARIATIONS)}, got {how}"
+        )
+    return Evolution(config=rounds, blank_probability=blanks, how=how)
 
 
 class _Told:

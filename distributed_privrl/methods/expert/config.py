@@ -1,5 +1,6 @@
 """Configuration of the expert level."""
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
@@ -108,8 +109,10 @@ class ExpertTraining(RoundsConfig):
     rows_per_expert: PositiveInt = Field(
         default=16, description="transitions drawn of an expert that takes part (n); the paper: 1"
     )
-    stable_steps: Annotated[int, Field(ge=0)] = Field(
-        default=1, description="noiseless steps on the released prefixes after each round"
+    stable_steps: Annotated[int | float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=1,
+        description="noiseless steps on the released prefixes after each round, on average: .25 is"
+        " one after every fourth",
     )
     skip_trajectories: Annotated[int, Field(ge=0)] = Field(
         default=0,
@@ -125,6 +128,11 @@ class ExpertTraining(RoundsConfig):
     optimiser: OptimiserConfig = OptimiserConfig(
         learning_rate=1e-3, schedule="cosine", ema_decay=0.98
     )
+
+    @property
+    def noiseless_steps(self) -> int:
+        """How many there are after all rounds."""
+        return math.floor(self.rounds * self.stable_steps)
 
 
 class ExpertOutputConfig(PolicyOutputConfig):

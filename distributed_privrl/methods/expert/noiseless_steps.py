@@ -3,6 +3,7 @@
 Reference: Expert-level DP, algorithm 3, with a public schedule in place of the coin.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,16 @@ ROWS = "rows"
 STEPS_A_CHECKPOINT = 500
 
 
+def steps_after(round_index: int, steps: float) -> int:
+    """Return how many noiseless steps follow a round, where ``steps`` of them do on average.
+
+    Example:
+        >>> [steps_after(one, 0.25) for one in range(8)]
+        [0, 0, 0, 1, 0, 0, 0, 1]
+    """
+    return math.floor((round_index + 1) * steps) - math.floor(round_index * steps)
+
+
 def save_rows(path: Path, rows: Tensor, run_id: str) -> None:
     """Keep the encoded rows ``(N, D)`` of the released prefixes for the server's process.
 
@@ -43,7 +54,7 @@ class StableSpec:
         facts: of the agent.
         run_id: the run's name in the ledger.
         rows: file of the released prefixes' rows, from `save_rows`; None: there are none.
-        steps: noiseless steps after each round.
+        steps: noiseless steps after each round, on average; see `steps_after`.
         rounds: how many rounds there will be.
         ema_decay: of the parameters' average, where noiseless steps are all there is.
     """
@@ -51,7 +62,7 @@ class StableSpec:
     facts: AgentFacts
     run_id: str
     rows: Path | None
-    steps: int
+    steps: float
     rounds: int
     ema_decay: float = 0.0
 
@@ -92,7 +103,7 @@ class StableTraining:
 
     @property
     def _total(self) -> int:
-        return self._spec.rounds * (1 + self._spec.steps)
+        return self._spec.rounds + math.floor(self._spec.rounds * self._spec.steps)
 
     def move_target(self) -> None:
         """Do what the agent does after a step, noisy or not: its target network moves."""
@@ -100,15 +111,15 @@ class StableTraining:
         rule: Any = None  # no discrete agent changes the rule's rate
         self._algorithm.after_step(self._networks, rule, step=self._moves, steps=self._total)
 
-    def steps(self, name: str) -> None:
-        """Take the noiseless steps of the round called ``name``, if there are released rows."""
+    def steps(self, round_index: int) -> None:
+        """Take the noiseless steps that follow a round, if there are released rows."""
         if not len(self._rows):
             return
         generator = torch.Generator().manual_seed(
-            Streams(self._spec.facts.seed).child("stable").integer(name)
+            Streams(self._spec.facts.seed).child("stable").integer(f"round/{round_index}")
         )
         size = self._algorithm.config.batch_size
-        for _ in range(self._spec.steps):
+        for _ in range(steps_after(round_index, self._spec.steps)):
             rows = sampled_rows(self._rows, size, generator)
             loss = self._loss(self._networks, rows, rows[:, :0]).mean()
             gradients = torch.autograd.grad(loss, self._trained)
@@ -153,7 +164,7 @@ class SelectiveUpdate(PublicUpdate):
         training = self._training
         training.flat.load(parameters)
         training.move_target()
-        training.steps(f"round/{round_index}")
+        training.steps(round_index)
         parameters.copy_(training.flat.vector)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -206,7 +217,7 @@ class StableTrainer:
         """Take the steps of up to ``steps`` rounds and return how many are done in all."""
         total = self._spec.stable.rounds
         for _ in range(min(steps, total - self._done)):
-            self._training.steps(f"round/{self._done}")
+            self._training.steps(self._done)
             self._done += 1
             if self._done % STEPS_A_CHECKPOINT == 0 or self._done == total:
                 run_id = self._spec.stable.run_id

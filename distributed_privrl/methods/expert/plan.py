@@ -144,7 +144,7 @@ def plan_effort(config: ExpertConfig, plan: RunPlan, observations: Space, action
     width = part_width(observations)
     number = part_width(actions) if levels is None else math.prod(map(len, levels))
     of_step = discrete_work(agent.agent, settings, width, number)
-    steps = training.rounds * training.stable_steps * (plan.filter is not None)
+    steps = training.noiseless_steps * (plan.filter is not None)
     effort = Effort.of_steps(steps, settings.batch_size, of_step)
     if plan.filter is not None:
         asked = plan.filter.rounds * plan.filter.units.value
@@ -188,9 +188,10 @@ def check_config(config: ExpertConfig) -> None:
             f"data.unit={data.unit}: expert protects whole experts; set data.unit to the column"
             " that names them (recipes experts-*: expert)"
         )
-    if config.filter_share == 1 and not config.training.stable_steps:
+    if config.filter_share == 1 and not config.training.noiseless_steps:
         raise ConfigError(
-            "filter.share=1 leaves noiseless steps alone: set training.stable_steps above 0"
+            "filter.share=1 leaves noiseless steps alone: set training.stable_steps so that there"
+            " is one in training.rounds"
         )
     if isinstance(data.units, NoisyCount) or isinstance(data.bounds, NoisyBounds):
         raise ConfigError(

@@ -14,6 +14,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -155,8 +156,7 @@ class Storage:
                 self._check_not_lost(path, key)
                 _create_private_file(path)
             self._first = None
-            self.engine = _engine(_never_made(url), connect_args={"timeout": attempts.BUSY_SECONDS})
-            _make_durable(self.engine)
+            self.engine = _sqlite_engine(url, attempts.BUSY_SECONDS)
         else:
             self._first = _ONE_WRITER
             options = servers.connect_options(url)
@@ -290,6 +290,14 @@ def _never_made(url: URL) -> URL:
 def _engine(url: URL, **options: Any) -> Engine:
     """Return an engine whose errors and logs show no value that is written: secrets are among."""
     return create_engine(url, poolclass=NullPool, hide_parameters=True, **options)
+
+
+@lru_cache(maxsize=64)
+def _sqlite_engine(url: URL, patience: float) -> Engine:
+    """Return a file's engine. It holds no connection, and remembers how statements are compiled."""
+    engine = _engine(_never_made(url), connect_args={"timeout": patience})
+    _make_durable(engine)
+    return engine
 
 
 def _create_private_file(path: Path) -> None:

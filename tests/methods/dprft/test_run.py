@@ -17,16 +17,18 @@ from distributed_privrl.core.errors import (
     UselessError,
     VerificationError,
 )
-from distributed_privrl.data.corpus_datasets import FILE
 from distributed_privrl.experiments.registry import plan_run
 from distributed_privrl.methods.dprft.releases import VoteRelease
 from distributed_privrl.methods.dprft.scorer import VoteScorer
 from distributed_privrl.methods.dprft.voter import Voter
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.text import minilm
+from distributed_privrl.text.aug_pe import FilledBlanks
 from distributed_privrl.text.gate import Gate, InstructJudge
 from distributed_privrl.text.ppo import PpoTrainer
-from tests.worlds.notes import CANARY, TEMPLATE, Notes
+from tests.worlds.notes import TEMPLATE, Notes
+
+AUG_PE = {"training__by": "aug_pe", "model__reward": "nearest_votes"}
 
 
 class Killed(BaseException):
@@ -43,7 +45,10 @@ def texts(world: Notes, name: str = "run") -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
-def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(world: Notes) -> None:
+def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(
+    world: Notes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("DEBUG")
     result = world.run(key=None)
     verify_certificate(result.directory.certificate, ledger=world.ledger)
     (stage,) = result.certificate.stages
@@ -56,15 +61,7 @@ def test_a_run_ends_in_texts_and_a_certificate_of_all_that_it_might_score(world:
     assert all(len(text.split()) >= 2 for text in texts(world))
     report = json.loads((result.directory.path / "report.json").read_text())
     assert "What is in the texts" in {one["title"] for one in report["sections"]}
-    _check_leaks(world)
-
-
-def _check_leaks(world: Notes) -> None:
-    """No file but the corpus holds a word of it."""
-    files = [one for one in world.folder.rglob("*") if one.is_file() and one.name != FILE]
-    assert len(files) > 10
-    for one in files:
-        assert CANARY.encode() not in one.read_bytes(), one
+    world.check_leaks(caplog.text + "".join(capfd.readouterr()))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +79,7 @@ def test_texts_evolve_by_the_same_voters_and_a_killed_run_ends_in_the_same(
     world: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evolving: dict[str, Any] = {
-        "training__by": "aug_pe",
-        "model__reward": "nearest_votes",
+        **AUG_PE,
         "training__options": {"blank_probability": 0.5},
         "output__size": 12,  # more than the population of 8
     }
@@ -114,12 +110,27 @@ def test_texts_evolve_by_the_same_voters_and_a_killed_run_ends_in_the_same(
     assert len(texts(world)) == 12
 
 
+def test_an_instruct_model_may_vary_the_texts(
+    world: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[str] = []
+
+    def fill(self: FilledBlanks, prompts: Any, some: Any, streams: Any) -> list[str]:
+        filled.extend(some)
+        return [f"{text} and more" for text in some]
+
+    monkeypatch.setattr(FilledBlanks, "__call__", fill)
+    world.run(**AUG_PE, training__options={"variation": "fill"})
+    assert len(filled) == 3 * 8
+    assert all(text.endswith("and more and more and more") for text in texts(world))
+
+
 @pytest.mark.parametrize(
     ("changes", "kept"),
     [
         ({}, "tuning/model"),
         (
-            {"training__by": "aug_pe", "model__reward": "nearest_votes", "training__options": {}},
+            {**AUG_PE, "training__options": {}},
             "tuning/population.json",
         ),
     ],
@@ -226,7 +237,10 @@ def test_a_killed_run_ends_in_the_texts_of_an_undisturbed_one_with_other_workers
 @pytest.mark.slow  # importing trl takes longer than training
 @pytest.mark.parametrize("by", ["grpo", "rloo"])
 def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
-    world: Notes, monkeypatch: pytest.MonkeyPatch, by: str
+    world: Notes,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    by: str,
 ) -> None:
     pytest.importorskip("trl", reason="extra text is not installed: pip install '.[text]'")
     changes = {"training__by": by, "training__options": {"checkpoint_every": 1}}
@@ -254,7 +268,7 @@ def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
     world.run(resume=True, **changes)
     assert len(asked) == 2 * 3, "each voter is asked once a step"
     assert texts(world) == texts(world, "whole")
-    _check_leaks(world)
+    world.check_leaks("".join(capfd.readouterr()))
 
 
 @pytest.mark.parametrize(
@@ -268,6 +282,11 @@ def test_a_killed_run_of_trl_goes_on_and_no_voter_is_asked_twice(
         ({"model__reward": "dp_mean_embedding", "model__structure_weight": 1}, "knows no turns"),
         ({"training__by": "aug_pe"}, "belong together"),
         ({"model__reward": "nearest_votes"}, "belong together"),
+        (
+            {**AUG_PE, "training__options": {"variation": "mask"}},
+            "must be rewrite or fill, got mask",
+        ),
+        ({**AUG_PE, "training__options": {"nothing": 1}}, "nothing"),
         ({"model__encoder": "minilm"}, "vectors of minilm have 384"),
         ({"training__prompts__template": "nothing"}, "choose one of notes"),
         ({"training__options": {"nothing": 1}}, "nothing"),

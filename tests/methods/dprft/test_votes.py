@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.data.corpus import CorpusRef
 from distributed_privrl.methods.dprft import voter
 from distributed_privrl.methods.dprft.similarity import RADIUS, Rounded, Similarity
 from distributed_privrl.methods.dprft.votes import (
@@ -22,6 +23,7 @@ from distributed_privrl.methods.dprft.votes import (
     embedding_sensitivity,
 )
 from distributed_privrl.privacy.units import Relation
+from distributed_privrl.text.encoders import HashedEncoder
 from distributed_privrl.text.turns import turn_statistics
 from tests.worlds.corpora import WrittenVectors, asked, summed, voters, write_corpus, written
 
@@ -176,9 +178,48 @@ def test_an_empty_share_and_zero_vectors_vote_for_nothing(tmp_path: Path) -> Non
     assert not voters(path, None, PLAIN)[0].vector_sum().any()
 
 
+ODD = {
+    "empty": b'{"text": ""}',
+    "no words": b'{"text": "... !"}',
+    "no UTF-8": b'{"text": "a ward \xff\xfe of beds"}',
+    "half a pair": b'{"text": "a ward \\ud800"}',
+    "10 MB": b'{"text": "' + b"ward " * 2_000_000 + b'"}',
+    "there already": b'{"text": "two beds in a ward"}',
+}
+HASHED = Similarity(dimension=32)
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("rule", _rules(HASHED), ids=NAMES[: len(_rules(HASHED))])
+def test_an_odd_document_is_a_vote_like_others_or_none(
+    rule: VoteRule, name: str, tmp_path: Path
+) -> None:
+    encoder = HashedEncoder(dimension=32)
+    batch = ["beds in a ward", "the ward", "drugs and doses"]
+    synthetic = HASHED.synthetic(encoder.encode(batch), turn_statistics(batch))
+    others = [b'{"text": "two beds in a ward"}', b'{"text": "a dose of a drug"}']
+
+    def votes(records: list[bytes]) -> NDArray[np.int64]:
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(b"".join(one + b"\n" for one in records))
+        ref = CorpusRef(path=str(path))
+        spec = voter.VoterSpec(ref=ref, encoder=encoder, similarity=HASHED, rule=rule)
+        return voter.Voter(spec).votes(synthetic)
+
+    given = votes([*others, ODD[name]]) - votes(others)
+    assert _moved(rule, given) <= rule.sensitivity(NULL)
+    if name == "there already":
+        np.testing.assert_array_equal(given, votes(others[:1]))
+    elif name in ("empty", "no words"):  # zero vectors: as near to all texts
+        assert len(set(given[1:].tolist())) == 1
+        assert given.any() == isinstance(rule, SoftVotes | NearestVotes)
+    else:
+        assert given.any()
+
+
 def test_rules_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError, match="threshold"):
-        replace(RULES[0], threshold=1.5)
+        ClippedVotes(similarity=PLAIN, threshold=1.5)
     with pytest.raises(ConfigError, match="temperature"):
         SoftVotes(similarity=PLAIN, temperature=0)
     with pytest.raises(ConfigError, match="clip_norm"):

@@ -131,6 +131,7 @@ def test_a_finished_run_is_resumed_without_a_draw(
         ),
         ({"privacy__epsilon": 0.5}, ConfigError, "no prefix could ever be stable"),
         ({"filter__share": 1.0, "training__stable_steps": 0}, ConfigError, "noiseless steps alone"),
+        ({"filter__share": 1.0, "training__stable_steps": 0.1}, ConfigError, "steps alone"),
         ({"filter__share": 0.0, "output__dataset": STABLE}, ConfigError, "which a filter releases"),
         (
             {"privacy__epsilon": None, "output__dataset": STABLE},
@@ -202,12 +203,12 @@ def test_a_budget_for_one_part_alone_is_refused_before_anything_is_drawn(
 def test_the_public_schedule_changes_no_charge() -> None:
     """However many steps are noiseless, q, the noise and its count are those of K noisy ones."""
     events = []
-    for steps in (0, 1, 50):
+    for steps in (0, 0.25, 1, 50):
         plan = ExpertMethod(config(training__stable_steps=steps)).plan.rounds
         assert plan is not None
         events.append(plan.events(plan.rounds))
         assert plan.sampling_probability == 20 / EXPERTS
-    assert events[0] == events[1] == events[2]
+    assert all(one == events[0] for one in events)
 
 
 def test_sums_need_no_assumption_and_pay_for_float32_alone() -> None:
@@ -324,10 +325,13 @@ def test_without_privacy_everything_lies_in_private(tmp_path: Path, master: Data
     assert sections[0]["title"] == "What the policy earns in CartPole-v1"
 
 
+@pytest.mark.parametrize(
+    ("steps", "taken"), [(3, [0, 1, 2, 3, 3, 4, 5, 6, 6]), (0.5, [0, 0, 1, 1, 1, 2, 2, 2, 3])]
+)
 def test_steps_on_prefixes_follow_the_agents_own_rule(
-    world: Crowd, monkeypatch: pytest.MonkeyPatch
+    world: Crowd, monkeypatch: pytest.MonkeyPatch, steps: float, taken: list[int]
 ) -> None:
-    """One noiseless step a call, at the agent's rate, and the target moves after every step."""
+    """The target moves after every step, noisy or not; half a step: one after each second round."""
     moves: list[int] = []
     right = StableTraining.move_target
 
@@ -336,7 +340,6 @@ def test_steps_on_prefixes_follow_the_agents_own_rule(
         right(self)
 
     monkeypatch.setattr(StableTraining, "move_target", moved)
-    world.run(training__stable_steps=3)
-    # After each of 6 noisy steps, and after each of 3 noiseless ones between them.
-    assert len(moves) == 6 * (1 + 3)
-    assert moves[:5] == [0, 1, 2, 3, 3]
+    world.run(training__stable_steps=steps)
+    assert len(moves) == 6 * (1 + steps)
+    assert moves[:9] == taken

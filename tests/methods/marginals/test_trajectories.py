@@ -17,6 +17,7 @@ from distributed_privrl.marginals.attack import steps_of
 from distributed_privrl.marginals.columns import TableColumns
 from distributed_privrl.marginals.counting import CountSpec, CountWorker, StoredSteps
 from distributed_privrl.marginals.model import estimated
+from distributed_privrl.marginals.steps import time_groups
 from distributed_privrl.methods.marginals.config import MarginalsJConfig
 from distributed_privrl.methods.marginals.trajectories import TrajectoryMarginalsMethod
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
@@ -85,6 +86,19 @@ def test_lengths_are_about_those_of_the_walks(place: World, result: RunResult) -
 
 def columns_of(place: World, config: MarginalsJConfig) -> TableColumns:
     return TrajectoryMarginalsMethod(config).columns(place.context(), None)
+
+
+def test_a_stationary_model_tells_the_first_step_alone_and_counts_no_lengths(
+    place: World, config: MarginalsJConfig
+) -> None:
+    model = config.model.model_copy(update={"stationary": True})
+    for changed, kinds, lengths in (
+        (config, time_groups(24), 24),
+        (config.model_copy(update={"model": model}), 2, 0),
+    ):
+        columns = columns_of(place, changed)
+        (time,) = columns.of("time")
+        assert (columns[time].categories, columns.lengths) == (kinds, lengths)
 
 
 def test_a_unit_of_many_trajectories_weighs_one_in_the_count_of_lengths(

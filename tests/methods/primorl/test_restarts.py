@@ -20,6 +20,10 @@ from distributed_privrl.methods.primorl.policy_training import (
 from tests.worlds.swings import Swings
 
 RESTARTS = 3
+SHORT = {"training__policy__horizon": 30}
+"""Rollouts of 30 steps instead of 200: which training promises the most asks for no longer ones."""
+TRIED = {"episodes": 1, "horizon": 20}
+"""How the simulator tries a policy: it has no say."""
 OBSERVATIONS = np.random.default_rng(0).uniform(-1, 1, (8, 3)).astype(np.float32)
 
 
@@ -45,7 +49,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, master: DatasetStore) -> 
         patch.setattr(PolicyTrainer, "__init__", watched)
         patch.setattr("distributed_privrl.experiments.judging.write_reports", lambda *_, **__: None)
         world = Swings(tmp_path_factory.mktemp("run"), master)
-        result = world.run(evaluation={"every": 25}, training__policy__restarts=RESTARTS)
+        result = world.run(
+            evaluation={"every": 25, **TRIED}, training__policy__restarts=RESTARTS, **SHORT
+        )
     folder = result.directory.path
     spec = dataclasses.replace(started[0], folder=folder / "checkpoint", restart=0)
     return Finished(folder, spec, started)
@@ -86,7 +92,7 @@ def _promise(trainer: PolicyTrainer, policy: Policy) -> float:
 
 
 def test_a_single_training_is_the_first_of_several(finished: Finished, world: Swings) -> None:
-    result = world.run(evaluation={"every": 25})
+    result = world.run(evaluation={"every": 25, **TRIED}, **SHORT)
     assert not (result.directory.path / "checkpoint" / POLICIES).exists()
     alone = Policy.load(result.directory.path / "policy.safetensors").act(OBSERVATIONS)
     first = trained_policy(finished.spec.restarts()[0]).act(OBSERVATIONS)
@@ -118,7 +124,9 @@ def test_the_last_promise_decides_and_what_is_not_finite_is_last(
 
 
 def test_how_often_a_policy_is_tried_changes_no_choice(finished: Finished, world: Swings) -> None:
-    result = world.run(evaluation={"every": 1000}, training__policy__restarts=RESTARTS)
+    result = world.run(
+        evaluation={"every": 1000, **TRIED}, training__policy__restarts=RESTARTS, **SHORT
+    )
     seldom = Policy.load(result.directory.path / "policy.safetensors").act(OBSERVATIONS)
     often = Policy.load(finished.folder / "policy.safetensors").act(OBSERVATIONS)
     np.testing.assert_array_equal(seldom, often)

@@ -219,39 +219,50 @@ def test_the_local_update_is_the_gradient_of_the_edm_loss() -> None:
     np.testing.assert_allclose(actual, expected, atol=2e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_samplers_give_the_same_rows_whoever_draws_them(tmp_path: Path, count: int) -> None:
+def drawn(folder: Path, samplers: int) -> np.ndarray:
+    """Return 150 rows of an untrained network, in three chunks that so many samplers draw."""
     model = DenoiserConfig(width=16, depth=1, time_width=8)
     network = build_denoiser(model, row_width=6, seed=1)
     vector = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
-    checkpoint = tmp_path / "c.safetensors"
+    checkpoint = folder.parent / "c.safetensors"
     tensors = {"parameters": torch.zeros_like(vector), "ema": vector}
     save_checkpoint(
         checkpoint, tensors, CheckpointState(run_id="run", round_index=1, stage="rounds")
     )
+    spec = SamplerSpec(
+        run_id="run",
+        checkpoint=checkpoint,
+        pretrained=Path("none"),
+        folder=folder,
+        synthesizer=RowSynthesizer(model=model, row_width=6),
+        drawer=RowDrawer(model=model, config=config().training.sampling, row_width=6, rows=150),
+        seed=0,
+        index=0,
+        count=samplers,
+    )
+    for index in range(samplers):
+        sampler = Sampler(replace(spec, index=index))
+        while sampler.advance():
+            pass
+    return np.concatenate(list(read_chunks(folder, 3)))
 
-    def rows(folder: Path, samplers: int) -> np.ndarray:
-        spec = SamplerSpec(
-            run_id="run",
-            checkpoint=checkpoint,
-            pretrained=Path("none"),
-            folder=folder,
-            synthesizer=RowSynthesizer(model=model, row_width=6),
-            drawer=RowDrawer(model=model, config=config().training.sampling, row_width=6, rows=150),
-            seed=0,
-            index=0,
-            count=samplers,
-        )
-        for index in range(samplers):
-            sampler = Sampler(replace(spec, index=index))
-            while sampler.advance():
-                pass
-        return np.concatenate(list(read_chunks(folder, 3)))
 
-    alone = rows(tmp_path / "alone", 1)
+@pytest.mark.parametrize("count", [1, 3])
+def test_samplers_give_the_same_rows_whoever_draws_them(tmp_path: Path, count: int) -> None:
+    alone = drawn(tmp_path / "alone", 1)
     assert alone.shape == (150, 6)
     assert alone.std() > 0.01
-    assert np.array_equal(alone, rows(tmp_path / f"by-{count}", count))
+    assert np.array_equal(alone, drawn(tmp_path / f"by-{count}", count))
+
+
+def test_a_sampler_that_is_built_again_draws_what_is_missing(tmp_path: Path) -> None:
+    rows = drawn(tmp_path / "rows", 1)
+    first, second, third = sorted((tmp_path / "rows").glob("*.npy"))
+    second.unlink()
+    written = [path.stat().st_mtime_ns for path in (first, third)]
+    assert np.array_equal(rows, drawn(tmp_path / "rows", 1))
+    assert second.exists()
+    assert [path.stat().st_mtime_ns for path in (first, third)] == written
 
 
 def test_scaling_never_sees_sensitive_rows(

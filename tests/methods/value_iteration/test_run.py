@@ -43,7 +43,17 @@ from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.round_server import RoundServer
 from distributed_privrl.stages.verdict import Grade
 from tests.methods.value_iteration.linear_data import value_sums
-from tests.worlds.grid import DATASET, GRID, HORIZON, UNITS, Grid, config, problem, values
+from tests.worlds import grid
+from tests.worlds.grid import DATASET, GRID, UNITS, Grid, config, problem
+
+HORIZON = 8
+"""Of the runs here, each time step of which is reserved, drawn, saved and committed."""
+
+
+def values(method: str = "apvi", **changes: Any) -> dict[str, Any]:
+    """Return a run on the stays over fewer time steps."""
+    changes["model"] = {"horizon": HORIZON, **changes.get("model", {})}
+    return grid.values(method, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +71,7 @@ CASES = {
     "known reward": values(model={"reward": "known"}),
     "pooled": values(model={"pooled": True}),
     "pooled, first visits": values(
-        model={"pooled": True, "visits": "first", "stationary": True}, data={"max_length": 12}
+        model={"pooled": True, "visits": "first", "stationary": True}, data={"max_length": 5}
     ),
     "laplace": values(privacy={"delta": 0.0}, training={"mechanism": "laplace"}),
     "null units": values(privacy={"relation": "replace_with_null"}),
@@ -123,12 +133,12 @@ def test_the_plan_prices_what_is_reserved_and_no_more_than_asked(case: str) -> N
     ("model", "data", "l2"),
     [
         ({"pooled": True}, {}, 2 * HORIZON),
-        ({"pooled": True}, {"max_length": 12}, 2 * 12),
+        ({"pooled": True}, {"max_length": 5}, 2 * 5),
         ({"pooled": True, "visits": "first"}, {}, 2 * HORIZON**0.5),
-        ({"pooled": True, "visits": "first"}, {"max_length": 12}, 2 * 12**0.5),
+        ({"pooled": True, "visits": "first"}, {"max_length": 5}, 2 * 5**0.5),
         ({"pooled": True, "visits": "first", "max_trajectories_per_unit": 3}, {}, 6 * HORIZON**0.5),
         ({"pooled": True, "stationary": True}, {}, 2 * HORIZON),
-        ({}, {"max_length": 12}, 2),
+        ({}, {"max_length": 5}, 2),
     ],
 )
 def test_the_release_is_made_for_what_the_configuration_lets_count(
@@ -198,7 +208,7 @@ def test_each_charged_step_draws_what_it_states(
 
 
 def test_without_privacy_the_policy_is_that_of_the_exact_algorithm(world: Grid) -> None:
-    config = values(privacy={"epsilon": None}, model={"reward": "known"})
+    config = grid.values(privacy={"epsilon": None}, model={"reward": "known"})
     config["training"] = {"pessimism": {"preset": "none"}}
     result = world.run(config, key=0)
     assert result.certificate.status == "non_private"
@@ -254,13 +264,15 @@ def crash(world: Grid, config: Mapping[str, Any], *, after_step: int) -> None:
 
 def test_a_crash_after_the_draw_costs_a_spare_step_and_nothing_else(world: Grid) -> None:
     world.budget()
-    crash(world, values(), after_step=7)
+    crash(world, values(), after_step=HORIZON // 3)
     result = world.run(values(), resume=True)
     entry = world.ledger.reserved(result.directory.run_id)
     assert entry is not None
-    assert (entry.reserved_rounds, entry.drawn_rounds, entry.committed_rounds) == (21, 21, 20)
+    reserved = HORIZON + 1
+    assert (entry.reserved_rounds, entry.drawn_rounds) == (reserved, reserved)
+    assert entry.committed_rounds == HORIZON
     (event,) = result.certificate.stages[0].events
-    assert event.count == 21
+    assert event.count == reserved
     assert result.certificate.spare_rounds == 0
     again = world.run(values(), resume=True)
     assert again.certificate == result.certificate
@@ -270,7 +282,7 @@ def test_more_crashes_than_spare_steps_end_the_run_in_words(world: Grid) -> None
     world.budget()
     config = values(training={"spare": 0})
     crash(world, config, after_step=3)
-    with pytest.raises(BudgetError, match=r"19 of 20 are done.*training.spare"):
+    with pytest.raises(BudgetError, match=rf"{HORIZON - 1} of {HORIZON} are done.*training.spare"):
         world.run(config, resume=True)
 
 
@@ -389,7 +401,7 @@ def test_removing_a_trajectory_moves_stored_sums_by_what_is_charged(tmp_path: Pa
     (whole,) = sample_trajectories(mdp, trajectories=300, streams=Streams(5))
     features = FeatureMap(table=np.eye(mdp.states), actions=mdp.actions)
     settings = LinearSettings(
-        features=features, horizon=HORIZON, units=300, split=False, early_termination=False
+        features=features, horizon=grid.HORIZON, units=300, split=False, early_termination=False
     )
     sums = []
     for name, part in (("whole", whole), ("less", whole.select(range(1, 300)))):

@@ -1,0 +1,119 @@
+"""The tables of docs/marginals.md are those of the stored benchmarks."""
+
+import json
+import re
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs" / "marginals.md").read_text()
+RESULTS = ROOT / "benchmarks" / "results"
+FLEET = {
+    "correlation of delay and reward": "correlation of delay and reward",
+    "the same, by intervals": "the same, by intervals",
+    "flights whose route agrees with their distance": "haul agrees with distance",
+    "cancelled": "cancelled",
+    "flights a month": "flights a month",
+    "worst column": "worst marginal",
+    "a classifier's area": "area s, a, s'",
+}
+MAZES = {
+    "at the goal": "at the goal",
+    "rewards false": "rewards false",
+    "missed": "rewards missed",
+    "in walls": "in walls",
+    "association gap": "association gap",
+    "area s, a, s'": "area s, a, s'",
+}
+
+
+def cells(name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    found = json.loads((RESULTS / f"utility_tables_{name}.json").read_text())["cells"]
+    return {(cell["table"], cell["cell"]): cell for cell in found}
+
+
+def runs(cell: dict[str, Any], measure: str) -> list[float]:
+    return [figures[measure] for figures in cell["runs"].values()]
+
+
+def rows_of(start: str) -> list[list[str]]:
+    """Return the cells of the lines of the first table after ``start``."""
+    text = PAGE[PAGE.index(start) :]
+    table = text[text.index("| | ") :].split("\n\n")[0]
+    return [[one.strip() for one in line.strip("|").split("|")] for line in table.split("\n")]
+
+
+def said(shown: str, *values: float) -> bool:
+    """Say whether a text has these numbers and no others, each rounded to the digits it shows."""
+    scale = 100 if "%" in shown else 1
+    texts = re.findall(r"-?\d*\.?\d+", shown)
+    digits = [len(text.partition(".")[2]) for text in texts]
+    return len(texts) == len(values) and all(
+        abs(float(text) - scale * value) <= 0.501 * 10**-places
+        for text, places, value in zip(texts, digits, values, strict=True)
+    )
+
+
+def with_range(values: Sequence[float]) -> list[float]:
+    return [median(values), min(values), max(values)]
+
+
+def test_the_fleet_s_table_is_the_stored_one() -> None:
+    stored = cells("fleet")
+    _, _, *rows = rows_of("The fleet of `tune_configs")
+    checked = 0
+    for label, real, *shown in rows:
+        measure = next((m for name, m in FLEET.items() if label.startswith(name)), None)
+        if measure is None:
+            assert label == "CPU seconds of the run"
+            continue
+        if real and not measure.startswith("area"):
+            assert said(real, *runs(stored["fleet", "real"], measure)), label
+        for epsilon, text in zip(("10", "4", "1", "0.5"), shown, strict=False):
+            if text:
+                values = with_range(runs(stored["fleet", f"marginals, eps {epsilon}"], measure))
+                shows_range = "(" in text
+                assert said(text, *values[: 3 if shows_range else 1]), (label, epsilon, values)
+                checked += 1
+    assert checked >= 4 * len(FLEET) - 2
+
+
+def test_the_mazes_table_is_the_stored_one() -> None:
+    stored = cells("simulated")
+    header, _, *rows = rows_of("Mazes with rewards in few rows")
+    assert header[2:8] == list(MAZES)
+    table = ""
+    for label, epsilon, *shown in rows:
+        if "real rows" in label:
+            table = label.split(",")[0]
+            continue
+        method = {"`marginals`": "marginals", "`privorl_ar`": "privorl_ar"}.get(label, "hybrid")
+        cell = stored[table, f"{method}, eps {epsilon}"]
+        for measure, text in zip(MAZES.values(), shown, strict=False):
+            value = median(runs(cell, measure))
+            assert said(text, value), (table, label, epsilon, measure, value)
+
+
+def test_what_the_fleet_s_counts_cost_is_measured() -> None:
+    found = json.loads((RESULTS / "fleet_area.json").read_text())["cells"]
+    areas = {
+        (cell["counted"], cell["noise"], cell["cells with flights"]): f"{cell['area']:.2f}"[1:]
+        for cell in found
+    }
+    two, three = "route and hour, route and distance", "all three pairs"
+    assert f"have an area of {areas[two, 'marginals', '-']} by hour" in PAGE
+    assert f"as all three pairs {areas[three, 'marginals', '-']}." in PAGE
+    assert f"of any other column, it is {areas[two, 'all of epsilon', '-']}." in PAGE
+    assert f"it would be {areas[two, 'marginals', 'known']} with the noise" in PAGE
+
+
+def test_misses_of_the_readme_are_those_of_the_stored_tables() -> None:
+    missed = (ROOT / "README.md").read_text().split("## What is missed")[1].split("\n## ")[0]
+    fleet = cells("fleet")
+    area = median(runs(fleet["fleet", "marginals, eps 4"], "area s, a, s'"))
+    months = median(runs(fleet["fleet", "marginals, eps 4"], "flights a month"))
+    (real,) = runs(fleet["fleet", "real"], "flights a month")
+    assert "an area of {} where".format(f"{area:.2f}"[1:]) in missed
+    assert f"{months:.1f} flights a month instead of {real:.1f}" in missed
