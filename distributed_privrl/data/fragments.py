@@ -292,5 +292,9 @@ def load_fragments(
     )
     encoded = encoder.encode(trajectories)
     return group_by_unit(
-        encoded.rows, encoded.valid, encoded.unit_ids, max_rows_per_unit=max_fragments_per_unit
+        encoded.rows,
+        encoded.valid,
+        encoded.unit_ids,
+        max_rows_per_unit=max_fragments_per_unit,
+        units=trajectories.unit_ids,
     )

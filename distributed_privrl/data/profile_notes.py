@@ -16,9 +16,13 @@ from distributed_privrl.data.profiled_columns import (
 _PART_OF_A_PERSON = 0.5
 """Of the times of an id, at which each of the people who share it has rows at least."""
 _STAND_INS = [
-    sign * int(digit * times) for times in (1, 2, 3, 4, 5) for digit in "789" for sign in (1, -1)
+    sign * int(before * (times - 1) + digit)
+    for times in (1, 2, 3, 4, 5)
+    for digit in "789"
+    for before in ("9", digit)
+    for sign in (1, -1)
 ]
-"""What surveys write where there is no answer: 7, 8 and 9, repeated to the width of the field."""
+"""What surveys write where there is no answer, to the width of the field: 7 to 9, 88, 98, 99, .."""
 
 
 def owner_notes(
@@ -83,18 +87,30 @@ def _doubts(column: ProfiledColumn) -> Iterator[str]:
             " not read: write them as 2024-05-31 in the file"
         )
     if column.drafted.kind in ("number", "whole number"):
-        for code, rows in _stand_ins(column):
+        for code, rows, why in _stand_ins(column):
             yield (
-                f"{name}: {code:g}, in {rows:,} {'row' if rows == 1 else 'rows'}, is far from"
-                " every other value: if it means that there is none, leave the field empty in the"
-                " file, else it counts as a number"
+                f"{name}: {code:g}, in {rows:,} {'row' if rows == 1 else 'rows'}, {why}: if it"
+                " means that there is none, leave the field empty in the file, else it counts as a"
+                " number"
             )
+    if column.drafted.kind == "whole number" and column.values == len(column.codes) > 2:
+        yield (
+            f"{name}: another number in each row: if it only says whose the row is, take it out of"
+            " the drafts, else it counts as a number"
+        )
+    if column.drafted.kind == "identifier" and column.repeats and column.missing.any():
+        yield (
+            f"{name}: is taken for no unit and no trajectory, because an import refuses rows"
+            " without one: if it says whose a row is, say so in them, too, or leave them out, and"
+            " draft anew"
+        )
 
 
-def _stand_ins(column: ProfiledColumn) -> Iterator[tuple[float, int]]:
-    """Yield values such as -9 and 999, with their rows, that are farther off than all others lie.
+def _stand_ins(column: ProfiledColumn) -> Iterator[tuple[float, int, str]]:
+    """Yield values such as -9 and 999, with their rows and with what sets them apart.
 
-    The distance to the nearest other value must be larger than the range of the others.
+    A value's distance to the nearest other one is larger than the range of the others, or it is
+    below 0 where no other is.
     """
     assert column.numbers is not None
     values, rows = np.unique(column.numbers[np.isfinite(column.numbers)], return_counts=True)
@@ -105,7 +121,9 @@ def _stand_ins(column: ProfiledColumn) -> Iterator[tuple[float, int]]:
     low, high = others[0], others[-1]
     for value, count in zip(values[coded], rows[coded], strict=True):
         if max(low - value, value - high) > high - low:
-            yield float(value), int(count)
+            yield float(value), int(count), "is far from every other value"
+        elif value < 0 <= low:
+            yield float(value), int(count), "is below 0, as no other value is"
 
 
 def _lengths(column: ProfiledColumn) -> str:

@@ -14,6 +14,7 @@ from distributed_privrl.data.episode_reader import Keep
 from distributed_privrl.data.hashing import mix
 from distributed_privrl.data.store import CHUNK_ROWS, DatasetStore
 from distributed_privrl.data.trajectories import (
+    TRANSITION,
     Trajectories,
     Transitions,
     no_trajectories,
@@ -35,7 +36,7 @@ class ShardRef:
         unit: what one person contributes: transition, trajectory or the unit column's name.
         max_rows_per_unit: public cap; a unit's further rows are left out.
         skip_trajectories: public; each unit's first so many trajectories are left out, before the
-            cap: something else uses them. A unit that has no more has no rows.
+            cap: something else uses them. A unit that has no more is null.
 
     Raises:
         ConfigError: ``index`` is not below ``count``, the cap is not above zero, or
@@ -62,6 +63,9 @@ class ShardRef:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EncodedShard:
     """The encoded rows of a shard, grouped by unit; raw private data.
+
+    Each unit has a row at least: one of which nothing is left to read has a row that is not valid,
+    and so it keeps its place among the others, as any null unit does.
 
     Args:
         rows: (N, D) float32, unit after unit, in dataset order within a unit.
@@ -121,6 +125,8 @@ def load_shard(
 ) -> EncodedShard:
     """Read and encode a shard as a stream: memory is that of its own rows and one chunk.
 
+    Of a unit no more rows of a chunk are held than the cap allows, whatever it has beyond.
+
     Args:
         ref: which shard.
         encoder: of the dataset's spaces, with a public scaling.
@@ -136,8 +142,12 @@ def load_shard(
         Which shard a unit belongs to depends on its id alone, and its rows on its own rows alone.
         Nothing is released: the result stays in the process that reads it.
     """
+    store, kept = DatasetStore(ref.root), _keep(ref, keep)
     rows, valid, units = [], [], []
-    for chunk in _transitions(ref, chunk_rows, _keep(ref, keep)):
+    for chunk in _transitions(store, ref, chunk_rows, kept):
+        if ref.max_rows_per_unit is not None:  # for all chunks together it is done at the end
+            first, _, _ = rows_by_unit(chunk.unit_ids, ref.max_rows_per_unit)
+            chunk = chunk.select(np.sort(first))
         encoded = encoder.encode(chunk)
         rows.append(encoded.rows)
         valid.append(encoded.valid)
@@ -147,12 +157,23 @@ def load_shard(
         _join(valid, np.empty(0, dtype=np.bool_)),
         _join(units, np.empty(0, dtype=np.uint64)),
         max_rows_per_unit=ref.max_rows_per_unit,
+        units=_units(store, ref, kept),
     )
 
 
-def _transitions(ref: ShardRef, chunk_rows: int, keep: Keep) -> Iterator[Transitions]:
+def _units(store: DatasetStore, ref: ShardRef, keep: Keep) -> NDArray[np.uint64]:
+    """Return the shard's units, (U,), also those of which no row is left to read."""
+    none = np.empty(0, dtype=np.uint64)
+    if ref.unit == TRANSITION:
+        return none  # each row is one
+    ids = (np.unique(part) for part in store.iter_unit_ids(ref.dataset, ref.unit))
+    return np.unique(np.concatenate([none, *(part[keep(part)] for part in ids)]))
+
+
+def _transitions(
+    store: DatasetStore, ref: ShardRef, chunk_rows: int, keep: Keep
+) -> Iterator[Transitions]:
     """Yield the shard's transitions, without those of each unit's first trajectories."""
-    store = DatasetStore(ref.root)
     about = {"unit": ref.unit, "chunk_rows": chunk_rows, "keep": keep}
     if not ref.skip_trajectories:
         yield from store.iter_transitions(ref.dataset, **about)  # type: ignore[arg-type]
@@ -180,8 +201,22 @@ def group_by_unit(
     row_units: NDArray[np.uint64],
     *,
     max_rows_per_unit: int | None,
+    units: NDArray[np.uint64] | None = None,
 ) -> EncodedShard:
-    """Return rows (N, D) unit after unit, in their order, each unit's first ones."""
+    """Return rows (N, D) unit after unit, in their order, each unit's first ones.
+
+    Args:
+        rows: (N, D).
+        valid: (N,).
+        row_units: (N,), the unit of each row.
+        max_rows_per_unit: public cap; None: there is none.
+        units: that have a place whether or not they have rows; None: those that have.
+    """
+    null = np.setdiff1d(row_units[:0] if units is None else units, row_units)
+    if len(null):
+        rows = np.concatenate([rows, np.zeros((len(null), rows.shape[1]), rows.dtype)])
+        valid = np.concatenate([valid, np.zeros(len(null), np.bool_)])
+        row_units = np.concatenate([row_units, null])
     order, unit_ids, lengths = rows_by_unit(row_units, max_rows_per_unit)
     return EncodedShard(
         rows=rows[order], valid=valid[order], unit_ids=unit_ids, offsets=offsets_of(lengths)

@@ -398,16 +398,26 @@ class DatasetStore:
         """Return all transitions of a dataset; see `iter_transitions`."""
         return Transitions.concatenate(list(self.iter_transitions(dataset, unit=unit)))
 
-    def iter_unit_ids(self, dataset: str) -> Iterator[NDArray[np.uint64]]:
-        """Yield the hashed values of a dataset's unit column, (N,) at a time, each at least once.
+    def iter_unit_ids(self, dataset: str, unit: str | None = None) -> Iterator[NDArray[np.uint64]]:
+        """Yield the ids of a dataset's units, (N,) at a time, each at least once.
+
+        Those of trajectories without steps are among them.
+
+        Args:
+            dataset: its id.
+            unit: ``"trajectory"``, or the unit column's name; None: the unit column.
 
         Raises:
-            ConfigError: no such dataset, or it has no unit column.
+            ConfigError: no such dataset, it has no unit column, or it does not know this unit.
             StorageError: the dataset is damaged.
         """
         info = self.info(dataset)
-        if info.unit_column is None:
-            raise ConfigError(f"dataset {dataset!r} has no unit column")
+        if unit == TRAJECTORY:
+            _check_unit(info, unit)
+            yield np.arange(info.total_trajectories.open(Purpose.STORAGE), dtype=np.uint64)
+            return
+        if info.unit_column is None or unit not in (None, info.unit_column):
+            raise ConfigError(f"dataset {dataset!r} has no unit column {unit or ''}".rstrip())
         folder = self._data_folder(dataset)
         with _reading(dataset):
             if info.has_table:

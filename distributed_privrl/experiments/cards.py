@@ -12,6 +12,7 @@ import yaml
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.sensitive import Purpose
 from distributed_privrl.data.labels import column_labels
+from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation.explanation import explain, explain_stages
@@ -194,7 +195,11 @@ def _limits(info: DatasetInfo) -> list[str]:
 
 
 def _columns(info: DatasetInfo) -> list[str]:
-    names = [f"`{_plain(name)}`" for name in column_labels(info)]
+    labels = column_labels(info)
+    if not info.has_successors:  # stored copies of the observation are no columns of the table
+        layout = RowLayout(info.observation_space, info.action_space)
+        labels = labels[: layout.blocks["reward"].stop]
+    names = [f"`{_plain(name)}`" for name in labels]
     return [
         f"numbers of a row, in order: {', '.join(names)}",
         f"observations: `{_plain(info.observation_space)}`",

@@ -311,7 +311,7 @@ def _kinds(draft: Draft) -> list[str]:
             lines.append(f"    # missing: {other}  # keeps rows without a value")
     declared = bool(lines)
     if numbers:
-        lines.append(f"  # {_name(numbers[0])}: {{type: number, missing: indicator}}  # keeps gaps")
+        lines.append("  # a number or whole number keeps its gaps with missing: indicator")
     if draft.trajectory is not None:
         lines.append("  # add lasting: true to what a person keeps, such as sex or year of birth")
     return ["kinds:", *lines] if declared else ["# kinds:", *lines]
@@ -376,6 +376,13 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
         f"  bounds: {_name(str(bounds))}",
         "  # If nobody can name them without a look at the rows, give ranges there that are wide",
         f"  # enough for anyone to name, and: bounds: {{epsilon: 0.5, search: {bounds}}}",
+    ]
+    if draft.unit != TRANSITION:
+        lines += [
+            "  max_length:  # rows of one of them that count at most, if that is public;",
+            "  # null: as many as there are",
+        ]
+    lines += [
         "privacy:",
         "  epsilon: 1",
         "  delta:  # well below 1/units",
@@ -400,6 +407,8 @@ def _config(draft: Draft, bounds: Path) -> list[str]:
         "output:",
         f"  dataset: {released_id(draft.dataset)}",
         f"  size:  # synthetic {counted}, as many as you like",
+        "runtime:",
+        "  executor: local  # one process here; ray: processes of Ray, here or on a cluster",
     ]
 
 

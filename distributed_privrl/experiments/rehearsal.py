@@ -274,11 +274,19 @@ def _frame(
     names: Sequence[str],
     about: DatasetInfo | None,
 ) -> pd.DataFrame:
-    """Return some rows of a dataset as columns of numbers and categories."""
+    """Return some rows of a dataset as columns of numbers and categories.
+
+    What lasts is there once: after a step it is a copy, and a copy that goes together with itself
+    says nothing of what noise leaves of a relation.
+    """
     unit = store.info(dataset).unit_column or TRANSITION
     rows = _first_rows(store.iter_transitions(dataset, unit=unit))
     valid = columns.coded(Steps(rows)).valid  # methods leave others out, too
-    return _named(rows.select(valid), columns, names, about)
+    found = _named(rows.select(valid), columns, names, about)
+    declared = None if about is None else about.declared
+    lasting = [] if declared is None else declared.lasting_by_name(held=True)
+    copies = [f"next {name}{more}" for name in lasting for more in ("", " missing")]
+    return found.drop(columns=copies, errors="ignore")
 
 
 def _first_rows(chunks: Iterable[Transitions]) -> Transitions:

@@ -304,11 +304,8 @@ class Belief:
         return any(set(clique) <= set(one) for one in self._cleaned)
 
     def _varies(self, clique: Clique) -> bool:
-        """Say whether each column has two bins at least that stand out from its noise."""
-        return all(
-            int((margin.masses > _SEEN * margin.deviations).sum()) > 1
-            for margin in map(self.margin, clique)
-        )
+        """Say whether each column has two parts that stand out from its noise."""
+        return all(self.margin(i).varies(_SEEN) for i in clique)
 
     def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
         """Say whether the model stays within a share of its size with further cliques."""

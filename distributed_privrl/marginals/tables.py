@@ -37,6 +37,21 @@ class Margin:
     masses: NDArray[np.float64]
     deviations: NDArray[np.float64]
 
+    def varies(self, seen: float) -> bool:
+        """Say whether two parts of the column stand out: two bins, or one and all others together.
+
+        Of dates that most people do not have one value is frequent, and the others may be too many
+        for any to be seen by itself.
+
+        Args:
+            seen: deviations of its noise that a part must weigh.
+        """
+        found = self.masses > seen * self.deviations
+        if found.sum() != 1:
+            return bool(found.any())
+        noise = np.sqrt((self.deviations[~found] ** 2).sum())
+        return bool(self.masses[~found].sum() > seen * noise)
+
 
 def counts_of(
     rows: NDArray[np.integer],

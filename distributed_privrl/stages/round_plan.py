@@ -140,10 +140,10 @@ class RoundPlan(Plan):
     def least_slots(self, blocks: int) -> int:
         """Return how many slots each block has at least, empty ones included.
 
-        Where a unit may be removed, an empty slot takes its place; where it becomes null, it keeps
-        its own.
+        Where a unit may be removed, an expert's policy too, an empty slot takes its place; where it
+        becomes null, it keeps its own.
         """
-        if self.mechanism is None or self.mechanism.relation is not Relation.ADD_OR_REMOVE:
+        if self.mechanism is None or self.mechanism.relation is Relation.REPLACE_WITH_NULL:
             return 0
         return slots_of_a_block(self.units.value + _CERTAINLY * self.units.margin, blocks)
 

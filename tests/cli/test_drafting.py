@@ -51,7 +51,7 @@ def test_drafts_with_blanks_stop_at_their_lines(workplace):
     for verb in (("plan",), ("config", "validate")):
         refused = workplace.privrl(*verb, config)
         assert refused.exit_code == 2
-        assert re.search(r"fill in data\.units \(line \d+\), privacy\.delta", refused.stderr)
+        assert re.search(r"fill in data\.units \(line \d+\), data\.max_length", refused.stderr)
     assert not workplace.datasets.exists()
 
 

@@ -171,6 +171,8 @@ def test_households_are_taken_for_units_before_the_number_of_a_purchase() -> Non
     [
         ([*range(20, 90), 999, 999, 9999], ["999, in 2 rows", "9999, in 1 row"]),
         ([1, 2, 3, 4, 5, -9, -9, -8], ["-9, in 2 rows", "-8, in 1 row"]),
+        ([*range(11), 98, 98, 99], ["98, in 2 rows", "99, in 1 row"]),
+        ([*range(11), 97, 997, 998], ["97, in 1 row", "997, in 1 row", "998, in 1 row"]),
         ([1.5, 2.25, 3.0, -999.0], ["-999, in 1 row"]),
         ([*range(20, 90), 99], []),  # somebody may be as old
         ([1, 2, 3, 4, 5, 9], []),
@@ -185,6 +187,37 @@ def test_a_number_far_from_all_others_may_stand_for_no_answer(
     told = [line for line in found if "far from every other" in line]
     assert len(told) == len(said)
     assert all(any(part in line for line in told) for part in said)
+
+
+def test_a_code_below_zero_is_told_where_no_other_value_is() -> None:
+    def told(*values: float) -> list[str]:
+        found = opened(profile(pd.DataFrame({"drinks": values}), Roles()).found)
+        return [line for line in found if "below 0" in line]
+
+    assert told(*range(49), -9, -9) == [
+        "drinks: -9, in 2 rows, is below 0, as no other value is: if it means that there is none,"
+        " leave the field empty in the file, else it counts as a number"
+    ]
+    assert told(*range(-20, 30)) == []
+    assert told(*range(49), -5) == []
+
+
+def test_a_number_that_may_name_the_row_is_told_to_the_owner() -> None:
+    def told(values: list[float]) -> bool:
+        found = opened(profile(pd.DataFrame({"seqn": values}), Roles()).found)
+        return any(line.startswith("seqn: another number in each row") for line in found)
+
+    assert told([233, 235, 244, 245, 9000])
+    assert not told([233, 235, 244, 245, 245])
+    assert not told([233.5, 235, 244, 245, 9000]), "measured, as a weight"
+    assert not told([1, 2, 3, 4, 5]), "an identifier, which is left out anyway"
+
+
+def test_an_identifier_with_gaps_is_no_unit_and_the_owner_is_told() -> None:
+    found = profile(stays(patient_id=["p1", None, "p1", *["p2", "p3"] * 2, "p3"]), Roles())
+    assert "patient_id" not in found.units
+    assert any(line.startswith("patient_id: is taken for no unit") for line in opened(found.found))
+    assert not any("taken for no unit" in line for line in opened(profile(stays(), Roles()).found))
 
 
 def test_dates_whose_year_is_last_are_no_ids_and_the_owner_is_told() -> None:

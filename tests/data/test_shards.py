@@ -6,6 +6,7 @@ import pytest
 
 from distributed_privrl.core.errors import ConfigError
 from distributed_privrl.data.encoding import TransitionEncoder
+from distributed_privrl.data.fragments import FragmentEncoder, load_fragments
 from distributed_privrl.data.hashing import mix
 from distributed_privrl.data.scaling import Scaling
 from distributed_privrl.data.shards import (
@@ -140,6 +141,23 @@ def test_a_worker_holds_its_own_shard_and_a_chunk(store, kind):
     tracemalloc.stop()
     assert 4_000 < len(shard.rows) < 6_000
     assert peak < 0.6 * whole
+
+
+@pytest.mark.parametrize("layout", ["packed", "episodes"])
+def test_rows_beyond_the_cap_need_no_memory(store, layout):
+    """Whether a worker runs out of memory would tell of one person's rows."""
+    steps = 50_000
+    written = random_walk(3, steps)
+    store.write_trajectories("a-v0", written, layout=layout, **SPACES)
+    del written
+    (ref,) = shard_refs(store, "a-v0", count=1, unit="trajectory", max_rows_per_unit=9)
+    load_shard(ref, ENCODER, chunk_rows=1_000)
+    tracemalloc.start()
+    shard = load_shard(ref, ENCODER, chunk_rows=1_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert shard.offsets.tolist() == [0, 9, 18, 27]
+    assert peak < 0.3 * (3 * steps * 7 * 4)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +303,7 @@ def test_each_units_first_trajectories_can_be_left_to_something_else(store, layo
     store.write_trajectories("a-v0", written, unit_column="patient_id", layout=layout, **SPACES)
     later = np.array([3, 6, 8, 10, 11])  # the third and later ones of units 5, 1, 5, 5, 1
     kept = expected_of(written.select(later).transitions("patient_id"))
+    kept |= dict.fromkeys((8, 9), null_unit())  # of whom no trajectory is left
     for count in (1, 3):
         refs = shard_refs(store, "a-v0", count=count, unit="patient_id", skip_trajectories=2)
         shards = [load_shard(ref, ENCODER, chunk_rows=chunk_rows) for ref in refs]
@@ -305,6 +324,28 @@ def expected_of(rows):
         )
         for u in np.unique(rows.unit_ids)
     }
+
+
+def null_unit():
+    return [[0.0] * ENCODER.width], [False]
+
+
+@pytest.mark.parametrize("unit", ["trajectory", "patient_id"])
+def test_a_unit_without_rows_is_null_and_keeps_its_place(store, unit):
+    """Its neighbours' coins, places and shapes are those that they have beside its rows."""
+    store.write_trajectories(
+        "a-v0", walk((3, 0, 2)), unit_column="patient_id", layout="episodes", **SPACES
+    )
+    for count in (1, 2):
+        refs = shard_refs(store, "a-v0", count=count, unit=unit)
+        found = by_unit([load_shard(ref, ENCODER) for ref in refs])
+        assert sorted(len(rows) for rows, _ in found.values()) == [1, 2, 3]
+        assert [one for one in found.values() if len(one[0]) == 1] == [null_unit()]
+    fragments = load_fragments(
+        shard_refs(store, "a-v0", count=1, unit=unit)[0], FragmentEncoder(ENCODER, 8), 3
+    )
+    assert fragments.offsets.tolist() == [0, 1, 2, 3]
+    assert sorted(fragments.valid.tolist()) == [False, True, True]
 
 
 def test_what_is_left_out_is_named_in_the_reference(store):

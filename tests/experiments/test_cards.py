@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,14 @@ def test_public_rows_are_called_so(tmp_path: Path) -> None:
     assert "declared public" in text
     assert "Epsilon is" not in text
     assert "synthetic" not in text
+
+
+def test_a_card_of_rows_that_nothing_follows_names_no_next_columns(tmp_path: Path) -> None:
+    info = maze_store(tmp_path / "made", declared=True).info("test/medium-v0")
+    files = {"train": "data/train.parquet"}
+    assert "`next_observation_0`" in card(info, files=files)
+    alone = card(replace(info, has_successors=False), files=files)
+    assert "next_observation" not in alone
+    assert "`terminal`" not in alone
+    assert "`observation_0`" in alone
+    assert "`reward`" in alone

@@ -99,6 +99,8 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
     config = load_config(tmp_path / "config.yaml")
     assert config.output.dataset == "clinic/stays-private-v0"
     assert config.model.trajectories_per_unit == 1  # type: ignore[attr-defined]
+    assert config.data.max_length == 4, "the most rows that count, for the classes of units"
+    assert config.runtime.executor == "local"
     assert "columns" in plan_run(config, store).facts()
     assert read_yaml(tmp_path / "bounds.yaml")["observation"]["step"] == [0, 1]
 
@@ -111,6 +113,7 @@ def test_rows_on_their_own_are_a_table_of_people() -> None:
     files = draft.files(FOLDER)
     assert "next_observation: none" in files["schema.yaml"]
     assert "rows_per_unit" not in files["config.yaml"]
+    assert "max_length" not in files["config.yaml"]
     unknown = draft_of(frame, Roles(trajectory="none"))
     with pytest.raises(ConfigError, match=r"data\.unit \(line 9\)"):
         parse_yaml(unknown.files(FOLDER)["config.yaml"], source="config.yaml")

@@ -15,6 +15,7 @@ from distributed_privrl.experiments.run import RunResult
 from distributed_privrl.privacy.calibration import SUM_SLACK
 from distributed_privrl.privacy.certificate import Stage
 from distributed_privrl.privacy.ledger import Ledger
+from distributed_privrl.privacy.sampling import EMPTY
 from distributed_privrl.privacy.verification import verify_certificate
 from distributed_privrl.rounds.server import ParameterServer, ServerSpec
 from distributed_privrl.rounds.worker import LocalUpdateWorker, WorkerSpec
@@ -84,7 +85,8 @@ def watched(expected_units: float) -> Iterator[Watch]:
 
     def batched(self: LocalUpdateWorker, included: Any, nonce: str, blocks: Any) -> UnitBatch:
         units = batch(self, included, nonce, blocks)
-        seen.coins.append((nonce, self._shard.unit_ids[included], len(units)))
+        there = included[included != EMPTY]
+        seen.coins.append((nonce, self._shard.unit_ids[there], len(units) - sum(included == EMPTY)))
         return units
 
     # Both patch the server: what came last has to go first, or the spies stay.

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from distributed_privrl.marginals.tables import counts_of, local_correlation, raked
+from distributed_privrl.marginals.cells import NumberCells
+from distributed_privrl.marginals.column import Column
+from distributed_privrl.marginals.shapes import column_shape
+from distributed_privrl.marginals.tables import Margin, counts_of, local_correlation, raked
 
 
 def test_weighted_rows_are_counted_by_hand() -> None:
@@ -53,3 +56,35 @@ def test_weights_that_have_all_but_vanished_stay_numbers() -> None:
     assert np.isfinite(weights).all()
     assert weights.sum() == pytest.approx(1)
     assert weights[0] > 0.99
+
+
+@pytest.mark.parametrize(("masses", "varies"), [((90, 5, 7, 6), True), ((90, 5, 2, 3), False)])
+def test_a_part_that_no_bin_shows_makes_a_column_vary(
+    masses: tuple[int, ...], varies: bool
+) -> None:
+    """Beside one frequent bin, 18 in three of deviation 4 stand out together, and 10 do not."""
+    assert Margin(np.array(masses, float), np.full(4, 4.0)).varies(2.0) == varies
+
+
+def test_bins_that_stand_out_make_a_column_vary() -> None:
+    assert Margin(np.array([30.0, 30.0]), np.array([4.0, 4.0])).varies(2.0)
+    assert not Margin(np.array([3.0, 3.0]), np.array([4.0, 4.0])).varies(2.0)
+    assert not Margin(np.array([60.0]), np.array([4.0])).varies(2.0)
+
+
+@pytest.mark.parametrize(("dated", "found"), [(318, range(15, 21)), (0, range(4))])
+def test_dates_that_most_people_lack_may_be_counted_with_others(dated: int, found: range) -> None:
+    """Of 1,629 people 318 have a day in ten years; a day of nobody is the first one."""
+    cells, source = NumberCells(0, 3650, 1), np.random.default_rng(4)
+    column = Column(name="died_on", part="observation", cells=cells)
+    days = source.integers(1, 3650, dated).astype(float)
+    counts = np.bincount(cells.cells_of(days), minlength=cells.size).astype(float)
+    counts[0] += 1629 - dated
+    seen = 0
+    for _ in range(20):
+        noisy = source.normal(0, 9.6, cells.size + cells.counted_values)
+        noisy[: cells.size] += counts
+        shape = column_shape(column, noisy, deviation=9.6, most_bins=32)
+        _, joined = shape.bin_counts
+        seen += Margin(shape.bin_masses, 9.6 * np.sqrt(joined)).varies(2.0)
+    assert seen in found, "by two deviations one constant column in 40 varies"

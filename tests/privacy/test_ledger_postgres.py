@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from distributed_privrl.core.errors import BudgetError, StorageError, UnsafeError
 from distributed_privrl.privacy.ledger import Ledger, attempts, budgets, holds
@@ -139,8 +139,28 @@ def test_connections_have_our_settings_and_not_the_databases(ledger, server, url
         assert connection.execute(text("SHOW lock_timeout")).scalar() == "1min"
 
 
-def test_a_reservation_outlives_the_server(ledger, server):
+def reset_sessions(engine):
+    """Have connections lose their settings, as behind a pooler, where each may be another one."""
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection, _record):
+        connection.execute("RESET ALL")
+        connection.commit()
+
+
+def test_settings_are_each_transactions_own(ledger):
+    reset_sessions(ledger._storage.engine)
+    with ledger._storage.transaction() as connection:
+        assert connection.execute(text("SHOW transaction_isolation")).scalar() == "serializable"
+        assert connection.execute(text("SHOW synchronous_commit")).scalar() == "on"
+        assert connection.execute(text("SHOW lock_timeout")).scalar() == "1min"
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_reservation_outlives_the_server(ledger, server, pooled):
     """Killed by SIGQUIT just after the commit, while its write-ahead log would wait ten seconds."""
+    if pooled:
+        reset_sessions(ledger._storage.engine)
     open_run(ledger)
     ledger.reserve_rounds("run", rounds=10, nonce="a")
     server.pg_ctl("stop", "-m", "immediate")

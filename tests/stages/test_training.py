@@ -21,7 +21,8 @@ from distributed_privrl.core.progress import silent
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories, offsets_of
 from distributed_privrl.privacy.ledger import Ledger
-from distributed_privrl.privacy.units import PrivacyBudget, UnitCount
+from distributed_privrl.privacy.sampling import slots_of_a_block
+from distributed_privrl.privacy.units import PrivacyBudget, Relation, UnitCount
 from distributed_privrl.rounds.round_server import RoundProgress
 from distributed_privrl.rounds.server import ServerSpec
 from distributed_privrl.rounds.worker import StoredShard, WorkerSpec
@@ -175,6 +176,20 @@ def test_the_rest_is_the_plan_s_and_the_run_s(store: DatasetStore, tmp_path: Pat
     assert found.options["ParameterServer"] == {"service": True}
     assert found.options["LocalUpdateWorker"] == {"repeat_lost_calls": True}
     assert found.closed == ["ParameterServer", "LocalUpdateWorker"]
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_OR_REMOVE, Relation.POLICY_LEVEL])
+def test_whoever_may_be_removed_leaves_an_empty_slot(relation: Relation) -> None:
+    """Blocks have room for all units: no other unit's coins, place or shape tell that one is gone.
+
+    Where a unit becomes null it keeps its slot, and no more are needed.
+    """
+    plan = plan_of(config_of(5.0))
+    assert plan.mechanism is not None
+    assert plan.mechanism.relation is Relation.REPLACE_WITH_NULL
+    assert plan.least_slots(4) == 0
+    removes = replace(plan, mechanism=replace(plan.mechanism, relation=relation))
+    assert removes.least_slots(4) == slots_of_a_block(UNITS, 4) >= UNITS / 4
 
 
 def test_without_privacy_nothing_is_clipped_drawn_or_charged(

@@ -12,7 +12,7 @@ import threading
 import warnings
 from typing import Any
 
-from sqlalchemy import URL, Engine, event
+from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from distributed_privrl.privacy.ledger import attempts
@@ -68,19 +68,22 @@ def is_lost(error: BaseException) -> bool:
 
 
 def make_durable(engine: Engine) -> None:
-    """Set up connections: commits that outlive a crash, and no wait without end.
+    """Set up transactions: commits that outlive a crash, and no wait without end.
 
     Where the database's default of ``synchronous_commit`` is off, a crash of the server undoes
-    reservations under which noise was drawn already.
+    reservations under which noise was drawn already. Each transaction sets it for itself: behind a
+    pooler a connection's next transaction may be another session's, with that session's settings.
     """
 
     @event.listens_for(engine, "connect", insert=True)
     def _on_connect(connection: Any, record: Any) -> None:
         record.info["guard"] = _Guard(connection.fileno())
-        with connection.cursor() as cursor:
-            cursor.execute("SET synchronous_commit = on")
-            cursor.execute(f"SET lock_timeout = '{attempts.BUSY_SECONDS}s'")
-        connection.commit()
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Connection) -> None:
+        # No SELECT set_config(): it would take the snapshot, before the transaction has its turn.
+        connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{attempts.BUSY_SECONDS}s'")
 
     @event.listens_for(engine, "close")
     def _on_close(_connection: Any, record: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from distributed_privrl.core.config import validate
 from distributed_privrl.core.errors import ConfigError
+from distributed_privrl.core.executor import LocalExecutor
 from distributed_privrl.data.importing import from_table
 from distributed_privrl.data.lasting import kept_in_rows, kept_in_trajectories
 from distributed_privrl.data.schema import ImportSchema
@@ -16,6 +17,7 @@ from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.experiments import judging
 from distributed_privrl.experiments.registry import parse_config
+from distributed_privrl.experiments.rehearsal import rehearse
 from distributed_privrl.marginals import belief
 from distributed_privrl.methods.marginals.method import MarginalsMethod
 from tests.marginals.programs import chained
@@ -175,3 +177,23 @@ def test_numbers_are_kept_row_by_row_and_trajectory_by_trajectory() -> None:
     np.testing.assert_array_equal(following[:, 1], rows.next_observations[:, 1])
     assert kept_in_rows(rows, ()) is rows
     assert kept_in_trajectories(made, ()) is made
+
+
+def test_a_rehearsal_counts_once_what_stays(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy goes together with itself at any noise, and would stand for relations that survive."""
+    monkeypatch.setattr(belief, "estimated", chained)
+    monkeypatch.setattr(judging, "write_reports", lambda *_, **__: None)
+    (tmp_path / "work").mkdir()
+    found = rehearse(
+        config(tmp_path, "marginals_j"),
+        LocalExecutor(),
+        work=tmp_path / "work",
+        store=world.store,
+        insecure_key=3,
+    )
+    names = [one.name for figures in found.sections.values() for one in figures]
+    assert {"sex", "born", "next wage"} <= set(names)
+    assert not any("next sex" in name or "next born" in name for name in names)
+    assert "sex and next sex" not in found.text()
