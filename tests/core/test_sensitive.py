@@ -26,6 +26,7 @@ OPENED = {
     ("data/metadata.py", "_mark", "CHECK"),  # public, a side, certified: who may use it
     ("data/metadata.py", "build_metadata", "STORAGE"),
     ("data/store.py", "_trajectories", "STORAGE"),
+    ("data/store.py", "iter_unit_ids", "STORAGE"),  # for the process that reads their rows
     ("experiments/attacks.py", "attacked_rows", "PRIVATE"),
     ("experiments/cards.py", "_is_synthetic", "RELEASED"),
     ("experiments/cards.py", "_signed", "RELEASED"),
