@@ -7,10 +7,12 @@ same round with the vectors at hand. What workers need for themselves, coins for
 measured beside it. A line through these figures says what clusters would take that nobody here has.
 """
 
+import itertools
+import json
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from scipy.optimize import nnls
 from benchmarks import harness, processes
 from benchmarks.harness import SEED, Alternative, Result
 from benchmarks.ray_round import ENDLESS, RUN_ID, open_ledger
+from distributed_privrl.core.config import RuntimeConfig, summing_processes
 from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.privacy.calibration import PrivateRound
 from distributed_privrl.privacy.sampling import RoundSecret, SlotCoins
@@ -38,6 +41,8 @@ ROW_BYTES = 12 * 4
 """Of a transition of a maze, as a worker holds it."""
 DEMO, LARGE = 88_076, 6_460_000
 FORETOLD_WORKERS, FORETOLD_PARAMETERS = (10, 100, 1000), (DEMO, 1_000_000, LARGE)
+BATCH, RATES, STEP = 16_384, harness.RESULTS / "dp_sgd.json", "clipped, without noise"
+"""Of the example, and where its workers' gradients a core-second are stored."""
 UNITS = 10**9
 INCLUSION = 1e-4
 
@@ -194,8 +199,7 @@ def coins_ms(slots: int) -> float:
 
 def foretold(line: NDArray[np.float64], workers: int, parameters: int) -> str:
     """Return in words what a round would take: all workers at the server, and with sums between."""
-    between = math.isqrt(workers - 1) + 1
-    most = math.ceil(workers / between)
+    between, most = in_between(workers)
     moved = workers * parameters * BYTES_A_PARAMETER / 1e9
     return (
         f"{workers:,} workers, {parameters:,} parameters: the server computes"
@@ -213,6 +217,82 @@ def seconds(line: NDArray[np.float64], workers: int, parameters: int) -> float:
     return float(np.array([1.0, workers, millions, workers * millions]) @ line) / 1e3
 
 
+def in_between(workers: int) -> tuple[int, int]:
+    """Return how many processes add up for workers, and for how many each at most."""
+    processes_between = summing_processes(workers, 1)
+    return processes_between, math.ceil(workers / processes_between)
+
+
+def seconds_between(line: NDArray[np.float64], workers: int, parameters: int) -> float:
+    """Return CPU seconds of a process in between and of the server, one after the other."""
+    return sum(seconds(line, asked, parameters) for asked in in_between(workers))
+
+
+def first(holds: Callable[[int], bool]) -> int:
+    """Return the least number of workers, two or more, of which something holds."""
+    return next(workers for workers in itertools.count(2) if holds(workers))
+
+
+def example_rate() -> float:
+    """Return the stored gradients a core-second of a worker of the example."""
+    rows = [one for one in json.loads(RATES.read_text())["cells"] if one["step"] == STEP]
+    return float(max(rows, key=lambda one: one["batch"])["samples per core-second"])
+
+
+def fan_in(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what follows from the line through cells for `runtime.fan_in`.
+
+    Of each size: CPU seconds at the default's number of workers, at a server alone and with
+    processes in between, and from how many workers on these are quicker. Of the example, PrivORL-n
+    at the paper's size: from how many workers on a server alone needs longer than they do.
+    """
+    line, _ = line_through(cells)
+    workers, rate = RuntimeConfig().fan_in, example_rate()
+    sizes = [
+        {
+            "parameters": size,
+            "server alone, s": seconds(line, workers, size),
+            "with processes in between, s": seconds_between(line, workers, size),
+            "quicker from": first(
+                lambda n, size=size: seconds_between(line, n, size) < seconds(line, n, size)
+            ),
+        }
+        for size in FORETOLD_PARAMETERS
+    ]
+    work = BATCH / rate
+    return {
+        "workers": workers,
+        "processes in between": in_between(workers)[0],
+        "sizes": sizes,
+        "example": {
+            "parameters": LARGE,
+            "batch": BATCH,
+            "gradients a core-second": rate,
+            "core-seconds": work,
+            "server is the limit from": first(lambda n: seconds(line, n, LARGE) > work / n),
+        },
+    }
+
+
+def said_of(found: Mapping[str, Any]) -> list[str]:
+    """Return in words what `fan_in` found."""
+    example = found["example"]
+    return [
+        *(
+            f"{found['workers']} workers, {size['parameters']:,} parameters:"
+            f" {size['server alone, s']:.3g} s at the server alone,"
+            f" {size['with processes in between, s']:.3g} s with {found['processes in between']}"
+            f" processes in between; these are quicker from {size['quicker from']} workers on."
+            for size in found["sizes"]
+        ),
+        f"A batch of {example['batch']:,} at {example['parameters']:,} parameters is"
+        f" {example['core-seconds']:.3g} core-seconds of workers"
+        f" ({example['gradients a core-second']:,.0f} gradients a core-second,"
+        f" {RATES.stem}.md): from {example['server is the limit from']} workers on a server alone"
+        " needs longer than they do.",
+    ]
+
+
 def run(quick: bool) -> Result:
     """Measure rounds of stubs, and say what follows."""
     size = QUICK if quick else FULL
@@ -226,6 +306,7 @@ def run(quick: bool) -> Result:
         ]
     executor.close()
     line, error = line_through(cells)
+    between = fan_in(cells)
     coins = {slots: coins_ms(slots) for slots in size.slots}
     most = max(size.slots)
     each = coins[most] / most * UNITS
@@ -234,6 +315,7 @@ def run(quick: bool) -> Result:
         f" {line[2]:.3g} ms for each million parameters, and {line[3]:.3g} ms for each worker's"
         f" million. The line misses the cells by {error:.0%} at most.",
         *(foretold(line, w, p) for p in FORETOLD_PARAMETERS for w in FORETOLD_WORKERS),
+        *said_of(between),
         *(f"Coins of {slots:,} units: {ms:.3g} CPU ms a round." for slots, ms in coins.items()),
         f"{UNITS:,} transitions on 1,000 workers: {UNITS * ROW_BYTES / 1e12:.3g} GB of rows and"
         f" {each / 1000:.3g} ms of coins a round each; on 10: {UNITS * ROW_BYTES / 1e10:.3g} GB"
@@ -242,7 +324,7 @@ def run(quick: bool) -> Result:
         " answers one after the other, on the same cores. A network is not in it.",
     ]
     ratios = {f"ours_vs_bound_{c['workers']}x{c['parameters']}": c["of bound"] for c in cells}
-    return Result(cells=cells, ratios=ratios, notes=notes)
+    return Result(cells=cells, ratios=ratios, notes=notes, facts={"fan_in": between})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """The server's cost is measured with stubs, and the line through it is the line that made it."""
 
+import json
+
 import numpy as np
 import pytest
 
 from benchmarks import scaling
+from benchmarks.harness import RESULTS
 from distributed_privrl.core.executor import Executor
 from distributed_privrl.rounds.totals import total_of
 from tests.benchmarks.quick import last_line
@@ -40,3 +43,29 @@ def test_the_line_is_found_again() -> None:
     said = scaling.foretold(line, 1000, 10**6)
     assert "moves 12 GB a round (9.6 s at 10 Gbit/s)" in said
     assert "With 32 processes that add up for 32 each: 0.176 s in each of them" in said
+
+
+def test_processes_in_between_pay_from_where_the_line_says() -> None:
+    """Nothing but workers costs: one each. sums in between are quicker from 6 workers on."""
+    line = np.array([0.0, 1e3, 0.0, 0.0])
+    counts = range(2, 10)
+    assert [scaling.seconds(line, n, 10**6) for n in counts] == pytest.approx([*counts])
+    between = [scaling.seconds_between(line, n, 10**6) for n in counts]
+    assert between == pytest.approx([3, 4, 4, 5, 5, 6, 6, 6])
+    assert scaling.first(lambda n: scaling.seconds_between(line, n, 1) < n) == 6
+
+
+def test_what_is_stored_of_fan_in_follows_from_what_is_stored_of_rounds() -> None:
+    stored = json.loads((RESULTS / "scaling.json").read_text())
+    assert stored["fan_in"] == scaling.fan_in(stored["cells"])
+    said = (RESULTS / "scaling.md").read_text().splitlines()
+    assert set(scaling.said_of(stored["fan_in"])) <= set(said)
+    line, _ = scaling.line_through(stored["cells"])
+    for size in stored["fan_in"]["sizes"]:  # quicker from there on for good
+        n = size["quicker from"]
+        quicker = [
+            scaling.seconds_between(line, w, size["parameters"])
+            < scaling.seconds(line, w, size["parameters"])
+            for w in range(2, 1001)
+        ]
+        assert quicker == [w >= n for w in range(2, 1001)]
