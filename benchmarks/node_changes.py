@@ -27,7 +27,7 @@ from distributed_privrl.runtime.executor import RayExecutor
 
 SCRIPT = Path(__file__).parents[1] / "cluster" / "local_nodes.py"
 PARTS = 2
-SECONDS = 180.0
+SECONDS = 600.0
 POLL_SECONDS = 0.05
 FULL_TURNS = 2
 

@@ -129,7 +129,8 @@ def main() -> None:
     """Start the nodes, say how they are reached, and end them when asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=2, help="beside the head")
-    parser.add_argument("--cpus", type=int, default=1, help="of each of them; the head has none")
+    parser.add_argument("--cpus", type=int, default=1, help="of each of them")
+    parser.add_argument("--head-cpus", type=int, default=0, help="of the head")
     parser.add_argument(
         "--no-dashboard", action="store_true", help="start sooner; no job can be submitted"
     )
@@ -146,12 +147,13 @@ def main() -> None:
         head = ["--head", f"--port={port}", f"--temp-dir={folder}"]
         head += [f"--dashboard-port={dashboard}"]
         head += ["--include-dashboard=false"] if options.no_dashboard else []
-        nodes = [Node(folder, 0, head)]
+        nodes = [Node(folder, options.head_cpus, head)]
         try:
             wait_for(nodes)
-            address = [f"--address={HOST}:{port}"]
+            # The head tells what all log: they share its folder.
+            joins = [f"--address={HOST}:{port}", "--include-log-monitor=false"]
             for _ in range(options.nodes):  # one after the other: many at once are too slow for Ray
-                nodes.append(Node(folder, options.cpus, address))
+                nodes.append(Node(folder, options.cpus, joins))
                 wait_for(nodes)
             print(f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={token}")
             print(f"export RAY_ADDRESS={HOST}:{port}   # privrl run")
@@ -163,7 +165,7 @@ def main() -> None:
             added: list[Node] = []
             while not asked.wait(0.2):
                 if more.acquire(blocking=False):
-                    added.append(Node(folder, options.cpus, address))
+                    added.append(Node(folder, options.cpus, joins))
                     nodes.append(added[-1])
                 added = [node for node in added if not (node.is_there() or node.is_late())]
         finally:

@@ -21,7 +21,7 @@ CHANGES = {
     "training__spare": 12,
     "evaluation__trainers": [],
 }
-RUNTIME = {"executor": "ray", "workers": 1, "blocks": 4, "recovery_seconds": 30}
+RUNTIME = {"executor": "ray", "workers": 1, "blocks": 4, "recovery_seconds": 240}
 
 
 def config_of(name: str, most: int = 1) -> PrivorlArConfig:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "cluster" / "local_nodes.py"
-SECONDS = 90.0
+SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -123,3 +123,28 @@ def outside(variables: dict[str, str]) -> dict[str, str]:
     """Return this environment as somebody has it who joins a cluster."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     return own | variables
+
+
+@contextmanager
+def joining(
+    module: str, *words: str | Path, variables: dict[str, str]
+) -> Iterator["subprocess.Popen[str]"]:
+    """Run a module as somebody who joins a cluster; its standard input and error are open.
+
+    Args:
+        module: run by ``python -m``.
+        words: that follow.
+        variables: of the cluster.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *words],
+        env=outside(variables),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

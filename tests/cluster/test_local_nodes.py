@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from safetensors.numpy import load_file
 from distributed_privrl.data.store import FOLDER_VARIABLE
 from distributed_privrl.privacy.verification import verify_certificate
 from tests.cluster import keyed_run
-from tests.cluster.nodes import SECONDS, Nodes, local_nodes, outside
+from tests.cluster.nodes import SECONDS, Nodes, joining, local_nodes, outside
 from tests.runtime.heads import whole_ray
 from tests.worlds import grid, mazes, sweeps
 from tests.worlds.world import World
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
@@ -59,23 +59,12 @@ class Keyed:
         assert rows
         return learned | rows
 
-    @contextmanager
     def begun(
         self, name: str, variables: dict[str, str], *most: str
-    ) -> Iterator["subprocess.Popen[str]"]:
+    ) -> AbstractContextManager["subprocess.Popen[str]"]:
         """Begin a run, or go on with it, on a cluster."""
-        words = [str(self.world.folder), name, *most]
-        with subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.keyed_run", *words],
-            env=outside(variables),
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+        words = (self.world.folder, name, *most)
+        return joining("tests.cluster.keyed_run", *words, variables=variables)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.nodes import outside
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 def test_nodes_come_and_go_while_somebody_counts_the_seconds(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_nodes_come_and_go_while_somebody_counts_the_seconds(tmp_path: Path) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=1100,
     )
     assert done.returncode == 0, done.stderr
     saved = json.loads((tmp_path / "node_changes.json").read_text())

@@ -18,8 +18,8 @@ from tests.gates.leaks import PRIVATE_FIGURE
 from tests.runtime.heads import free_port, whole_ray
 from tests.worlds import mazes, ward
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-SECONDS = 240.0
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+SECONDS = 900.0
 DATASET, PUBLIC = "ward/canaries80417-v0", "ward/public-v0"
 FIRST_UNIT = 80_417_000_001
 ROUNDS = 12

@@ -12,7 +12,7 @@ from tests.cluster.nodes import local_nodes, outside
 from tests.runtime.heads import head
 from tests.worlds.authority import tls_environment
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 JOIN = """
 from distributed_privrl.runtime.session import connect
 ray = connect()

@@ -14,7 +14,11 @@ from pathlib import Path
 
 from tests.gates.around_ray import Dashboard
 
-SECONDS = 30.0
+SECONDS = 120.0
+ATTEMPTS = 5
+"""So often a head is begun that Ray gives up: it does so after half a minute."""
+KEPT = "RAY_worker_niceness"
+STARTED = "Ray runtime started."
 LATE_SECONDS = 300.0
 """That a dashboard's ten processes may take on a busy machine."""
 
@@ -25,16 +29,12 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(port: int, seconds: float = SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert time.monotonic() < deadline, f"nothing listens at port {port}"
-            time.sleep(0.05)
-        else:
-            return
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
@@ -44,6 +44,7 @@ def _listening(
     given: Mapping[str, str],
     log: Path,
     seconds: float = SECONDS,
+    says: str = "",
 ) -> Iterator[str]:
     """Run a command in a group of its own until it is no longer needed.
 
@@ -53,17 +54,26 @@ def _listening(
         given: variables, beside this process's own that are not Ray's.
         log: file of what it says.
         seconds: that it may take to listen.
+        says: what must be in its log by then.
 
     Yields:
         its address.
     """
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("RAY_") or name == KEPT
+    }
     with log.open("w") as file:
         process = subprocess.Popen(
             command, env=own | dict(given), stdout=file, stderr=file, start_new_session=True
         )
     try:
-        wait_for(port, seconds)
+        deadline = time.monotonic() + seconds
+        while not _listens(port) or says not in log.read_text(errors="replace"):
+            ended = process.poll() is not None or time.monotonic() > deadline
+            assert not ended, log.read_text(errors="replace")
+            time.sleep(0.05)
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -73,16 +83,34 @@ def _listening(
 
 
 @contextmanager
-def whole_ray(*more: str, **environment: str) -> Iterator[str]:
-    """Start a Ray of one node as an operator does, on loopback; yield its address."""
+def whole_ray(*more: str, patient: bool = True, **environment: str) -> Iterator[str]:
+    """Start a Ray of one node as an operator does, on loopback; yield its address.
+
+    Args:
+        more: arguments of `ray start`.
+        patient: wait until all of it is there, and begin again where Ray gives it up; else until
+            something listens.
+        environment: of its processes.
+    """
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # paths of sockets are short
+    with (
+        tempfile.TemporaryDirectory(prefix="ray") as folder,  # paths of sockets are short
+        contextlib.ExitStack() as stack,
+    ):
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
         options = ["--include-dashboard=false", "--num-cpus=1", "--object-store-memory=80000000"]
         place = ["--node-ip-address=127.0.0.1", f"--port={port}", f"--temp-dir={folder}"]
         words = [*command, *options, *place, *more]
-        with _listening(words, port, environment, Path(os.devnull)) as address:
-            yield address
+        log, says = Path(folder) / "head.txt", STARTED if patient else ""
+        for attempt in range(1, ATTEMPTS + 1):
+            one = _listening(words, port, environment, log, says=says)
+            try:
+                address = stack.enter_context(one)
+                break
+            except AssertionError:
+                if attempt == ATTEMPTS:
+                    raise
+        yield address
 
 
 @contextmanager

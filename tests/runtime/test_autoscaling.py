@@ -156,7 +156,7 @@ def cluster() -> Iterator[GrowingCluster]:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_pending_trials_make_nodes_join(tmp_path: Path, cluster: GrowingCluster) -> None:
     world = grid.Grid(tmp_path).budget(epsilon=3)
     axis = {"privacy.epsilon": {"grid": [1, 2]}}
@@ -171,14 +171,14 @@ def test_pending_trials_make_nodes_join(tmp_path: Path, cluster: GrowingCluster)
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_run_waits_for_nodes_takes_more_and_leaves_them(
     tmp_path: Path, cluster: GrowingCluster
 ) -> None:
     """From no CPU at all: the first node begins the run, the second joins it, both go."""
     world = grid.Grid(tmp_path).budget(epsilon=6)
     workers = {"min": 1, "max": 2}
-    runtime = {"executor": "ray", "workers": workers, "recovery_seconds": 60}
+    runtime = {"executor": "ray", "workers": workers, "recovery_seconds": 240}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values(runtime=runtime)))
     words = ["run", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
     assert cluster.nodes == 1

@@ -168,7 +168,7 @@ def test_processes_on_a_cluster_keep_no_timeline(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_a_whole_ray_without_a_token_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    with whole_ray(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0") as address:
+    with whole_ray(patient=False, RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0") as address:
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(UnsafeError, match=f"{address} lets in anybody"):
             RayExecutor(workers=1)
