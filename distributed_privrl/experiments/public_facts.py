@@ -28,8 +28,10 @@ from distributed_privrl.privacy.units import TRANSITION, Relation
 from distributed_privrl.stages.bounding import BOUNDS, found_bounds, searched_columns
 from distributed_privrl.stages.encoders import bounds_of, bounds_source, search_ranges
 
-_MOST_VALUES = 12
+MOST_VALUES = 12
 """Of a category, that are named."""
+ROLES = ("observation", "action", "reward")
+"""Of a column, as the explanation of its kind names them."""
 
 
 def facts_sections(
@@ -226,6 +228,6 @@ def _of_part(space: Space, names: tuple[str, ...], numbers: Sequence[str]) -> li
 
 def _category(names: tuple[str, ...]) -> tuple[str, str]:
     values = [category_of(name)[1] for name in names]
-    more = [] if len(values) <= _MOST_VALUES else ["..."]
-    listed = ", ".join([*values[:_MOST_VALUES], *more])
+    more = [] if len(values) <= MOST_VALUES else ["..."]
+    listed = ", ".join([*values[:MOST_VALUES], *more])
     return category_of(names[0])[0], f"one of {len(values)}: {listed}"
