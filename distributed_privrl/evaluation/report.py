@@ -28,6 +28,10 @@ ReportValue = PublicValue | ReleasedValue | Scalar
 """What a report takes; a public one refuses bare scalars."""
 Audience = Literal["public", "private"]
 
+WHOLE_TRAJECTORIES = "Whole trajectories"
+"""Title of what a report says of lengths and returns."""
+TRAINED_AGENTS = "Agents trained on the dataset"
+"""Title of what agents learned from released rows."""
 _SCHEMA = 1
 _PNG_MAGIC = b"\x89PNG"
 

@@ -18,6 +18,7 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.data.trajectories import TRAJECTORY
 from distributed_privrl.evaluation.explanation import explain, explain_stages
+from distributed_privrl.evaluation.report import TRAINED_AGENTS, WHOLE_TRAJECTORIES
 from distributed_privrl.experiments.public_facts import MOST_VALUES, ROLES
 from distributed_privrl.privacy.units import TRANSITION, unit_in_words
 
@@ -26,12 +27,14 @@ SYNTHETIC_KEY = "synthetic"
 """True in the metadata of rows that a model drew; stable prefixes of experts are real rows."""
 FOR_AGENTS = "For those who train agents"
 """Under it stands what only they need to know of a table of people."""
+_OF_AGENTS = (WHOLE_TRAJECTORIES, TRAINED_AGENTS)
 _TABLE_TASKS = ("tabular-classification", "tabular-regression")
 _AGENT_TASKS = ("reinforcement-learning",)
 _OF_POLICIES = (
     "Decisions about people by a policy that was judged on these rows alone: judge it on real"
     " ones first."
 )
+_NO_POLICIES = f"not good for {_OF_POLICIES[0].lower()}{_OF_POLICIES[1:]}"
 _SIZES = {
     10**3: "n<1K",
     10**4: "1K<n<10K",
@@ -95,12 +98,15 @@ def card(
         parts += ["## How it was made", *_listed(explain_stages(certificate)), _how(certificate)]
     parts += ["## What it is not good for", *_listed(_limits(info))]
     table = info.declared is not None
-    agents = _listed(_columns(info))
-    parts += ["## Columns", *(_table_columns(info) if table else agents)]
-    for section in (report or {}).get("sections", ()):
-        parts += _section(section, roles=not table)
+    parts += ["## Columns", *(_table_columns(info) if table else _listed(_columns(info)))]
+    told = (report or {}).get("sections", ())
+    later = [one for one in told if table and one["title"] in _OF_AGENTS]
+    for section in told:
+        parts += _section(section, roles=not table) if section not in later else []
     if table:
-        parts += [f"## {FOR_AGENTS}", *_roles(info), *agents, *_listed([_OF_POLICIES])]
+        parts += [f"## {FOR_AGENTS}", *_roles(info), *_listed([*_columns(info), _NO_POLICIES])]
+    for section in later:
+        parts += _section(section, roles=True, level=3)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -232,7 +238,8 @@ def _table_columns(info: DatasetInfo) -> list[str]:
     if info.has_successors:
         end = _plain(columns.termination or "terminated")
         about += [
-            f"the same names with `next_` before them: what stands in the row that follows;"
+            f"the same names with `next_` before them: what stands in the row that follows"
+            f"{', and after a last row nothing new' if info.last_rows_copied else ''};"
             f" `{end}`: whether the rows of its number end there; `truncated`: whether they were"
             " cut there",
         ]
@@ -245,7 +252,7 @@ def _table_columns(info: DatasetInfo) -> list[str]:
 def _kind_in_words(kind: AnyKind) -> str:
     """Return what a column holds, by its declared kind."""
     if isinstance(kind, LabelledKind):
-        values = [_plain(value) for value in kind.values]
+        values = [f'"{_plain(value)}"' for value in kind.values]
         more = [] if len(values) <= MOST_VALUES else ["..."]
         words = f"one of {', '.join([*values[:MOST_VALUES], *more])}"
     elif isinstance(kind, DateKind):
@@ -284,12 +291,13 @@ def _columns(info: DatasetInfo) -> list[str]:
     ]
 
 
-def _section(section: Mapping[str, Any], *, roles: bool) -> list[str]:
+def _section(section: Mapping[str, Any], *, roles: bool, level: int = 2) -> list[str]:
     """Return a section of the public report as a table; one without numbers has none.
 
     Args:
         section: of the report.
         roles: what is explained by a column's role alone says so.
+        level: of its heading.
     """
     metrics = section.get("metrics", ())
     if not metrics:
@@ -301,7 +309,7 @@ def _section(section: Mapping[str, Any], *, roles: bool) -> list[str]:
         for one, how in zip(metrics, read, strict=True)
     ]
     return [
-        f"## {_plain(section['title'])}",
+        f"{'#' * level} {_plain(section['title'])}",
         _plain(section.get("explanation", "")),
         "\n".join(["| what | value | how to read it |", "|---|---|---|", *rows]),
     ]

@@ -19,7 +19,7 @@ from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
-from distributed_privrl.evaluation.report import Metric, Section, write_report
+from distributed_privrl.evaluation.report import WHOLE_TRAJECTORIES, Metric, Section, write_report
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
@@ -165,7 +165,7 @@ def _write_dataset_reports(
         TITLE: lambda: usefulness_sections(store, real=real, synthetic=dataset),
         OUTSIDE: lambda: outside_sections(store, real, ranges),
         "Fidelity": lambda: [fidelity_section(sampled_rows(store, real), synthetic, names, maze)],
-        "Whole trajectories": lambda: trajectory_sections(
+        WHOLE_TRAJECTORIES: lambda: trajectory_sections(
             store, Sourced.private(dataset), {"real": real}, maze
         ),
     }

@@ -19,6 +19,7 @@ from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.schema import ImportSchema
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation import plots, two_sample
+from distributed_privrl.evaluation.report import WHOLE_TRAJECTORIES
 from distributed_privrl.experiments.cards import FILE_NAME, FOR_AGENTS, SYNTHETIC_KEY, card
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.run import RunResult
@@ -254,20 +255,27 @@ def panel(folder: Path, **columns: Any) -> DatasetInfo:
 
 
 def test_the_card_of_a_table_speaks_of_rows_and_columns_before_agents(tmp_path: Path) -> None:
-    text = card(panel(tmp_path), report={"sections": [FACTS]})
+    lengths = {
+        "title": WHOLE_TRAJECTORIES,
+        "metrics": [{"name": "mean return, synthetic", "value": 1.5}],
+    }
+    text = card(panel(tmp_path), report={"sections": [lengths, FACTS]})
     people, agents = text.split(f"## {FOR_AGENTS}\n")
     assert OF_AGENTS.search(people) is None, OF_AGENTS.search(people)
     assert "3 rows of 2 values of `person`, all of them synthetic" in people
     assert "* `age`: a whole number, which a person keeps" in people
     assert "* `income`: a number, or missing" in people
-    assert "* `job`: one of no \\| none, yes" in people
-    assert "* `health`: one of poor, good" in people
+    assert '* `job`: one of "no \\| none", "yes"' in people
+    assert '* `health`: one of "poor", "good"' in people
     assert "* `step`: place of a row" in people
     assert "year" not in people, "the column that sorted the rows does not come back"
     assert "| column age | number from 18 to 99 |  |" in people
     assert "| units | 2 | declared public |" in people
     assert "whose observation is `age`, `income`, whose action is `job`" in agents
     assert "whose reward is `health`" in agents
+    assert "* not good for decisions about people by a policy" in agents
+    assert "### Whole trajectories" in agents
+    assert "mean return" in agents
 
 
 def test_columns_that_a_card_names_are_those_of_the_export(tmp_path: Path) -> None:
