@@ -1,174 +1,100 @@
 """The utility protocol of docs/design/0009-utility-protocol.md, part by part.
 
-``--part ladder`` judges rows whose order is known. Each cell is a small JSON file in
-``benchmarks/results/protocol``, so that cells made on one machine are committed and the command
-goes on elsewhere. Cells that were not run are blank in the table.
+``--part ladder`` judges rows whose order is known. ``--part register`` writes the settings and
+their hash, to be committed before ``--part pairs`` opens a sensitive maze. Each cell is a small
+JSON file in ``benchmarks/results/protocol``, so that cells made on one machine are committed and
+the command goes on elsewhere. Cells that were not run are blank in the table.
 
     python -m benchmarks.utility_protocol --part ladder --mazes eval-umaze --work FOLDER
+    python -m benchmarks.utility_protocol --part pairs --mazes umaze --work FOLDER
 """
 
 import argparse
-import dataclasses
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from benchmarks import cells, harness, utility_table
+from benchmarks import cells, harness
 from benchmarks.harness import Result
-from benchmarks.protocol import grid_judge, ladder
-from benchmarks.protocol.grid_judge import GridSettings
-from benchmarks.protocol.rows import Rows, read_rows
-from benchmarks.utility_cells import Cell as Release
-from benchmarks.utility_scales import MAZE_TABLES
-from benchmarks.utility_tasks import FAMILIES, TASKS
-from distributed_privrl.core.random import Streams
+from benchmarks.protocol import ladder, ladder_cells, pair_cells
+from benchmarks.protocol.ladder import NotAdmittedError
+from benchmarks.protocol.ladder_cells import FOLDER, PUBLIC_MAZES
+from benchmarks.protocol.pairs import METHODS, REAL, SENSITIVE, Pair, Registered
+from benchmarks.protocol.registration import register as register_settings
+from benchmarks.protocol.statistics import FEWEST_PAIRS
 from distributed_privrl.environments import register
-from distributed_privrl.environments.mazes import MAZES
 
-NAME = "utility_protocol_ladder"
-FOLDER = harness.RESULTS / "protocol"
-TABLE = MAZE_TABLES["privorl_n"]
-JUDGE = "grid"
-PUBLIC_MAZES = FAMILIES[1]
-"""Sensitive mazes are opened by registration alone; the ladder has no need of them."""
+NAME = "utility_protocol"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One rung in one maze, by the grid.
-
-    Args:
-        maze: a public one.
-        rung: of the ladder.
-        scale: of recordings and generators.
-    """
-
-    maze: str
-    rung: str
-    scale: str
-
-    @property
-    def name(self) -> str:
-        """Name of the cell's file."""
-        rung = self.rung.replace(" ", "_").replace(",", "")
-        return f"ladder-{self.scale}-{self.maze}-{JUDGE}-{rung}"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What a figure depends on."""
-        return {
-            **dataclasses.asdict(self),
-            "judge": JUDGE,
-            "grid": dataclasses.asdict(GridSettings()),
-            "steps": TABLE.scales[self.scale].steps,
-            "fewer": ladder.FEWER,
-            "blur": ladder.BLUR,
-        }
+def _ladder(options: argparse.Namespace) -> Result:
+    for cell in ladder_cells.cells_of(options.mazes or PUBLIC_MAZES, options.scale):
+        if cell.rung in options.rungs:
+            row = ladder_cells.run_cell(cell, options.cells, options.work)
+            print(f"{cell.name}: {json.dumps(row)}", flush=True)
+    shown = PUBLIC_MAZES if options.scale == "cpu" else options.mazes
+    return ladder_cells.result_of(ladder_cells.cells_of(shown, options.scale), options.cells)
 
 
-def run_cell(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
-    """Return what is kept of a cell, or judge it now and keep it.
-
-    A kept cell of other settings is judged again.
-
-    Privacy: rows are simulated and public; nothing is charged but a generator's own ledger.
-    """
-    return cells.kept_of(folder / f"{cell.name}.json", cell.settings, lambda: _judged(cell, work))
-
-
-def _kept(cell: Cell, folder: Path) -> dict[str, Any] | None:
-    return cells.found_of(folder / f"{cell.name}.json", cell.settings)
-
-
-def _judged(cell: Cell, work: Path) -> dict[str, Any]:
-    clock = time.process_time()
-    rows = rung_rows(cell, work)
-    mean, shifts = grid_judge.judge(rows, MAZES[cell.maze], GridSettings())
-    return {
-        **dataclasses.asdict(cell),
-        "judge": JUDGE,
-        "rows": len(rows),
-        **dataclasses.asdict(mean),
-        "shifts": [one.normalised for one in shifts],
-        "cpu_s": round(time.process_time() - clock),
-        "commit": harness.machine()["commit"],
-    }
+def _pairs(options: argparse.Namespace) -> Result:
+    setting = pair_cells.Setting(folder=options.cells, work=options.work)
+    for pair in _wanted(options, options.mazes or SENSITIVE, options.methods, options.pairs):
+        try:
+            row = pair_cells.run_cell(pair, setting)
+        except NotAdmittedError as error:
+            print(f"{pair.name}: {error}", flush=True)
+        else:
+            print(f"{pair.name}: {json.dumps(row)}", flush=True)
+    shown = SENSITIVE if options.scale == "cpu" else options.mazes
+    pairs = max(options.pairs, FEWEST_PAIRS)
+    return pair_cells.result_of(_wanted(options, shown, METHODS, pairs), setting)
 
 
-def rung_rows(cell: Cell, work: Path) -> Rows:
-    """Return the rows of a rung, recorded or released where they are not there."""
-    scale, store = TABLE.scales[cell.scale], cells.store_of(work)
-    release = Release(maze=cell.maze, variant=ladder.PRETRAINED, epsilon=1.0)
-    if cell.rung == ladder.PRETRAINED:
-        utility_table.collect_tasks((cell.maze, *release.public), scale, store)
-        utility_table.run_cell(release, TABLE, scale, work, releases_only=True)
-        return read_rows(store, release.output)
-    utility_table.collect_tasks((cell.maze,), scale, store)
-    return ladder.MADE[cell.rung](
-        read_rows(store, TASKS[cell.maze].dataset), Streams(cells.DATA_SEED)
-    )
-
-
-def result_of(wanted: Sequence[Cell], folder: Path) -> Result:
-    """Return the table: what is kept, blank what is not; and whether the judge is admitted."""
-    lines, wrong = [], {}
-    for maze in dict.fromkeys(cell.maze for cell in wanted):
-        found = {cell.rung: _kept(cell, folder) for cell in wanted if cell.maze == maze}
-        lines += [_line(maze, rung, row) for rung, row in found.items()]
-        scores = {rung: row["normalised"] for rung, row in found.items() if row is not None}
-        wrong[maze] = ladder.disorder(scores)
-    verdicts = [
-        f"{maze}: {'; '.join(reasons) if reasons else 'ordered'}."
-        for maze, reasons in wrong.items()
+def _wanted(
+    options: argparse.Namespace, mazes: Sequence[str], methods: Iterable[str], pairs: int
+) -> list[Pair]:
+    """Return real rows and releases, pair after pair of a maze."""
+    variants = [(REAL, None), *((method, float(options.epsilon)) for method in methods)]
+    return [
+        Pair(scale=options.scale, maze=maze, variant=variant, epsilon=epsilon, seed=seed)
+        for maze in mazes
+        for seed in range(pairs)
+        for variant, epsilon in variants
     ]
-    return Result(
-        cells=lines,
-        ratios={},
-        facts={"judge": JUDGE, "ordered": {maze: not reasons for maze, reasons in wrong.items()}},
-        notes=[
-            "Points of 100 (0 uniform forces, 100 the planner) from 200 stratified starts, exact"
-            " in the true simulator; the mean over shifts of the grid, each shift's beside it."
-            " One recording a maze. A blank cell was not run.",
-            *verdicts,
-        ],
-    )
-
-
-def _line(maze: str, rung: str, row: dict[str, Any] | None) -> dict[str, Any]:
-    names = ("rows", "normalised", "shifts", "reach", "hold", "cpu_s")
-    values = {name: "" if row is None else row[name] for name in names}
-    return {"maze": maze, "judge": JUDGE, "rung": rung, **values}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Judge the cells that are missing and print the table."""
+    """Make the cells that are missing and print the table, or register the settings."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.utility_protocol")
-    parser.add_argument("--part", choices=("ladder",), required=True)
+    parser.add_argument("--part", choices=("ladder", "register", "pairs"), required=True)
     parser.add_argument("--scale", choices=("cpu", "quick"), default="cpu")
-    parser.add_argument("--mazes", nargs="+", default=PUBLIC_MAZES, choices=PUBLIC_MAZES)
+    parser.add_argument("--mazes", nargs="+", choices=(*SENSITIVE, *PUBLIC_MAZES))
     parser.add_argument("--rungs", nargs="*", default=ladder.RUNGS, choices=ladder.RUNGS)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=tuple(METHODS))
+    parser.add_argument("--pairs", type=int, default=FEWEST_PAIRS, help="of each maze")
+    parser.add_argument("--epsilon", default="1", help="of pairs")
     parser.add_argument("--work", type=Path, default=Path(NAME), help="kept between commands")
     parser.add_argument("--cells", type=Path, default=FOLDER, help="folder of finished cells")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args(arguments)
+    if options.part == "ladder" and set(options.mazes or ()) & set(SENSITIVE):
+        parser.error(f"a ladder's mazes are public: choose from {', '.join(PUBLIC_MAZES)}")
     torch.set_num_threads(1)
     register()
-    for maze in options.mazes:
-        for rung in options.rungs:
-            cell = Cell(maze=maze, rung=rung, scale=options.scale)
-            print(f"{cell.name}: {json.dumps(run_cell(cell, options.cells, options.work))}")
-    shown = PUBLIC_MAZES if options.scale == "cpu" else options.mazes
-    every = [
-        Cell(maze=maze, rung=rung, scale=options.scale) for maze in shown for rung in ladder.RUNGS
-    ]
-    about = {"scale": options.scale, "data_seed": cells.DATA_SEED, **harness.machine()}
+    if options.part == "register":
+        digest = register_settings(Registered(scale=options.scale).settings, options.cells)
+        print(f"registered {digest}: commit {options.cells} before pairs are made")
+        return
+    ladder_part = options.part == "ladder"
+    result = _ladder(options) if ladder_part else _pairs(options)
+    name = ladder_cells.NAME if ladder_part else pair_cells.NAME
+    seed = {"data_seed": cells.DATA_SEED} if ladder_part else {}
+    about = {"scale": options.scale, **seed, **harness.machine()}
     folder = options.out or (harness.RESULTS if options.save else None)
-    harness.publish(NAME, result_of(every, options.cells), about, folder=folder)
+    harness.publish(name, result, about, folder=folder)
 
 
 if __name__ == "__main__":

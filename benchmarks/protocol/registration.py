@@ -1,4 +1,4 @@
-"""Settings are hashed and committed before a sensitive set is opened, and it is opened once."""
+"""Settings are hashed and committed before a sensitive set is opened; a figure is made once."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.files import write_atomically
 
 REGISTERED, OPENINGS = "registered.json", "openings.jsonl"
+OPENED, JUDGED = "opened", "judged"
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -46,8 +47,11 @@ def register(settings: Mapping[str, Any], folder: Path) -> str:
     return digest
 
 
-def open_once(dataset: str, settings: Mapping[str, Any], folder: Path) -> None:
-    """Log that a sensitive set is opened now; call it before its rows are read.
+def open_set(dataset: str, settings: Mapping[str, Any], folder: Path) -> None:
+    """Log that a sensitive set is opened; call it before its rows are read.
+
+    A command that was stopped goes on with a set that it opened, under the same settings. What is
+    found there is judged once (`judge_once`).
 
     Args:
         dataset: the set, with whatever tells its recordings apart.
@@ -55,8 +59,33 @@ def open_once(dataset: str, settings: Mapping[str, Any], folder: Path) -> None:
         folder: of the committed file and of the log, which is to be committed too.
 
     Raises:
-        UnsafeError: nothing is registered, the settings are others, or the set was opened before.
+        UnsafeError: nothing is registered, or the settings are others.
     """
+    digest = _checked(settings, folder)
+    if not any(_is(line, OPENED, dataset, digest) for line in openings(folder)):
+        _log(folder, OPENED, dataset, digest)
+
+
+def judge_once(cell: str, settings: Mapping[str, Any], folder: Path) -> None:
+    """Log that a figure is made now; call it before the judge sees the rows.
+
+    Noise is drawn anew in each run, so that a second figure would be a choice between two.
+
+    Args:
+        cell: what is judged: recording, generator, epsilon.
+        settings: of the judge and of all that it judges.
+        folder: see `open_set`.
+
+    Raises:
+        UnsafeError: nothing is registered, the settings are others, or the cell was judged before.
+    """
+    digest = _checked(settings, folder)
+    if any(_is(line, JUDGED, cell, digest) for line in openings(folder)):
+        raise UnsafeError(f"{cell} was judged before ({folder / OPENINGS}): there is one figure")
+    _log(folder, JUDGED, cell, digest)
+
+
+def _checked(settings: Mapping[str, Any], folder: Path) -> str:
     digest = settings_hash(settings)
     if not (folder / REGISTERED).exists():
         raise UnsafeError(f"{folder / REGISTERED} is missing: register and commit the settings")
@@ -65,10 +94,16 @@ def open_once(dataset: str, settings: Mapping[str, Any], folder: Path) -> None:
             f"settings have the hash {digest[:12]}, {folder / REGISTERED} has"
             f" {_registered(folder)[:12]}: settings may not change before a set is opened"
         )
-    if any(line["dataset"] == dataset for line in openings(folder)):
-        raise UnsafeError(f"{dataset} was opened before ({folder / OPENINGS}): a set opens once")
+    return digest
+
+
+def _is(line: Mapping[str, str], event: str, name: str, digest: str) -> bool:
+    return line.get(event) == name and line["sha256"] == digest
+
+
+def _log(folder: Path, event: str, name: str, digest: str) -> None:
     with (folder / OPENINGS).open("a") as log:
-        log.write(json.dumps({"dataset": dataset, "sha256": digest}) + "\n")
+        log.write(json.dumps({event: name, "sha256": digest}) + "\n")
 
 
 def openings(folder: Path) -> list[dict[str, str]]:

@@ -155,7 +155,7 @@ def _tell(loaded: "RunConfig", result: "RunResult") -> None:
     if result.certificate.status == "valid":  # else their errors are as private as the rows
         warn_of_failures(reasons(result.trials))
         _warn_of_release(loaded, result)
-    show_values(_outcome(result))
+    show_values(_outcome(loaded, result))
     tell_certificate(result.directory.certificate)
 
 
@@ -222,7 +222,13 @@ def _announce(config: "RunConfig") -> None:
         typer.echo(NOT_PRIVATE, err=True)
 
 
-def _outcome(result: "RunResult") -> dict[str, str]:
+def _outcome(config: "RunConfig", result: "RunResult") -> dict[str, str]:
+    """Return what a run has made.
+
+    Privacy: the path of the private report stands there whatever it holds.
+    """
+    from distributed_privrl.core.config import OutputConfig
+
     certificate, directory = result.certificate, result.directory
     stages = certificate.stages
     guarantee, report = {"guarantee": "NONE: this run was not private"}, directory.private_report
@@ -239,4 +245,9 @@ def _outcome(result: "RunResult") -> dict[str, str]:
         **guarantee,
         "certificate": f"{directory.certificate} ({certificate.status})",
         "report": str(report),
+        **(
+            {"notes": f"{directory.private_report} (yours alone: look there before you release)"}
+            if stages and isinstance(config.output, OutputConfig)
+            else {}
+        ),
     }

@@ -61,16 +61,18 @@ def export(
 ) -> None:
     """Write a dataset as one file, a row a transition; its owner's alone unless it may leave.
 
-    Columns of a table: ``trajectory`` and ``step`` (trajectories only), ``observation_0 ..``,
+    Columns of a table: ``trajectory`` and ``step`` (trajectories only; the place of a row, from 0,
+    never a value of the column that sorted them: none is stored), ``observation_0 ..``,
     ``action_0 ..``, ``reward``, ``next_observation_0 ..``, ``terminated``, ``truncated``, and
     ``unit`` (the unit column's hashed values, if there is one). A Discrete part is one column,
     ``observation`` or ``action``. Rows that nothing follows have neither next observations nor
     ends. What was imported from a table, and what was released of it, has the table's names and
     values: categories, flags and dates as its schema declared them. Next observations without a
     name are the observations' with ``next_`` before. Where two columns would have one name, the
-    observation, else the action, has it, and the other the name above. NPZ holds arrays of N rows,
-    all of them numbers: ``observations``, ``actions``, ``rewards``, ``next_observations``,
-    ``terminals``, ``timeouts``, and ``trajectory``, ``step``, ``unit``.
+    observation, else the action, has it, and the other the name above; where that is taken, too, it
+    ends in ``_number``. NPZ holds arrays of N rows, all of them numbers: ``observations``,
+    ``actions``, ``rewards``, ``next_observations``, ``terminals``, ``timeouts``, and
+    ``trajectory``, ``step``, ``unit``.
 
     Args:
         store: where the dataset lies.
@@ -182,7 +184,7 @@ def _named(chunk: Chunk, declared: DeclaredTable | None, info: DatasetInfo) -> C
         for place, (plain, column) in enumerate(_columns(chunk[part], part, declared, info)):
             name = asked[place] if asked else plain
             if name in found or (beside and name in values):
-                name = plain
+                name = f"{plain}_number" if beside and plain in values else plain
             if name in found:
                 raise ConfigError(f"two columns would be called {name}: name both in the schema")
             found[name] = column
@@ -196,7 +198,7 @@ def _names(declared: DeclaredTable | None, part: str) -> list[str]:
     columns = declared.columns
     named: dict[str, Any] = {
         "trajectory": columns.trajectory,
-        "step": columns.order,
+        "step": None,  # places, not values of the column that sorted them
         "terminated": columns.termination,
         "next_observation": columns.following
         or [f"next_{name}" for name in column_names(columns.observation)],

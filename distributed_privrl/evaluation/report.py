@@ -28,6 +28,10 @@ ReportValue = PublicValue | ReleasedValue | Scalar
 """What a report takes; a public one refuses bare scalars."""
 Audience = Literal["public", "private"]
 
+WHOLE_TRAJECTORIES = "Whole trajectories"
+"""Title of what a report says of lengths and returns."""
+TRAINED_AGENTS = "Agents trained on the dataset"
+"""Title of what agents learned from released rows."""
 _SCHEMA = 1
 _PNG_MAGIC = b"\x89PNG"
 
@@ -61,6 +65,8 @@ class Section:
         figures: its figures.
         not_useful: what the rows are not useful for, each with the reason; the report says it in
             red beside its certificate. It is computed from real rows: for private reports alone.
+        notes: what the owner of the rows should look at first; it stands there, too, and is for
+            private reports alone.
     """
 
     title: str
@@ -68,6 +74,7 @@ class Section:
     metrics: Sequence[Metric] = ()
     figures: Sequence[AnyFigure] = ()
     not_useful: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def write_report(
@@ -91,7 +98,7 @@ def write_report(
 
     Raises:
         TypeError: a value of a public report is neither public nor released by type, or it says
-            what the rows are not useful for.
+            what the rows are not useful for, or has notes to their owner.
         UnsafeError: a private report would be written outside a folder called ``private``, or a
             public one shows what no entry of a valid ``certificate`` paid for.
         StorageError: a file cannot be written.
@@ -152,7 +159,7 @@ def report_json(
         "certificate": {
             key: certificate.get(key) for key in ("status", "method", "epsilon", "delta", "digest")
         },
-        **({"not_useful_for": problems} if (problems := _not_useful(sections, audience)) else {}),
+        **{key: texts for key, texts in _to_the_owner(sections, audience).items() if texts},
         "sections": [
             {
                 "title": section.title,
@@ -186,7 +193,8 @@ def render_html(
         in_words=explain_stages(certificate),
         stages=[_stage(stage) for stage in certificate.get("stages", ())],
         assumptions=_assumptions(certificate),
-        not_useful=_not_useful(sections, audience),
+        not_useful=_to_the_owner(sections, audience)["not_useful_for"],
+        notes=_to_the_owner(sections, audience)["notes"],
         sections=[
             {
                 "title": section.title,
@@ -215,11 +223,16 @@ def _checked(figure: AnyFigure, audience: Audience) -> AnyFigure:
     )
 
 
-def _not_useful(sections: Sequence[Section], audience: Audience) -> list[str]:
-    found = [text for section in sections for text in section.not_useful]
-    if found and audience != "private":
+def _to_the_owner(sections: Sequence[Section], audience: Audience) -> dict[str, list[str]]:
+    """Return what the rows are not useful for, and notes, of all sections."""
+    found = {
+        "not_useful_for": [text for section in sections for text in section.not_useful],
+        "notes": [text for section in sections for text in section.notes],
+    }
+    if any(found.values()) and audience != "private":
         raise TypeError(
-            "what rows are not useful for is computed from real rows: write it to a private report"
+            "what rows are not useful for, and notes to their owner, are computed from real rows:"
+            " write them to a private report"
         )
     return found
 

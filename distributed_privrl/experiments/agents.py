@@ -13,7 +13,7 @@ from distributed_privrl.environments import reference_returns
 from distributed_privrl.evaluation import plots
 from distributed_privrl.evaluation.intervals import spread
 from distributed_privrl.evaluation.published import PublishedCell, published_cell
-from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.evaluation.report import TRAINED_AGENTS, Metric, Section
 from distributed_privrl.evaluation.returns import LAST_EVALUATIONS, LearningCurve, normalised
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
@@ -174,7 +174,7 @@ def returns_section(
     ]
     curves = earned.then(_curves)
     return Section(
-        title="Agents trained on the dataset",
+        title=TRAINED_AGENTS,
         explanation=_caption(trials, environment),
         metrics=metrics,
         figures=[curves.figure(plots.learning_curves, "Returns")] if curves.content else [],

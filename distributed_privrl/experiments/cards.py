@@ -11,16 +11,30 @@ import yaml
 
 from distributed_privrl.core.files import write_atomically
 from distributed_privrl.core.sensitive import Purpose
+from distributed_privrl.data.declared import AnyKind, DateKind, LabelledKind, column_names
 from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.layout import RowLayout
 from distributed_privrl.data.metadata import DatasetInfo
 from distributed_privrl.data.store import DatasetStore
+from distributed_privrl.data.trajectories import TRAJECTORY
 from distributed_privrl.evaluation.explanation import explain, explain_stages
+from distributed_privrl.evaluation.report import TRAINED_AGENTS, WHOLE_TRAJECTORIES
+from distributed_privrl.experiments.public_facts import MOST_VALUES, ROLES
 from distributed_privrl.privacy.units import TRANSITION, unit_in_words
 
 FILE_NAME = "README.md"
 SYNTHETIC_KEY = "synthetic"
 """True in the metadata of rows that a model drew; stable prefixes of experts are real rows."""
+FOR_AGENTS = "For those who train agents"
+"""Under it stands what only they need to know of a table of people."""
+_OF_AGENTS = (WHOLE_TRAJECTORIES, TRAINED_AGENTS)
+_TABLE_TASKS = ("tabular-classification", "tabular-regression")
+_AGENT_TASKS = ("reinforcement-learning",)
+_OF_POLICIES = (
+    "Decisions about people by a policy that was judged on these rows alone: judge it on real"
+    " ones first."
+)
+_NO_POLICIES = f"not good for {_OF_POLICIES[0].lower()}{_OF_POLICIES[1:]}"
 _SIZES = {
     10**3: "n<1K",
     10**4: "1K<n<10K",
@@ -83,18 +97,26 @@ def card(
     if certificate:
         parts += ["## How it was made", *_listed(explain_stages(certificate)), _how(certificate)]
     parts += ["## What it is not good for", *_listed(_limits(info))]
-    parts += ["## Columns", *_listed(_columns(info))]
-    for section in (report or {}).get("sections", ()):
-        parts += _section(section)
+    table = info.declared is not None
+    parts += ["## Columns", *(_table_columns(info) if table else _listed(_columns(info)))]
+    told = (report or {}).get("sections", ())
+    later = [one for one in told if table and one["title"] in _OF_AGENTS]
+    for section in told:
+        parts += _section(section, roles=not table) if section not in later else []
+    if table:
+        parts += [f"## {FOR_AGENTS}", *_roles(info), *_listed([*_columns(info), _NO_POLICIES])]
+    for section in later:
+        parts += _section(section, roles=True, level=3)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _header(info: DatasetInfo, rows: int, files: Mapping[str, str] | None) -> str:
+    table = info.declared is not None
     values: dict[str, Any] = {
         "pretty_name": info.id,
-        "task_categories": ["reinforcement-learning"],
+        "task_categories": list(_TABLE_TASKS if table else _AGENT_TASKS),
         "size_categories": [next((name for top, name in _SIZES.items() if rows < top), _LARGEST)],
-        "tags": ["offline-reinforcement-learning"],
+        "tags": ["tabular" if table else "offline-reinforcement-learning"],
     }
     if info.certificate:
         values["tags"] += ["differential-privacy", *(["synthetic"] if _is_synthetic(info) else [])]
@@ -105,9 +127,13 @@ def _header(info: DatasetInfo, rows: int, files: Mapping[str, str] | None) -> st
 
 
 def _what_it_is(info: DatasetInfo, rows: int) -> list[str]:
-    count = f"{rows:,} transitions"
+    table = None if info.declared is None else info.declared.columns
+    count = f"{rows:,} {'transitions' if table is None else 'rows'}"
     if info.kind == "trajectories":
-        count += f" in {info.total_trajectories.open(Purpose.RELEASED):,} trajectories"
+        several = f"{info.total_trajectories.open(Purpose.RELEASED):,}"
+        name = None if table is None else table.trajectory
+        in_all = f" of {several} values of `{_plain(name)}`" if name else ""
+        count += in_all or f" in {several} trajectories"
     known = f"The environment is `{_plain(info.environment)}`." if info.environment else ""
     if not info.certificate:
         return [f"{count}, which who made them declared public.", known]
@@ -181,8 +207,7 @@ def _limits(info: DatasetInfo) -> list[str]:
         " privacy above allows.",
         "What only few units have in common: noise hides it, or invents it.",
         "Exact counts, tests and intervals: usual ones leave out the noise, and are too narrow.",
-        "Decisions about people by a policy that was judged on these rows alone: judge it on real"
-        " ones first.",
+        *([_OF_POLICIES] if info.declared is None else []),
         "Proof of use: this card holds no comparison with the real rows but for values that were"
         " released with noise. Ask the owner what the rows keep.",
     ]
@@ -192,6 +217,65 @@ def _limits(info: DatasetInfo) -> list[str]:
             " others belong to it."
         )
     return found
+
+
+def _table_columns(info: DatasetInfo) -> list[str]:
+    """Return the columns of a table as its schema names them, in words; none: it declared none."""
+    table = info.declared
+    if table is None:
+        return []
+    columns = table.columns
+    found = [*table.part("observation"), *table.part("action")]
+    found.append((columns.reward, table.kind(columns.reward)))
+    about = [f"`{_plain(name)}`: {_kind_in_words(kind)}" for name, kind in found]
+    if info.kind == "trajectories":
+        name = _plain(columns.trajectory or TRAJECTORY)
+        about += [
+            f"`{name}`: numbers of whom rows belong to, from 0; they name nobody in the real table",
+            "`step`: place of a row among those of its number, from 0, whatever sorted the real"
+            " ones",
+        ]
+    if info.has_successors:
+        end = _plain(columns.termination or "terminated")
+        about += [
+            f"the same names with `next_` before them: what stands in the row that follows"
+            f"{', and after a last row nothing new' if info.last_rows_copied else ''};"
+            f" `{end}`: whether the rows of its number end there; `truncated`: whether they were"
+            " cut there",
+        ]
+    return [
+        "As `privrl export` writes them to a table, and `pr.load` gives them to pandas:",
+        *_listed(about),
+    ]
+
+
+def _kind_in_words(kind: AnyKind) -> str:
+    """Return what a column holds, by its declared kind."""
+    if isinstance(kind, LabelledKind):
+        values = [f'"{_plain(value)}"' for value in kind.values]
+        more = [] if len(values) <= MOST_VALUES else ["..."]
+        words = f"one of {', '.join([*values[:MOST_VALUES], *more])}"
+    elif isinstance(kind, DateKind):
+        words = "a date" if kind.unit == "days" else f"a time, in {kind.unit}"
+    else:
+        words = "a whole number" if kind.whole else "a number"
+    gaps = ", or missing" if kind.missing in ("own", "indicator") else ""
+    return f"{words}{gaps}{', which a person keeps' if kind.lasting else ''}"
+
+
+def _roles(info: DatasetInfo) -> list[str]:
+    """Return which columns of a table an agent observes, chooses and is rewarded by."""
+    table = info.declared
+    assert table is not None
+    named = [
+        ", ".join(f"`{_plain(name)}`" for name in column_names(part))
+        for part in (table.columns.observation, table.columns.action, table.columns.reward)
+    ]
+    return [
+        "The folder is a dataset of offline reinforcement learning, which `minari` loads: a row is"
+        f" a transition whose observation is {named[0]}, whose action is {named[1]} and whose"
+        f" reward is {named[2]}."
+    ]
 
 
 def _columns(info: DatasetInfo) -> list[str]:
@@ -207,17 +291,25 @@ def _columns(info: DatasetInfo) -> list[str]:
     ]
 
 
-def _section(section: Mapping[str, Any]) -> list[str]:
-    """Return a section of the public report as a table; one without numbers has none."""
+def _section(section: Mapping[str, Any], *, roles: bool, level: int = 2) -> list[str]:
+    """Return a section of the public report as a table; one without numbers has none.
+
+    Args:
+        section: of the report.
+        roles: what is explained by a column's role alone says so.
+        level: of its heading.
+    """
     metrics = section.get("metrics", ())
     if not metrics:
         return []
+    hidden = () if roles else ROLES
+    read = [_plain(one.get("explanation", "")) for one in metrics]
     rows = [
-        f"| {_plain(one['name'])} | {_shown(one['value'])} | {_plain(one.get('explanation', ''))} |"
-        for one in metrics
+        f"| {_plain(one['name'])} | {_shown(one['value'])} | {'' if how in hidden else how} |"
+        for one, how in zip(metrics, read, strict=True)
     ]
     return [
-        f"## {_plain(section['title'])}",
+        f"{'#' * level} {_plain(section['title'])}",
         _plain(section.get("explanation", "")),
         "\n".join(["| what | value | how to read it |", "|---|---|---|", *rows]),
     ]

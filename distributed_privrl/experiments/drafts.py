@@ -266,7 +266,10 @@ def _schema(draft: Draft) -> list[str]:
     else:
         lines.append(f"  trajectory: {_name(draft.trajectory)}")
         if draft.order is not None:
-            lines.append(f"  order: {_name(draft.order)}")
+            lines += [
+                f"  order: {_name(draft.order)}  # sorts the rows, and a release has their places",
+                "  # alone (step): name it under observation, too, if somebody needs its values",
+            ]
         if draft.terminated is not None:
             lines.append(f"  terminated: {_name(draft.terminated)}")
         else:

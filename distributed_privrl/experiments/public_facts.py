@@ -28,18 +28,20 @@ from distributed_privrl.privacy.units import TRANSITION, Relation
 from distributed_privrl.stages.bounding import BOUNDS, found_bounds, searched_columns
 from distributed_privrl.stages.encoders import bounds_of, bounds_source, search_ranges
 
-_MOST_VALUES = 12
+MOST_VALUES = 12
 """Of a category, that are named."""
+ROLES = ("observation", "action", "reward")
+"""Of a column, as the explanation of its kind names them."""
 
 
 def facts_sections(
-    config: RunConfig, store: DatasetStore, ledger: Ledger, run_id: str, info: DatasetInfo
+    config: RunConfig, ranges: Bounds | None, ledger: Ledger, run_id: str, info: DatasetInfo
 ) -> list[Section]:
     """Return what was public before the run and, where bounds were found with noise, which.
 
     Args:
         config: of a run that released a dataset.
-        store: of its datasets, whose declared spaces and public rows are read.
+        ranges: see `public_ranges`.
         ledger: that the run was charged to; one that does not know it has no bounds to tell.
         run_id: of the run.
         info: of the release, which has the spaces and columns that were declared.
@@ -48,17 +50,20 @@ def facts_sections(
         Public facts, and post-processing of the stage ``bounds``; no event.
     """
     assert isinstance(config.output, OutputConfig)
-    ranges = _public_ranges(config, store)
     sections = [facts_section(config.data, config.output, info, ranges)]
     if isinstance(config.data.bounds, NoisyBounds) and ranges is not None:
         sections += _found_sections(config.data.bounds, ranges, ledger, run_id, info)
     return sections
 
 
-def _public_ranges(config: RunConfig, store: DatasetStore) -> Bounds | None:
+def public_ranges(config: RunConfig, store: DatasetStore) -> Bounds | None:
     """Return the bounds of the run's columns, or the ranges that they were searched in.
 
     None: the run did without, as a simulator may have none, or their file is not here any more.
+
+    Args:
+        config: of the run.
+        store: of its datasets, whose declared spaces and public rows are read.
     """
     try:
         ranges = search_ranges(config.data, store, relation=Relation(config.privacy.relation))
@@ -223,6 +228,6 @@ def _of_part(space: Space, names: tuple[str, ...], numbers: Sequence[str]) -> li
 
 def _category(names: tuple[str, ...]) -> tuple[str, str]:
     values = [category_of(name)[1] for name in names]
-    more = [] if len(values) <= _MOST_VALUES else ["..."]
-    listed = ", ".join([*values[:_MOST_VALUES], *more])
+    more = [] if len(values) <= MOST_VALUES else ["..."]
+    listed = ", ".join([*values[:MOST_VALUES], *more])
     return category_of(names[0])[0], f"one of {len(values)}: {listed}"

@@ -19,7 +19,7 @@ from distributed_privrl.data.labels import column_labels
 from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots
-from distributed_privrl.evaluation.report import Metric, Section, write_report
+from distributed_privrl.evaluation.report import WHOLE_TRAJECTORIES, Metric, Section, write_report
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.accounts import check_public
 from distributed_privrl.experiments.agents import Trials, returns_section
@@ -27,7 +27,9 @@ from distributed_privrl.experiments.cards import write_card
 from distributed_privrl.experiments.comparison import attempted_sections, fidelity_section, is_maze
 from distributed_privrl.experiments.directory import RunDirectory
 from distributed_privrl.experiments.measures_report import measures_sections
-from distributed_privrl.experiments.public_facts import facts_sections
+from distributed_privrl.experiments.outside_bounds import TITLE as OUTSIDE
+from distributed_privrl.experiments.outside_bounds import outside_sections
+from distributed_privrl.experiments.public_facts import facts_sections, public_ranges
 from distributed_privrl.experiments.publishing import publisher_of
 from distributed_privrl.experiments.registry import load_config, method_named
 from distributed_privrl.experiments.release_evaluation import stored_trials
@@ -41,8 +43,8 @@ from distributed_privrl.privacy.verification import read_certificate, verify_out
 
 WRITING = "writing reports"
 """What the progress bar is called."""
-PARTS = 4
-"""Of the reports of a dataset: the public one, and three comparisons with the real rows."""
+PARTS = 5
+"""Of the reports of a dataset: the public one, and four looks at the real rows."""
 
 
 def write_reports(
@@ -148,7 +150,8 @@ def _write_dataset_reports(
     sections += trajectory_sections(store, source, {name: name for name in public}, maze)
     begun = directory.begun_with(config)
     numbers = directory.path / "report.json"
-    facts = facts_sections(begun, store, ledger, directory.run_id, info) if releasable else []
+    ranges = public_ranges(begun, store)
+    facts = facts_sections(begun, ranges, ledger, directory.run_id, info) if releasable else []
     write_report(
         directory.report,
         numbers,
@@ -160,8 +163,9 @@ def _write_dataset_reports(
     real, synthetic = config.data.sensitive, rows.content
     parts: dict[str, Callable[[], Sequence[Section]]] = {
         TITLE: lambda: usefulness_sections(store, real=real, synthetic=dataset),
+        OUTSIDE: lambda: outside_sections(store, real, ranges),
         "Fidelity": lambda: [fidelity_section(sampled_rows(store, real), synthetic, names, maze)],
-        "Whole trajectories": lambda: trajectory_sections(
+        WHOLE_TRAJECTORIES: lambda: trajectory_sections(
             store, Sourced.private(dataset), {"real": real}, maze
         ),
     }

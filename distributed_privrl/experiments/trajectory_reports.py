@@ -16,7 +16,7 @@ from distributed_privrl.data.trajectories import Trajectories
 from distributed_privrl.environments import maze_layout
 from distributed_privrl.evaluation import plots, trajectory_plots
 from distributed_privrl.evaluation.autocorrelation import autocorrelation
-from distributed_privrl.evaluation.report import Metric, Section
+from distributed_privrl.evaluation.report import WHOLE_TRAJECTORIES, Metric, Section
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
 from distributed_privrl.experiments.samples import sampled_trajectories
@@ -104,7 +104,7 @@ def trajectory_sections(
     support = source.then(lambda made: _said(store, made).get(SUPPORT_KEY))
     return [
         Section(
-            title="Whole trajectories",
+            title=WHOLE_TRAJECTORIES,
             explanation="A trajectory is drawn in fragments, or steps, each after the last step of"
             " the one before it; two neighbouring steps then each hold the state"
             " between them." + verdict(seams.content) + support_verdict(support.content),

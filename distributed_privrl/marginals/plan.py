@@ -10,7 +10,7 @@ from pydantic import Field
 from distributed_privrl.core.config import PositiveInt, PrivacyConfig, Probability, StrictModel
 from distributed_privrl.core.errors import ConfigError, UnsafeError
 from distributed_privrl.marginals.tables import Clique
-from distributed_privrl.marginals.verdict import verdict_of
+from distributed_privrl.marginals.verdict import pairs_in_words, pairs_of, verdict_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.accounting import Accountant
 from distributed_privrl.privacy.calibration import calibrate_schedule
@@ -203,7 +203,11 @@ def marginals_plan(
         config, columns=columns, units=units.value, epsilon=epsilon if epsilon else 10.0
     )
     counts = _split(total, config.steps)
-    about = {"columns_assumed" if assumed else "columns": columns, "joint_counts": total}
+    about = {
+        "columns_assumed" if assumed else "columns": columns,
+        "joint_counts": total,
+        "pairs_of_columns": pairs_of(columns),
+    }
     of_what = f"for an assumed table of {columns} columns" if assumed else f"of {columns} columns"
     of_what += f" ({columns_in_words})" if columns_in_words else ""
     steps = 1 + len(counts)
@@ -244,6 +248,7 @@ def marginals_plan(
             sizes,
             rows_per_unit=rows_per_unit,
             fewer=f"{config.TABLES_KEY}: {total // 2}" if total > 1 else "",
+            counted=pairs_in_words(columns, total),
             **noise,
         ),
         noise=f"Gaussian integers, {total} joint counts {of_what}",

@@ -18,6 +18,8 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 _BLOCKS = 4
 """Blocks along a column at the coarsest."""
+_PARTS = (2, 3)
+"""Parts of a column by weight."""
 _SWEEPS = 3
 _LARGEST_WEIGHT = 1e3
 _NOTHING = 1e-200
@@ -87,6 +89,47 @@ def block_maps(
         )
         for level in range(levels)
     ]
+
+
+def weight_maps(
+    table: NDArray[np.int64], ordered: Sequence[bool]
+) -> list[tuple[NDArray[np.int64], ...]]:
+    """Return the block of each bin of each axis, for parts of about equal weight.
+
+    Args:
+        table: whose sums along each axis are the weights of its bins.
+        ordered: of each axis, whether neighbouring bins belong together; others stay apart.
+    """
+    if not any(ordered):
+        return []
+    found = []
+    for parts in _PARTS:
+        maps = []
+        for axis, one in enumerate(ordered):
+            others = tuple(i for i in range(table.ndim) if i != axis)
+            weights = np.maximum(table.sum(axis=others, dtype=np.float64), 0.0)
+            maps.append(_equal_parts(weights, parts) if one else np.arange(len(weights)))
+        found.append(tuple(maps))
+    return found
+
+
+def _equal_parts(weights: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
+    """Return the part of each bin, by where the middle of its weight lies; no part is left out.
+
+    Example:
+        >>> _equal_parts(np.array([1.0, 1.0, 6.0, 1.0, 1.0]), 2).tolist()
+        [0, 0, 1, 1, 1]
+        >>> _equal_parts(np.array([0.0, 9.0, 1.0]), 3).tolist()
+        [0, 1, 2]
+    """
+    total = weights.sum()
+    if total <= 0:
+        return np.zeros(len(weights), np.int64)
+    middles = (np.cumsum(weights) - weights / 2) / total
+    _, found = np.unique(
+        np.minimum(parts * middles, parts - 1).astype(np.int64), return_inverse=True
+    )
+    return np.asarray(found, np.int64)
 
 
 def blocks(table: NDArray[Number], maps: Sequence[NDArray[np.int64]]) -> NDArray[Number]:

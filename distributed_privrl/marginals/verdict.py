@@ -1,5 +1,6 @@
 """What the noise of a plan of marginals leaves of a table, from public facts alone."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -27,6 +28,31 @@ def bins_needed(sizes: Sequence[int]) -> float:
     return min(BINS_A_VALUE * statistics.median_low(sizes), FEWEST_BINS) if sizes else FEWEST_BINS
 
 
+def pairs_of(columns: int) -> int:
+    """Return how many pairs columns have."""
+    return math.comb(columns, 2)
+
+
+def pairs_in_words(columns: int, joint_counts: int) -> str:
+    """Return how many of the pairs of columns are counted; empty where all of them may be.
+
+    Args:
+        columns: of the table.
+        joint_counts: that are chosen, each of two or three columns.
+
+    Example:
+        >>> pairs_in_words(22, 18)[:59]
+        'of 231 pairs of columns 18 are counted (some with a third c'
+    """
+    pairs = pairs_of(columns)
+    if joint_counts >= pairs:
+        return ""
+    return (
+        f"of {pairs} pairs of columns {joint_counts} are counted (some with a third column), and"
+        " other relations are indirect or lost: leave out columns that nobody needs"
+    )
+
+
 def verdict_of(
     units: int,
     sizes: Sequence[int],
@@ -35,6 +61,7 @@ def verdict_of(
     joint_noise_units: float,
     rows_per_unit: int = 1,
     fewer: str = "",
+    counted: str = "",
 ) -> Verdict:
     """Return what is left of a table under its noise.
 
@@ -48,6 +75,7 @@ def verdict_of(
         joint_noise_units: deviation of a joint count's cell, in units.
         rows_per_unit: rows that a unit must have to weigh one; the verdict takes it that they do.
         fewer: key and value that ask for fewer joint counts; empty: there is only one.
+        counted: how many of the pairs of columns are; see `pairs_in_words`.
     """
     bins = units / (_STANDS_OUT * column_noise_units)
     cells = units / (_STANDS_OUT * joint_noise_units)
@@ -71,6 +99,7 @@ def verdict_of(
             advice=", ".join([*changes, other]),
             figures=named,
         )
+    figures = f"{counted}; {figures}" if counted else figures
     if cells < FEWEST_CELLS:
         asked = [f"ask for fewer joint counts ({fewer})"] if fewer else []
         return Verdict(

@@ -5,6 +5,7 @@ its ledger or its folder there: it would find a fresh budget.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -39,6 +40,7 @@ _STARTING = "No available agent"
 STOP_SECONDS = 60
 """So long a job that is stopped may take for its last checkpoint; Ray's own limit is 3 seconds."""
 POLL_SECONDS = 1.0
+"""Between two looks at a job, but for the first few, which follow each other sooner."""
 MOST_MISSED = 60
 """So many looks in a row may fail before following is given up."""
 NETWORK_FILES = frozenset(
@@ -256,7 +258,7 @@ def hand_in(client: JobClient, upload: Upload) -> str:
         variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS), **upload.variables}
         environment = {"working_dir": folder, "env_vars": variables}
         last = time.monotonic() + START_SECONDS
-        while True:
+        for seconds in _pauses():
             try:
                 return client.submit_job(
                     entrypoint=shlex.join(upload.words),
@@ -266,7 +268,16 @@ def hand_in(client: JobClient, upload: Upload) -> str:
             except RuntimeError as error:
                 if _STARTING not in str(error) or time.monotonic() > last:
                     raise StorageError(f"the cluster took no job: {_first_line(error)}") from error
-            time.sleep(POLL_SECONDS)
+            time.sleep(seconds)
+    raise AssertionError("unreachable")
+
+
+def _pauses() -> Iterator[float]:
+    """Yield the seconds between looks: a tenth, then twice as many each time, without end."""
+    seconds = 0.1
+    while True:
+        yield min(seconds, POLL_SECONDS)
+        seconds = min(2 * seconds, POLL_SECONDS)
 
 
 def follow(
@@ -274,6 +285,7 @@ def follow(
 ) -> Iterator[str]:
     """Yield the lines that a job prints, until it has ended; not that of its certificate."""
     shown = missed = 0
+    pauses = _pauses()
     while True:
         try:
             ended = client.get_job_status(job).is_terminal()
@@ -285,17 +297,18 @@ def follow(
                     f"no answer from the dashboard: {_first_line(error)}; job {job} goes on: follow"
                     f" it with --attach {job}"
                 ) from error
-            pause(POLL_SECONDS)
+            pause(next(pauses))
             continue
         missed = 0
         whole = len(text) if ended else text.rfind("\n") + 1
         for line in text[shown:whole].splitlines():
             if not line.startswith(CERTIFICATE_MARK):
                 yield line
-        shown = max(shown, whole)
+        if whole > shown:
+            shown, pauses = whole, _pauses()
         if ended:
             return
-        pause(POLL_SECONDS)
+        pause(next(pauses))
 
 
 def exit_code_of(client: JobClient, job: str) -> int:
@@ -316,10 +329,10 @@ def certificate_of(client: JobClient, job: str) -> dict[str, Any] | None:
 def stop(client: JobClient, job: str, *, pause: Callable[[float], None] = time.sleep) -> bool:
     """Ask a job to stop, and wait for it; say whether it has ended."""
     client.stop_job(job)
-    for _ in range(2 * STOP_SECONDS):
+    for seconds in itertools.islice(_pauses(), 2 * STOP_SECONDS):
         if client.get_job_status(job).is_terminal():
             return True
-        pause(POLL_SECONDS)
+        pause(seconds)
     return False
 
 

@@ -27,8 +27,10 @@ from benchmarks.verdict_errors import (
 from benchmarks.verdict_tables import REAL, TABLES, table_of
 from benchmarks.verdicts import Cell, columns_of, values_of, wanted
 from distributed_privrl.data.store import DatasetStore
-from distributed_privrl.marginals.verdict import FEWEST_CELLS
+from distributed_privrl.marginals.plan import SelectionConfig, tables_in_all
+from distributed_privrl.marginals.verdict import FEWEST_CELLS, pairs_of
 from distributed_privrl.stages.round_verdict import LITTLE_NOISE, MUCH_NOISE
+from tests.docs.pages import ROOT
 
 STORED: dict[str, Any] = json.loads((RESULTS / "verdicts.json").read_text())
 
@@ -208,6 +210,23 @@ def test_no_stored_run_that_is_called_fine_was_useless() -> None:
     assert all(map(is_useful, fine))
     methods = {row["method"] for row in STORED["cells"]}
     assert methods == {method for family in FAMILIES.values() for method in family.methods}
+
+
+def test_the_share_of_pairs_that_are_counted_tells_no_useful_run_from_a_useless_one() -> None:
+    columns = {"wide": 19, "wages": 20}  # of a row, with what follows it
+    shares: dict[bool, list[tuple[float, dict[str, Any]]]] = {True: [], False: []}
+    for row in STORED["cells"]:
+        if row["method"] == "marginals" and row["table"] in columns and row["grade"] == "limited":
+            width = columns[row["table"]]
+            counted = tables_in_all(
+                SelectionConfig(), columns=width, units=row["units"], epsilon=row["epsilon"]
+            )
+            shares[is_useful(row)].append((counted / pairs_of(width), row))
+    smallest, useful = min(shares[True], key=lambda one: one[0])
+    assert smallest < min(share for share, _ in shares[False])
+    kept = useful["pairs kept"]
+    said = f"with {round(smallest * 190)} of 190 pairs counted `wages` kept {kept:.0%} of the"
+    assert said.replace("%", " %") in (ROOT / "docs/design/0004-verdicts.md").read_text()
 
 
 def test_refusals_that_would_have_been_useful_are_on_the_page() -> None:

@@ -51,6 +51,8 @@ def test_run_says_its_plan_first_and_what_it_made_last(finished):
         "relation": "replace_with_null",
         "certificate": f"{finished.out / 'certificate.json'} (valid)",
         "report": str(finished.out / "report.html"),
+        "notes": f"{finished.out / 'private' / 'report.html'} (yours alone: look there before you"
+        " release)",
     }
     assert (finished.out / "report.html").is_file()
 

@@ -69,9 +69,33 @@ def test_a_table_has_the_names_of_the_schema_it_came_with(store, tmp_path):
     export(store, "a-v0", "csv", plain)
     export(store, "a-v0", "csv", named, declared=DeclaredTable(columns=columns), chunk_rows=2)
     left, right = pd.read_csv(plain), pd.read_csv(named)
-    expected = ["stay", "hour", "x", "y", "push", "r", "next_x", "next_y", "over", "truncated"]
+    expected = ["stay", "step", "x", "y", "push", "r", "next_x", "next_y", "over", "truncated"]
     assert list(right) == expected
     assert right.to_numpy().tolist() == left.to_numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("first", "names"),
+    [
+        ("x", ["person", "step", "x", "y"]),
+        ("year", ["person", "step", "year", "y"]),
+        ("step", ["person", "step_number", "step", "y"]),
+    ],
+)
+def test_no_number_of_a_step_is_called_as_the_column_that_sorted_the_rows(
+    store, tmp_path, first, names
+):
+    rows = walk((2, 1))
+    rows.observations[:, 0] += 1980
+    store.write_trajectories("a-v0", rows, **SPACES)
+    columns = ColumnsSchema(
+        observation=(first, "y"), action="push", reward="r", trajectory="person", order="year"
+    )
+    export(store, "a-v0", "csv", tmp_path / "out.csv", declared=DeclaredTable(columns=columns))
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert list(found)[:4] == names
+    assert found[names[1]].tolist() == [0, 1, 0]
+    assert (found[first] > 1970).all(), "what was observed has its own values"
 
 
 def test_a_column_that_is_unit_and_trajectory_is_written_once(store, tmp_path):

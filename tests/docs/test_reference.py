@@ -113,7 +113,7 @@ def test_every_key_of_a_report_is_named() -> None:
         report_json("a report", certificate, [Section(title="all", metrics=metrics)], audience)
         for metrics, audience in (([shown], "public"), ([shown, bare], "private"))
     ]
-    red = Section(title="red", not_useful=["how age and income go together"])
+    red = Section(title="red", not_useful=["how age and income go together"], notes=["age: -9"])
     reports.append(report_json("another", certificate, [red], "private"))
     said = section(DOCS / "reports.md", "For programs")
     keys = {key for report in reports for key in _keys(report)}

@@ -326,6 +326,8 @@ def test_a_private_report_says_in_red_what_rows_are_not_useful_for(tmp_path: Pat
 def test_a_public_report_takes_nothing_of_that(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="computed from real rows"):
         write(tmp_path, Section(title="Worth", not_useful=["anything"]))
+    with pytest.raises(TypeError, match="computed from real rows"):
+        write(tmp_path, Section(title="Worth", notes=["anything"]))
     beside = Metric(name="distance", value=PublicValue(1), reference=0.5)
     with pytest.raises(TypeError, match="'distance' is a bare float"):
         write(tmp_path, Section(title="Worth", metrics=[beside]))

@@ -1,6 +1,7 @@
 """The card of a released dataset, and the folder that other readers load with it."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,18 @@ import yaml
 
 from distributed_privrl.core.errors import ConfigError, UnsafeError, VerificationError
 from distributed_privrl.data.exporting import export
+from distributed_privrl.data.importing import from_table
+from distributed_privrl.data.metadata import DatasetInfo
+from distributed_privrl.data.schema import ImportSchema
+from distributed_privrl.data.store import DatasetStore
 from distributed_privrl.evaluation import plots, two_sample
-from distributed_privrl.experiments.cards import FILE_NAME, card
+from distributed_privrl.evaluation.report import WHOLE_TRAJECTORIES
+from distributed_privrl.experiments.cards import FILE_NAME, FOR_AGENTS, SYNTHETIC_KEY, card
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.experiments.run import RunResult
 from distributed_privrl.experiments.sharing import export_folder
 from distributed_privrl.privacy.verification import verify_certificate
+from tests.worlds.certified import certify
 from tests.worlds.crowd import Crowd, crowd_store
 from tests.worlds.mazes import SENSITIVE, Mazes, maze_store
 
@@ -196,3 +203,94 @@ def test_a_card_of_rows_that_nothing_follows_names_no_next_columns(tmp_path: Pat
     assert "`terminal`" not in alone
     assert "`observation_0`" in alone
     assert "`reward`" in alone
+
+
+PANEL = {
+    "columns": {
+        "observation": ["age", "income"],
+        "action": "job",
+        "reward": "health",
+        "trajectory": "person",
+        "order": "year",
+        "terminated": "last",
+    },
+    "kinds": {
+        "age": {"type": "number", "whole": True, "lasting": True},
+        "income": {"type": "number", "missing": "indicator"},
+        "job": {"type": "category", "values": ["no | none", "yes"]},
+        "health": {"type": "flag", "values": ["poor", "good"]},
+    },
+}
+FACTS = {
+    "title": "What was public before",
+    "metrics": [
+        {"name": "column age", "value": "number from 18 to 99", "explanation": "observation"},
+        {"name": "units", "value": 2, "explanation": "declared public"},
+    ],
+}
+OF_AGENTS = re.compile(
+    r"\b(observations?|actions?|rewards?|transitions?|agents?|polic(y|ies)|minari|reinforcement)\b",
+    re.IGNORECASE,
+)
+
+
+def panel(folder: Path, **columns: Any) -> DatasetInfo:
+    """Return a release of a table of two people, whose schema names the columns."""
+    store = DatasetStore(folder)
+    frame = pd.DataFrame(
+        {
+            "person": [7, 7, 9],
+            "year": [1980, 1981, 1980],
+            "age": [30, 30, 50],
+            "income": [1.5, None, 2.5],
+            "job": ["yes", "no | none", "yes"],
+            "health": ["good", "poor", "good"],
+        }
+    )
+    schema = {**PANEL, "columns": {**PANEL["columns"], **columns}}
+    from_table(frame, ImportSchema.model_validate(schema), dataset=RELEASED, store=store)
+    store.update_metadata(RELEASED, {SYNTHETIC_KEY: True})
+    certify(store, RELEASED, method="marginals_j")
+    return store.info(RELEASED)
+
+
+def test_the_card_of_a_table_speaks_of_rows_and_columns_before_agents(tmp_path: Path) -> None:
+    lengths = {
+        "title": WHOLE_TRAJECTORIES,
+        "metrics": [{"name": "mean return, synthetic", "value": 1.5}],
+    }
+    text = card(panel(tmp_path), report={"sections": [lengths, FACTS]})
+    people, agents = text.split(f"## {FOR_AGENTS}\n")
+    assert OF_AGENTS.search(people) is None, OF_AGENTS.search(people)
+    assert "3 rows of 2 values of `person`, all of them synthetic" in people
+    assert "* `age`: a whole number, which a person keeps" in people
+    assert "* `income`: a number, or missing" in people
+    assert '* `job`: one of "no \\| none", "yes"' in people
+    assert '* `health`: one of "poor", "good"' in people
+    assert "* `step`: place of a row" in people
+    assert "year" not in people, "the column that sorted the rows does not come back"
+    assert "| column age | number from 18 to 99 |  |" in people
+    assert "| units | 2 | declared public |" in people
+    assert "whose observation is `age`, `income`, whose action is `job`" in agents
+    assert "whose reward is `health`" in agents
+    assert "* not good for decisions about people by a policy" in agents
+    assert "### Whole trajectories" in agents
+    assert "mean return" in agents
+
+
+def test_columns_that_a_card_names_are_those_of_the_export(tmp_path: Path) -> None:
+    info = panel(tmp_path)
+    export(DatasetStore(tmp_path), RELEASED, "csv", tmp_path / "out.csv")
+    found = set(pd.read_csv(tmp_path / "out.csv").columns)
+    part = card(info).split("## Columns")[1].split(f"## {FOR_AGENTS}")[0]
+    told = set(re.findall(r"`(\w+)`", part)) - {"next_"}
+    own = {name for name in found if not name.startswith("next_")}
+    assert told == own - {"unit"}, "whose a row is, which an import has and no release"
+    assert {f"next_{name}" for name in ("age", "income")} <= found
+
+
+def test_rows_without_a_table_keep_the_words_of_agents(finished: tuple[Mazes, RunResult]) -> None:
+    world, _ = finished
+    text = (world.store.folder(RELEASED) / FILE_NAME).read_text()
+    assert FOR_AGENTS not in text
+    assert OF_AGENTS.search(text.split("## Privacy")[0])

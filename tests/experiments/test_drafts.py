@@ -83,6 +83,7 @@ def test_a_draft_that_is_filled_in_is_imported_and_planned(tmp_path: Path) -> No
         "hour",
     )
     assert (draft.action, draft.reward, draft.left_out) == (("dose",), "gain", ("remark",))
+    assert "a release has their places" in draft.files(tmp_path)["schema.yaml"]
     answers = {
         "values": ["[Qward0, Qward1, Qward2]", "[Qm, Qf]"], "n": 5, "start": 0,
         "- age, years": [0, 120], "- admitted": [0, 30000], "low": -10, "high": 10,

@@ -11,7 +11,11 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from distributed_privrl.core.config import DataConfig, OutputConfig
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.data.spaces import TableBox
-from distributed_privrl.experiments.public_facts import facts_section, facts_sections
+from distributed_privrl.experiments.public_facts import (
+    facts_section,
+    facts_sections,
+    public_ranges,
+)
 from distributed_privrl.experiments.reports import rebuild_report
 from distributed_privrl.marginals import belief
 from distributed_privrl.privacy.metrics import PublicValue
@@ -102,7 +106,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Intake:
 def sections(place: Intake, **changes: Any) -> list[dict[str, Any]]:
     """Return the names and values of each section, for a run that the ledger does not know."""
     info = place.store.info(DATASET)
-    found = facts_sections(place.config(**changes), place.store, place.ledger, "run", info)
+    config = place.config(**changes)
+    ranges = public_ranges(config, place.store)
+    found = facts_sections(config, ranges, place.ledger, "run", info)
     return [{one.name: one.value for one in section.metrics} for section in found]
 
 

@@ -15,7 +15,7 @@ from distributed_privrl.marginals.plan import (
     score_span,
     tables_in_all,
 )
-from distributed_privrl.marginals.verdict import verdict_of
+from distributed_privrl.marginals.verdict import pairs_in_words, verdict_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.methods.marginals.config import MarginalsJTraining, MarginalsTraining
 from distributed_privrl.privacy.accounting import epsilon
@@ -185,6 +185,36 @@ def test_columns_of_few_values_need_fewer_bins() -> None:
         found = verdict_of(300, sizes, column_noise_units=noise, joint_noise_units=20)
         assert found.grade is grade
     assert found.reason.endswith("where half of the columns need 10 bins")
+
+
+@pytest.mark.parametrize(
+    ("units", "grade"), [(1000, Grade.HOPELESS), (3000, Grade.LIMITED), (100_000, Grade.FINE)]
+)
+def test_a_plan_of_a_wide_table_says_how_few_of_its_pairs_are_counted(
+    units: int, grade: Grade
+) -> None:
+    plan = marginals_plan(
+        PrivacyConfig.model_validate({"epsilon": 1.0, "delta": 1e-6}),
+        SelectionConfig(tables=18),
+        unit="person",
+        units=UnitCount(value=units, source="declared"),
+        columns=22,
+        histograms=22,
+        epsilon=1.0,
+        delta=1e-6,
+    )
+    assert plan.verdict is not None
+    assert plan.verdict.grade is grade
+    told = "of 231 pairs of columns 18 are counted" in plan.verdict.reason
+    assert told == (grade is not Grade.HOPELESS), "where nothing survives, pairs do not matter"
+    if grade is Grade.FINE:
+        assert plan.verdict.reason.startswith("of 231 pairs"), "before all that sounds well"
+    assert plan.details["pairs_of_columns"] == 231
+
+
+def test_a_plan_that_counts_all_pairs_speaks_of_none_that_is_lost() -> None:
+    assert pairs_in_words(4, 6) == ""
+    assert "of 6 pairs of columns 5 are counted" in pairs_in_words(4, 5)
 
 
 def test_a_verdict_says_how_many_rows_a_unit_needs_to_weigh_one() -> None:

@@ -11,6 +11,7 @@ from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.tables import weight_maps
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
@@ -57,10 +58,23 @@ def test_a_relation_that_no_cell_shows_is_seen_in_blocks() -> None:
     """Of 8 x 8 bins, 10 in each cell on one side of the middle, where 5 are expected everywhere."""
     counts = np.kron(np.array([[10, 0], [0, 10]]), np.ones((4, 4), np.int64))
     expected = np.full((8, 8), 5)
-    alone = score(counts, expected, noise=16, weight=1, ordered=(False, False))
-    # Blocks of 2 x 2: 16 times |40 - 20| or |0 - 20|, less 8 times min(40, 32) and 2 for each.
-    assert score(counts, expected, noise=16, weight=1, ordered=(True, True)) == 320 - 256 - 32
-    assert alone == 320 - 320 - 64
+    # Halves: 4 times |160 - 80| or |0 - 80|, less twice min(160, 64) and 4 for each.
+    assert score(counts, expected, noise=16, weight=1, ordered=(True, True)) == 320 - 128 - 16
+    assert score(counts, expected, noise=16, weight=1, ordered=(False, False)) == 320 - 320 - 64
+
+
+def test_halves_are_of_the_weight_and_not_of_the_bins() -> None:
+    """Two numbers of which most have the lowest values: their middles lie in the second bin."""
+    heavy = np.array([300, 300, *[10] * 14])
+    expected = np.rint(np.outer(heavy, heavy) / heavy.sum()).astype(np.int64)
+    low = np.arange(16) < 1
+    together = np.where(np.equal.outer(low, low), 1, -1)
+    counts = expected + 20 * together * np.outer(heavy > 100, heavy > 100)
+    halves = score(counts, expected, noise=40, weight=1, ordered=(True, True))
+    assert halves > score(counts, expected, noise=40, weight=1, ordered=(False, False)) + 20
+    one, other = weight_maps(expected, (True, False))[0]
+    assert one.tolist() == [0] + [1] * 15
+    assert other.tolist() == list(range(16))
 
 
 def test_each_step_draws_what_its_entry_states() -> None:

@@ -163,3 +163,18 @@ def test_one_unit_can_move_two_scores_by_all_that_a_choice_is_charged_for() -> N
         moves.append(scores[1] - scores[0])
     assert moves == [-8 * UNIT_WEIGHT, 4 * UNIT_WEIGHT]
     assert max(moves) - min(moves) == score_span(Relation.ADD_OR_REMOVE)
+
+
+def test_blocks_and_halves_move_a_score_by_no_more_than_cells_do() -> None:
+    """A unit's weight, spread over a few cells of two wide numbers, wherever it lies."""
+    random = np.random.default_rng(0)
+    shape, ordered = (13, 9), [True, True]
+    for _ in range(200):
+        expected = random.poisson(3 * UNIT_WEIGHT, shape)
+        counts = random.poisson(3 * UNIT_WEIGHT, shape)
+        unit = random.multinomial(UNIT_WEIGHT, random.dirichlet(np.full(counts.size, 0.01)))
+        about: dict[str, Any] = {"weight": LARGEST_WEIGHT, "ordered": ordered}
+        about["noise"] = int(random.integers(1, 10 * UNIT_WEIGHT))
+        moved = score(counts + unit.reshape(shape), expected, **about)
+        move = moved - score(counts, expected, **about)
+        assert -8 * UNIT_WEIGHT <= move <= 4 * UNIT_WEIGHT

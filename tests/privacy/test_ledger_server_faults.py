@@ -78,7 +78,9 @@ def test_a_server_that_stays_away_ends_the_wait(ledger, server, monkeypatch):
     assert ledger.reserved("run").reserved_rounds == 0
 
 
-def test_a_database_that_was_never_reached_is_not_waited_for_long(server, url):
+def test_a_database_that_was_never_reached_is_not_waited_for_long(server, url, monkeypatch):
+    assert attempts.FIRST_SECONDS < attempts.LOST_SECONDS / 2
+    monkeypatch.setattr(attempts, "FIRST_SECONDS", 0.5)
     begun = time.monotonic()
     with pytest.raises(StorageError, match="does not exist"):
         Ledger(url.replace("faults_", "nobody_"))

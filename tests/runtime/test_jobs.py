@@ -230,6 +230,12 @@ def test_a_job_s_words_its_exit_code_and_its_certificate_come_back(
     assert json.loads((place / "mine.json").read_text())["status"] == "non_private"
 
 
+def test_looks_follow_each_other_sooner_at_first_and_after_a_line() -> None:
+    cluster, waited = Cluster(*[""] * 5, "first\n", "", ""), list[float]()
+    assert list(jobs.follow(cluster, "job-1", pause=waited.append)) == ["first"]
+    assert waited == [0.1, 0.2, 0.4, 0.8, 1.0, 0.1, 0.2]
+
+
 @pytest.mark.parametrize(("failures", "code"), [(3, 0), (1000, 7)])
 def test_a_dashboard_that_is_gone_for_a_moment_ends_nothing(
     place: Path, monkeypatch: pytest.MonkeyPatch, failures: int, code: int

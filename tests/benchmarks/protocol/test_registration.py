@@ -1,17 +1,21 @@
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.protocol.registration import (
     REGISTERED,
-    open_once,
+    judge_once,
+    open_set,
     openings,
     register,
     settings_hash,
 )
 from distributed_privrl.core.errors import UnsafeError
 
+Log = Callable[[str, Mapping[str, Any], Path], None]
 SETTINGS = {"grid": 0.2, "mazes": ["a", "b"]}
 
 
@@ -23,24 +27,28 @@ def test_a_hash_knows_every_value_and_no_order_of_keys() -> None:
         settings_hash({"grid": float("nan")})
 
 
-def test_a_set_opens_once_and_the_log_says_so(tmp_path: Path) -> None:
+def test_a_set_is_opened_under_one_hash_and_judged_once(tmp_path: Path) -> None:
     digest = register(SETTINGS, tmp_path)
-    open_once("maze-7", SETTINGS, tmp_path)
-    open_once("maze-8", SETTINGS, tmp_path)
-    with pytest.raises(UnsafeError, match="maze-7 was opened before"):
-        open_once("maze-7", SETTINGS, tmp_path)
+    open_set("maze-7", SETTINGS, tmp_path)
+    open_set("maze-7", SETTINGS, tmp_path)  # goes on where it stopped
+    judge_once("maze-7, real", SETTINGS, tmp_path)
+    judge_once("maze-7, private", SETTINGS, tmp_path)
+    with pytest.raises(UnsafeError, match="maze-7, private was judged before"):
+        judge_once("maze-7, private", SETTINGS, tmp_path)
     assert openings(tmp_path) == [
-        {"dataset": "maze-7", "sha256": digest},
-        {"dataset": "maze-8", "sha256": digest},
+        {"opened": "maze-7", "sha256": digest},
+        {"judged": "maze-7, real", "sha256": digest},
+        {"judged": "maze-7, private", "sha256": digest},
     ]
 
 
-def test_nothing_opens_unregistered_or_under_other_settings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", [open_set, judge_once])
+def test_nothing_opens_unregistered_or_under_other_settings(log: Log, tmp_path: Path) -> None:
     with pytest.raises(UnsafeError, match="is missing: register and commit"):
-        open_once("maze-7", SETTINGS, tmp_path)
+        log("maze-7", SETTINGS, tmp_path)
     register(SETTINGS, tmp_path)
     with pytest.raises(UnsafeError, match="settings may not change"):
-        open_once("maze-7", {**SETTINGS, "grid": 0.1}, tmp_path)
+        log("maze-7", {**SETTINGS, "grid": 0.1}, tmp_path)
     assert openings(tmp_path) == []
 
 
@@ -51,13 +59,13 @@ def test_a_registered_file_that_was_edited_opens_nothing(tmp_path: Path) -> None
     content["settings"]["grid"] = 0.1
     path.write_text(json.dumps(content))
     with pytest.raises(UnsafeError, match="hash is not that of its settings"):
-        open_once("maze-7", {**SETTINGS, "grid": 0.1}, tmp_path)
+        open_set("maze-7", {**SETTINGS, "grid": 0.1}, tmp_path)
 
 
 def test_settings_change_before_the_first_opening_only(tmp_path: Path) -> None:
     register({"grid": 1}, tmp_path)
     register(SETTINGS, tmp_path)
-    open_once("maze-7", SETTINGS, tmp_path)
+    open_set("maze-7", SETTINGS, tmp_path)
     register(SETTINGS, tmp_path)
     with pytest.raises(UnsafeError, match="register new ones in a new folder"):
         register({"grid": 2}, tmp_path)

@@ -7,10 +7,10 @@ import pytest
 from benchmarks import utility_protocol
 from benchmarks.harness import RESULTS
 from benchmarks.protocol import grid_judge, ladder
+from benchmarks.protocol.ladder_cells import FOLDER, NAME, Cell
 from benchmarks.protocol.registration import settings_hash
 from benchmarks.protocol.rows import Rows
 from benchmarks.protocol.starts import Score
-from benchmarks.utility_protocol import FOLDER, NAME, Cell
 
 STORED = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("ladder-*.json"))]
 

@@ -1,0 +1,145 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import utility_protocol
+from benchmarks.harness import RESULTS
+from benchmarks.protocol import grid_judge, ladder, ladder_cells, pair_cells
+from benchmarks.protocol.ladder_cells import FOLDER
+from benchmarks.protocol.pair_cells import NAME
+from benchmarks.protocol.pairs import HELD_OUT, METHODS, REAL, SENSITIVE, Pair, Registered
+from benchmarks.protocol.registration import OPENINGS, REGISTERED, openings, settings_hash
+from benchmarks.protocol.rows import Rows
+from benchmarks.protocol.starts import Score
+from distributed_privrl.core.errors import UnsafeError
+
+STORED = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("pair-cpu-*.json"))]
+SCORES = dict(zip(ladder.RUNGS, (90.0, 60.0, 40.0, 5.0, 10.0), strict=True))
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows the judge was given, each time; it finds real rows first, 80 of 100."""
+    seen: list[int] = []
+
+    def judge(rows: Rows, *_: Any) -> tuple[Score, list[Score]]:
+        seen.append(len(rows))
+        found = Score(earned=1.0, normalised=90.0 - 10 * len(seen), reach=1.0, hold=None)
+        return found, [found]
+
+    monkeypatch.setattr(grid_judge, "judge", judge)
+    return seen
+
+
+def _run(folder: Path, part: str) -> None:
+    given = ["--part", part, "--scale", "quick", "--mazes", "umaze", "--pairs", "1"]
+    places = [f"--work={folder / 'work'}", f"--cells={folder / 'cells'}", f"--out={folder}"]
+    utility_protocol.main([*given, "--methods", "privorl_ar", *places])
+
+
+def _order_the_ladder(folder: Path) -> None:
+    for cell in ladder_cells.cells_of(["eval-umaze"], "quick"):
+        row = {"normalised": SCORES[cell.rung], "settings_sha256": settings_hash(cell.settings)}
+        (folder / f"{cell.name}.json").write_text(json.dumps(row))
+
+
+def test_pairs_need_an_ordered_ladder_and_registered_settings_and_are_judged_once(
+    judged: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = tmp_path / "cells"
+    _run(tmp_path, "register")
+    _run(tmp_path, "pairs")
+    assert "grid in eval-umaze publishes nothing" in capsys.readouterr().out
+    assert (judged, openings(cells)) == ([], [])
+
+    _order_the_ladder(cells)
+    registered = (cells / REGISTERED).read_text()
+    (cells / REGISTERED).unlink()
+    with pytest.raises(UnsafeError, match="register and commit"):
+        _run(tmp_path, "pairs")
+    (cells / REGISTERED).write_text(registered)
+    assert (judged, openings(cells)) == ([], [])
+
+    _run(tmp_path, "pairs")
+    assert judged == [4000, 4000]
+    (line,) = _lines(tmp_path, method="privorl_ar")
+    assert (line["pairs"], line["real"], line["synthetic"]) == (1, 80.0, 70.0)
+    assert (line["difference"], line["share"], line["share 95 %"]) == (-10.0, 0.875, None)
+    assert [blank["real"] for blank in _lines(tmp_path, method="privorl_n")] == [""]
+    log = openings(cells)
+    assert [set(entry) - {"sha256"} for entry in log] == [{"opened"}, {"judged"}, {"judged"}]
+
+    _run(tmp_path, "pairs")  # all is kept
+    assert (len(judged), openings(cells)) == (2, log)
+    pair = Pair(scale="quick", maze="umaze", variant="privorl_ar", epsilon=1.0, seed=0)
+    (cells / f"{pair.name}.json").unlink()
+    with pytest.raises(UnsafeError, match="was judged before"):
+        _run(tmp_path, "pairs")
+    assert len(judged) == 2
+
+
+def _lines(folder: Path, *, method: str) -> list[dict[str, Any]]:
+    saved = json.loads((folder / f"{NAME}.json").read_text())
+    return [line for line in saved["cells"] if line["method"] == method]
+
+
+def test_what_is_drawn_follows_from_the_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Registered(scale="cpu")
+    mazes = [before.held_out_maze(name) for name in HELD_OUT]
+    assert len(set(mazes)) == len(HELD_OUT)
+    seeds = [_pair(maze, seed).recording_seed for maze in SENSITIVE for seed in range(10)]
+    assert len(set(seeds)) == len(seeds)
+    assert [_pair(maze, 0).recording_seed for maze in SENSITIVE] == seeds[::10]
+    monkeypatch.setattr(ladder, "MARGIN", 3.0)
+    after = Registered(scale="cpu")
+    assert after.digest != before.digest
+    assert [_pair(maze, 0).recording_seed for maze in SENSITIVE] != seeds[::10]
+
+
+@pytest.mark.parametrize("maze", SENSITIVE)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_generator_reads_rows_of_other_mazes_alone(maze: str, method: str) -> None:
+    pair = Pair(scale="cpu", maze=maze, variant=method, epsilon=1.0, seed=0)
+    data = pair.run_values()["data"]
+    assert data["sensitive"] == f"pairs/{maze}-0-v0"
+    others = {name for name in SENSITIVE if name not in (maze, *HELD_OUT)}
+    expected = set() if method == "hybrid" else {f"maze/{name}-v0" for name in others}
+    assert set(data["public"]) == expected
+
+
+def _pair(maze: str, seed: int) -> Pair:
+    return Pair(scale="cpu", maze=maze, variant=REAL, epsilon=None, seed=seed)
+
+
+def test_stored_pairs_are_of_the_registered_settings_and_were_judged_once() -> None:
+    registered = json.loads((FOLDER / REGISTERED).read_text())
+    digest = Registered(scale="cpu").digest
+    assert registered["sha256"] == digest == settings_hash(registered["settings"])
+    judged = [entry["judged"] for entry in openings(FOLDER) if "judged" in entry]
+    assert len(set(judged)) == len(judged), f"{FOLDER / OPENINGS} has a cell twice"
+    fields = ("scale", "maze", "variant", "epsilon", "seed")
+    for row in STORED:
+        pair = Pair(**{name: row[name] for name in fields})
+        assert row["settings_sha256"] == settings_hash(pair.settings)
+        assert row["recording"] == pair.recording_seed
+        assert row["normalised"] == pytest.approx(sum(row["shifts"]) / len(row["shifts"]))
+        assert not pair.sensitive or pair.name in judged
+
+
+def test_the_stored_table_has_the_stored_pairs() -> None:
+    saved = json.loads((RESULTS / f"{NAME}.json").read_text())
+    shown = [run for line in saved["cells"] for run in line["runs"].values()]
+    found = {row["maze"] for row in STORED}
+    assert found
+    assert {run["synthetic"]["maze"] for run in shown} <= found
+    for run in shown:
+        assert run["synthetic"] in STORED
+        assert run["real"] in STORED
+    setting = pair_cells.Setting(folder=FOLDER, work=Path("unused"))
+    pairs = [Pair(**{name: row[name] for name in Pair.__dataclass_fields__}) for row in STORED]
+    again = pair_cells.result_of(sorted(pairs, key=lambda pair: pair.seed), setting)
+    kept = {(line["maze"], line["method"]): line for line in saved["cells"]}
+    for line in again.cells:
+        assert kept[line["maze"], line["method"]] == dict(line)
