@@ -80,6 +80,53 @@ def test_the_fleet_s_table_is_the_stored_one() -> None:
     assert checked >= 4 * len(FLEET) - 2
 
 
+KEPT = {
+    "a year of experience a year": "a year of experience a year",
+    "schooling stays": "schooling stays",
+    "ethnicity stays": "ethnicity stays",
+    "columns": "marginal",
+    "a classifier's area": "area s, a, s'",
+    "a year older": "a year older",
+    "association gap": "association gap",
+    "people with seven rows": "people with seven rows",
+    "men with ten rows": "men with ten rows",
+    "correlation of schooling and wage": "correlation of schooling and wage",
+}
+
+
+def _of_table(label: str, table: str) -> tuple[str, str]:
+    """Return the table that a line is of, which the first of its lines names, and the measure."""
+    before, colon, after = label.partition(": ")
+    named, rest = (before, after) if colon else (table, label)
+    return named, next(measure for name, measure in KEPT.items() if rest.startswith(name))
+
+
+def test_what_a_person_keeps_is_as_stored() -> None:
+    stored, table = cells("panels"), ""
+    _, _, *rows = rows_of("People who are asked year after year")
+    for label, _, _, *shown in rows:
+        table, measure = _of_table(label, table)
+        for name, text in zip((table, f"{table}_lasting"), shown, strict=True):
+            values = with_range(runs(stored[name, "marginals, eps 1"], measure))
+            assert said(text, *values[: 3 if "(" in text else 1]), (name, measure, values)
+
+
+def test_whole_trajectories_of_people_are_as_stored() -> None:
+    stored, table = cells("panels"), ""
+    _, _, *rows = rows_of("Whole trajectories by `marginals_j`: `jobs`")
+    for label, real, *shown in rows:
+        table, measure = _of_table(label, table)
+        fresh = re.search(r"\((\.\d+)\)", label)
+        if fresh:
+            half = median(runs(stored[table, "fresh real"], measure))
+            assert said(fresh.group(1), half), (table, measure, half)
+        elif real:
+            assert said(real, *runs(stored[table, "real"], measure)), (table, measure)
+        for epsilon, text in zip(("4", "1"), shown, strict=True):
+            values = with_range(runs(stored[table, f"marginals_j, eps {epsilon}"], measure))
+            assert said(text, *values), (table, measure, epsilon, values)
+
+
 def test_the_mazes_table_is_the_stored_one() -> None:
     stored = cells("simulated")
     header, _, *rows = rows_of("Mazes with rewards in few rows")
