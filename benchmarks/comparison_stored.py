@@ -9,7 +9,7 @@ from benchmarks import harness
 from benchmarks.table_figures import FRESH, REAL
 
 SOURCES = (
-    "utility_tables_fleet",
+    "utility_tables_fleet_before",
     "utility_tables_fleet_rounds",
     "utility_tables_fleet_pgm",
     "utility_tables_icu_sepsis",
