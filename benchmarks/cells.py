@@ -174,6 +174,11 @@ class Finished:
         }
 
 
+def run_folder(cell: Cell, work: Path) -> Path:
+    """Return where the run of a cell lies."""
+    return work / "runs" / cell.name
+
+
 def run_product(cell: Cell, values: Mapping[str, Any], work: Path) -> Finished:
     """Run a cell's configuration with a ledger of its own, or go on with it.
 
@@ -187,7 +192,7 @@ def run_product(cell: Cell, values: Mapping[str, Any], work: Path) -> Finished:
     config = parse_config(dict(values), source=cell.name)
     ledger = f"sqlite:///{(work / f'{cell.name}.sqlite').absolute()}"
     set_budget(config, store_of(work), ledger)
-    out = work / "runs" / cell.name
+    out = run_folder(cell, work)
     clock = time.process_time()
     result = program.run(
         config,

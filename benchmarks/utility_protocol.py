@@ -22,8 +22,10 @@ from benchmarks.protocol import ladder, ladder_cells, pair_cells
 from benchmarks.protocol.ladder import NotAdmittedError
 from benchmarks.protocol.ladder_cells import FOLDER, PUBLIC_MAZES
 from benchmarks.protocol.pairs import METHODS, REAL, SENSITIVE, Pair, Registered
+from benchmarks.protocol.registration import REGISTERED, registered_hash
 from benchmarks.protocol.registration import register as register_settings
 from benchmarks.protocol.statistics import FEWEST_PAIRS
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.environments import register
 
 NAME = "utility_protocol"
@@ -50,6 +52,17 @@ def _pairs(options: argparse.Namespace) -> Result:
     shown = SENSITIVE if options.scale == "cpu" else options.mazes
     pairs = max(options.pairs, FEWEST_PAIRS)
     return pair_cells.result_of(_wanted(options, shown, METHODS, pairs), setting)
+
+
+def _check_folder(options: argparse.Namespace) -> None:
+    """Raise UnsafeError where the committed folder has these settings, and another one is asked."""
+    if options.cells.resolve() == FOLDER.resolve() or not (FOLDER / REGISTERED).exists():
+        return
+    if registered_hash(FOLDER) == Registered(scale=options.scale).digest:
+        raise UnsafeError(
+            f"these settings are registered in {FOLDER}, and a figure is made once: leave out"
+            " --cells"
+        )
 
 
 def _wanted(
@@ -84,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"a ladder's mazes are public: choose from {', '.join(PUBLIC_MAZES)}")
     torch.set_num_threads(1)
     register()
+    if options.part != "ladder":
+        _check_folder(options)
     if options.part == "register":
         digest = register_settings(Registered(scale=options.scale).settings, options.cells)
         print(f"registered {digest}: commit {options.cells} before pairs are made")

@@ -12,12 +12,13 @@ from benchmarks.protocol import grid_judge
 from benchmarks.protocol.grid_judge import GridSettings
 from benchmarks.protocol.ladder import NotAdmittedError
 from benchmarks.protocol.ladder_cells import TABLE, admission_of
-from benchmarks.protocol.pairs import LADDERS, REAL, Pair
-from benchmarks.protocol.registration import judge_once, open_set
+from benchmarks.protocol.pairs import EPSILON, LADDERS, REAL, Pair
+from benchmarks.protocol.registration import begin_once, judge_once, open_set
 from benchmarks.protocol.rows import Rows, read_rows
 from benchmarks.protocol.statistics import compare
 from benchmarks.utility_rows import share_in_walls
 from distributed_privrl.collection.recipes import collect
+from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.environments.mazes import Maze
 
 NAME = "utility_protocol_pairs"
@@ -41,12 +42,15 @@ def run_cell(pair: Pair, setting: Setting) -> dict[str, Any]:
 
     Raises:
         NotAdmittedError: the judge has not ordered the ladders that the maze asks for.
-        UnsafeError: the settings are not registered, or the cell was judged before.
+        UnsafeError: the settings are not registered, the epsilon is another, or the cell was begun
+            elsewhere or judged before.
 
     Privacy: unit a transition, its budget the cell's, its ledger in the work folder; recordings are
     simulated, so that figures of real rows may be shown.
     """
     admission_of(LADDERS[pair.maze], pair.scale, setting.folder)
+    if pair.sensitive and pair.epsilon not in (None, EPSILON):
+        raise UnsafeError(f"epsilon in {pair.maze} is {EPSILON:g}: try others on public mazes")
     path = setting.folder / f"{pair.name}.json"
     return cells.kept_of(path, pair.settings, lambda: _made(pair, setting))
 
@@ -70,6 +74,9 @@ def _made(pair: Pair, setting: Setting) -> dict[str, Any]:
     dataset = task.dataset
     if pair.variant != REAL:
         utility_table.collect_tasks(pair.public, scale, store)
+        if pair.sensitive:
+            there = cells.run_folder(pair, setting.work).exists()
+            begin_once(pair.name, settings, folder, goes_on=there)
         run = cells.run_product(pair, pair.run_values(), setting.work)
         row |= {**run.cost, "run_cpu_s": run.cpu_s}
         dataset = pair.output

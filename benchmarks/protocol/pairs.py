@@ -40,6 +40,8 @@ The hybrid has no public rows. It pre-trains on marginals, for half of epsilon.
 """
 
 _WITHOUT_PUBLIC_ROWS = ("hybrid",)
+EPSILON = 1.0
+"""Of a generator that is trained on a sensitive maze."""
 
 HELD_OUT = ("held-out-1", "held-out-2")
 SENSITIVE = (*TABLE_MAZES, *HELD_OUT)

@@ -10,7 +10,7 @@ from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.core.files import write_atomically
 
 REGISTERED, OPENINGS = "registered.json", "openings.jsonl"
-OPENED, JUDGED = "opened", "judged"
+OPENED, BEGUN, JUDGED = "opened", "begun", "judged"
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -36,11 +36,7 @@ def register(settings: Mapping[str, Any], folder: Path) -> str:
     """
     digest = settings_hash(settings)
     path = folder / REGISTERED
-    if path.exists() and openings(folder) and _registered(folder) != digest:
-        raise UnsafeError(
-            f"{path} has other settings, and sets were opened under them: register new ones in a"
-            " new folder"
-        )
+    _check_log(digest, folder)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"sha256": digest, "settings": dict(settings)}
     write_atomically(path, json.dumps(content, indent=2) + "\n")
@@ -66,6 +62,30 @@ def open_set(dataset: str, settings: Mapping[str, Any], folder: Path) -> None:
         _log(folder, OPENED, dataset, digest)
 
 
+def begin_once(cell: str, settings: Mapping[str, Any], folder: Path, *, goes_on: bool) -> None:
+    """Log that a generator is trained for a figure; call it before its noise is drawn.
+
+    Whoever could train a second one before the first is judged could choose between two.
+
+    Args:
+        cell: see `judge_once`.
+        settings: see `judge_once`.
+        folder: see `open_set`.
+        goes_on: whether the run that was begun is here, and goes on.
+
+    Raises:
+        UnsafeError: as in `judge_once`, or the cell was begun elsewhere.
+    """
+    digest = _checked(settings, folder)
+    if not any(_is(line, BEGUN, cell, digest) for line in openings(folder)):
+        _log(folder, BEGUN, cell, digest)
+    elif not goes_on:
+        raise UnsafeError(
+            f"{cell} was begun before ({folder / OPENINGS}), and its run is not here: go on in the"
+            " work folder that has it"
+        )
+
+
 def judge_once(cell: str, settings: Mapping[str, Any], folder: Path) -> None:
     """Log that a figure is made now; call it before the judge sees the rows.
 
@@ -89,12 +109,22 @@ def _checked(settings: Mapping[str, Any], folder: Path) -> str:
     digest = settings_hash(settings)
     if not (folder / REGISTERED).exists():
         raise UnsafeError(f"{folder / REGISTERED} is missing: register and commit the settings")
-    if _registered(folder) != digest:
+    if registered_hash(folder) != digest:
         raise UnsafeError(
             f"settings have the hash {digest[:12]}, {folder / REGISTERED} has"
-            f" {_registered(folder)[:12]}: settings may not change before a set is opened"
+            f" {registered_hash(folder)[:12]}: settings may not change before a set is opened"
         )
+    _check_log(digest, folder)
     return digest
+
+
+def _check_log(digest: str, folder: Path) -> None:
+    """Raise UnsafeError where a set was opened under other settings, whatever is registered now."""
+    if any(line["sha256"] != digest for line in openings(folder)):
+        raise UnsafeError(
+            f"{folder / OPENINGS} has sets that were opened under other settings: register new ones"
+            " in a new folder"
+        )
 
 
 def _is(line: Mapping[str, str], event: str, name: str, digest: str) -> bool:
@@ -112,7 +142,7 @@ def openings(folder: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _registered(folder: Path) -> str:
+def registered_hash(folder: Path) -> str:
     """Return the registered hash, computed from the settings beside it.
 
     Raises:

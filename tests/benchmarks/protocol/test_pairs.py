@@ -10,7 +10,7 @@ from benchmarks.protocol import grid_judge, ladder, ladder_cells, pair_cells
 from benchmarks.protocol.ladder_cells import FOLDER
 from benchmarks.protocol.pair_cells import NAME
 from benchmarks.protocol.pairs import HELD_OUT, METHODS, REAL, SENSITIVE, Pair, Registered
-from benchmarks.protocol.registration import OPENINGS, REGISTERED, openings, settings_hash
+from benchmarks.protocol.registration import OPENINGS, REGISTERED, openings, register, settings_hash
 from benchmarks.protocol.rows import Rows
 from benchmarks.protocol.starts import Score
 from distributed_privrl.core.errors import UnsafeError
@@ -33,8 +33,8 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def _run(folder: Path, part: str) -> None:
-    given = ["--part", part, "--scale", "quick", "--mazes", "umaze", "--pairs", "1"]
+def _run(folder: Path, part: str, *more: str) -> None:
+    given = [*more, "--part", part, "--scale", "quick", "--mazes", "umaze", "--pairs", "1"]
     places = [f"--work={folder / 'work'}", f"--cells={folder / 'cells'}", f"--out={folder}"]
     utility_protocol.main([*given, "--methods", "privorl_ar", *places])
 
@@ -69,15 +69,35 @@ def test_pairs_need_an_ordered_ladder_and_registered_settings_and_are_judged_onc
     assert (line["difference"], line["share"], line["share 95 %"]) == (-10.0, 0.875, None)
     assert [blank["real"] for blank in _lines(tmp_path, method="privorl_n")] == [""]
     log = openings(cells)
-    assert [set(entry) - {"sha256"} for entry in log] == [{"opened"}, {"judged"}, {"judged"}]
+    assert [set(entry) - {"sha256"} for entry in log] == [
+        {"opened"},
+        {"judged"},
+        {"begun"},
+        {"judged"},
+    ]
 
     _run(tmp_path, "pairs")  # all is kept
     assert (len(judged), openings(cells)) == (2, log)
     pair = Pair(scale="quick", maze="umaze", variant="privorl_ar", epsilon=1.0, seed=0)
-    (cells / f"{pair.name}.json").unlink()
+    for epsilon in ("2", "1.0000001"):  # no second figure, and the first is not removed
+        with pytest.raises(UnsafeError, match="epsilon in umaze is 1"):
+            _run(tmp_path, "pairs", f"--epsilon={epsilon}")
+    kept = cells / f"{pair.name}.json"
+    kept.unlink()
     with pytest.raises(UnsafeError, match="was judged before"):
         _run(tmp_path, "pairs")
     assert len(judged) == 2
+
+
+@pytest.mark.parametrize("part", ["register", "pairs"])
+def test_settings_that_are_registered_are_used_in_no_other_folder(
+    part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(utility_protocol, "FOLDER", tmp_path / "committed")
+    (tmp_path / "committed").mkdir()
+    register(Registered(scale="quick").settings, tmp_path / "committed")
+    with pytest.raises(UnsafeError, match="leave out --cells"):
+        _run(tmp_path, part)
 
 
 def _lines(folder: Path, *, method: str) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.protocol.registration import (
     REGISTERED,
+    begin_once,
     judge_once,
     open_set,
     openings,
@@ -69,3 +70,26 @@ def test_settings_change_before_the_first_opening_only(tmp_path: Path) -> None:
     register(SETTINGS, tmp_path)
     with pytest.raises(UnsafeError, match="register new ones in a new folder"):
         register({"grid": 2}, tmp_path)
+
+
+@pytest.mark.parametrize("log", [open_set, judge_once])
+def test_an_opening_outlives_the_file_of_its_settings(log: Log, tmp_path: Path) -> None:
+    register(SETTINGS, tmp_path)
+    open_set("maze-7", SETTINGS, tmp_path)
+    other = {**SETTINGS, "grid": 0.1}
+    (tmp_path / REGISTERED).unlink()
+    with pytest.raises(UnsafeError, match="opened under other settings"):
+        register(other, tmp_path)
+    content = {"sha256": settings_hash(other), "settings": other}
+    (tmp_path / REGISTERED).write_text(json.dumps(content))
+    with pytest.raises(UnsafeError, match="opened under other settings"):
+        log("maze-7", other, tmp_path)
+
+
+def test_a_generator_is_begun_in_one_place(tmp_path: Path) -> None:
+    register(SETTINGS, tmp_path)
+    begin_once("maze-7, private", SETTINGS, tmp_path, goes_on=False)
+    begin_once("maze-7, private", SETTINGS, tmp_path, goes_on=True)
+    with pytest.raises(UnsafeError, match="its run is not here"):
+        begin_once("maze-7, private", SETTINGS, tmp_path, goes_on=False)
+    assert len(openings(tmp_path)) == 1
