@@ -150,7 +150,8 @@ def _line(
 ) -> dict[str, Any]:
     about = {"maze": key.maze, "method": key.variant, "epsilon": key.epsilon, "pairs": len(both)}
     names = (
-        "real", "synthetic", "difference", "difference 95 %", "share", "share 95 %",
+        "real", "synthetic", "real seeds", "seeds",
+        "difference", "difference seeds", "difference 95 %", "share", "share 95 %",
         "reach, real", "reach", "hold, real", "hold", "false", "missed", "in walls", "run cpu s",
     )  # fmt: skip
     try:
@@ -164,7 +165,10 @@ def _line(
     values = (
         _mean(theirs, "normalised"),
         _mean(ours, "normalised"),
+        _of(theirs, "normalised"),
+        _of(ours, "normalised"),
         found.difference,
+        [mine["normalised"] - real["normalised"] for mine, real in both],
         _shown(found.difference_interval, ".1f"),
         found.share,
         _shown(found.share_interval, ".2f"),

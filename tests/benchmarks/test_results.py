@@ -11,7 +11,9 @@ import pytest
 from benchmarks.harness import RESULTS
 
 STORED = sorted(RESULTS.glob("*.json"))
-METHODS = r"\((t, n=\d|percentile bootstrap, n=\d\d+|Fieller, n=\d+ and \d+)\)$"
+METHODS = (
+    r"\((t, n=\d|percentile bootstrap, n=\d\d+|Fieller, n=\d+ and \d+|paired (t|Fieller), n=\d+)\)$"
+)
 MEAN_OF = {"utility_agents": "return", "utility_expert": "return", "utility_primorl": "return"}
 
 
@@ -24,7 +26,7 @@ def cells(path: Path) -> list[dict[str, Any]]:
 def test_an_interval_says_how_it_was_made_and_has_its_seeds_beside(path: Path) -> None:
     for cell in cells(path):
         for name, value in cell.items():
-            if name.endswith("95 %") and value not in (None, "unknown"):
+            if name.endswith("95 %") and value not in (None, "unknown", ""):
                 assert re.search(METHODS, value), (name, value)
                 kept = name.removesuffix("share 95 %").removesuffix("95 %") + "seeds"
                 assert len(cell[kept]) >= 2, kept

@@ -15,7 +15,7 @@ from benchmarks.protocol.rows import Rows
 from benchmarks.protocol.starts import Score
 from distributed_privrl.core.errors import UnsafeError
 
-STORED = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("pair-cpu-*.json"))]
+STORED = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("pair-cpu_*.json"))]
 SCORES = dict(zip(ladder.RUNGS, (90.0, 60.0, 40.0, 5.0, 10.0), strict=True))
 
 
@@ -163,3 +163,19 @@ def test_the_stored_table_has_the_stored_pairs() -> None:
     kept = {(line["maze"], line["method"]): line for line in saved["cells"]}
     for line in again.cells:
         assert kept[line["maze"], line["method"]] == dict(line)
+
+
+def test_the_page_says_what_the_stored_pairs_say() -> None:
+    page = (RESULTS.parents[1] / "docs" / "utility.md").read_text()
+    saved = json.loads((RESULTS / f"{NAME}.json").read_text())
+    lines = {(line["maze"], line["method"]): line for line in saved["cells"]}
+    ours, theirs = lines["umaze", "privorl_ar"], lines["umaze", "marginals"]
+    interval = ours["difference 95 %"].partition(" (")[0]
+    for said in (
+        f"earns {ours['synthetic']:.0f} of 100, in the real rows {ours['real']:.0f}",
+        f"({ours['pairs']} pairs of a recording and a generator;"
+        f" difference {ours['difference']:.0f}, 95 % {interval})",
+        f"from {100 * ours['reach']:.0f} % of the starts",
+        f"`marginals` it earns {theirs['synthetic']:.0f}:",
+    ):
+        assert said in page, said
