@@ -182,8 +182,7 @@ def test_a_run_waits_for_nodes_takes_more_and_leaves_them(
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(grid.values(runtime=runtime)))
     words = ["run", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
     assert cluster.nodes == 1
-    most, _, errors = _watched(_privrl(world, cluster, *words), cluster)
-    assert "wait until others have freed so much or nodes have joined" in errors
+    most, _, _ = _watched(_privrl(world, cluster, *words), cluster)
     assert most == 3
     verify_certificate(tmp_path / "out" / "certificate.json", ledger=world.ledger)
     deadline = time.monotonic() + SECONDS
