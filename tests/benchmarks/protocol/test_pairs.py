@@ -171,6 +171,9 @@ def test_the_page_says_what_the_stored_pairs_say() -> None:
     lines = {(line["maze"], line["method"]): line for line in saved["cells"]}
     ours, theirs = lines["umaze", "privorl_ar"], lines["umaze", "marginals"]
     interval = ours["difference 95 %"].partition(" (")[0]
+    missed = (RESULTS.parents[1] / "README.md").read_text()
+    assert f"earns {ours['synthetic']:.0f} of 100, on the real rows {ours['real']:.0f}" in missed
+    assert f"of the difference {interval})" in missed
     for said in (
         f"earns {ours['synthetic']:.0f} of 100, in the real rows {ours['real']:.0f}",
         f"({ours['pairs']} pairs of a recording and a generator;"
