@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from distributed_privrl.experiments.samples import sampled_rows
 _OF_TRAJECTORIES = ("seams inside, between (a step)", "TrajScore (chance, real)")
 """Columns that only trajectories have."""
 
+_REWARDED = 0.5
 _SEAMS = ("inside", "at_seams", "of_a_step")
 
 
@@ -63,10 +65,46 @@ def share_in_walls(positions: NDArray[np.floating[Any]], maze: Maze) -> float:
     """Return the share of positions ``(N, 2)`` in cells of the map that are walls.
 
     Example:
+        >>> from distributed_privrl.environments.mazes import MAZES
         >>> share_in_walls(np.array([[-1.0, 1.0], [0.0, 0.0]]), MAZES["umaze"])
         0.5
     """
     return float(np.mean([maze.cells[maze.cell(x, y)] for x, y in positions.tolist()]))
+
+
+def false_rewards(
+    rewards: NDArray[np.floating[Any]], positions: NDArray[np.floating[Any]], maze: Maze
+) -> float:
+    """Return the share of a maze's rewards that rows have away from the goal; NaN: there is none.
+
+    Args:
+        rewards: ``(N,)``.
+        positions: ``(N, 2)`` after the step, where alone the maze rewards.
+        maze: of the rows.
+    """
+    rewarded = rewards > _REWARDED
+    return float((~_arrived(positions, maze))[rewarded].mean()) if rewarded.any() else math.nan
+
+
+def missed_rewards(
+    rewards: NDArray[np.floating[Any]], positions: NDArray[np.floating[Any]], maze: Maze
+) -> float:
+    """Return the share of rows at the goal that have no reward; NaN: none is. See `false_rewards`.
+
+    Example:
+        >>> from distributed_privrl.environments.mazes import MAZES
+        >>> goal = np.array([MAZES["umaze"].goal, (5.0, 5.0)])
+        >>> missed_rewards(np.array([0.0, 0.0]), goal, MAZES["umaze"])
+        1.0
+        >>> false_rewards(np.array([1.0, 1.0]), goal, MAZES["umaze"])
+        0.5
+    """
+    arrived = _arrived(positions, maze)
+    return float((~(rewards > _REWARDED))[arrived].mean()) if arrived.any() else math.nan
+
+
+def _arrived(positions: NDArray[np.floating[Any]], maze: Maze) -> NDArray[np.bool_]:
+    return np.asarray(maze.rewards(positions, dense=False) > 0)
 
 
 def agent_columns(

@@ -1,6 +1,7 @@
 """Pairs that are judged: each recording is opened once, each figure made once and committed."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ from benchmarks.protocol.pairs import EPSILON, LADDERS, REAL, Pair
 from benchmarks.protocol.registration import begin_once, judge_once, open_set
 from benchmarks.protocol.rows import Rows, read_rows
 from benchmarks.protocol.statistics import compare
-from benchmarks.utility_rows import share_in_walls
+from benchmarks.utility_rows import false_rewards, missed_rewards, share_in_walls
 from distributed_privrl.collection.recipes import collect
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.environments.mazes import Maze
+from distributed_privrl.evaluation.intervals import Interval
 
 NAME = "utility_protocol_pairs"
 
@@ -99,12 +101,11 @@ def _made(pair: Pair, setting: Setting) -> dict[str, Any]:
 
 def _rewards(rows: Rows, maze: Maze) -> dict[str, float | None]:
     """Return the share of rewards that are false, and of rows at the goal that have none."""
-    rewarded = rows.rewards > 0.5
-    arrived = maze.rewards(rows.next_observations, dense=False) > 0
-    return {
-        "rewards_false": float((~arrived)[rewarded].mean()) if rewarded.any() else None,
-        "rewards_missed": float((~rewarded)[arrived].mean()) if arrived.any() else None,
+    found = {
+        name: share(rows.rewards, rows.next_observations[:, :2], maze)
+        for name, share in (("rewards_false", false_rewards), ("rewards_missed", missed_rewards))
     }
+    return {name: None if math.isnan(value) else value for name, value in found.items()}
 
 
 def result_of(wanted: Sequence[Pair], setting: Setting) -> Result:
@@ -195,5 +196,5 @@ def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _shown(interval: Any, form: str) -> str | None:
+def _shown(interval: Interval | None, form: str) -> str | None:
     return None if interval is None else format(interval, form)

@@ -9,7 +9,7 @@ from benchmarks.cells import CONFIGURATIONS
 from benchmarks.tables.relations import mean_length, share, terminated_share
 from benchmarks.tables.rows import Naming
 from benchmarks.tables.source import RecordedTable
-from benchmarks.utility_rows import share_in_walls
+from benchmarks.utility_rows import false_rewards, missed_rewards, share_in_walls
 from benchmarks.utility_tasks import TASKS
 from distributed_privrl.core.yaml_files import read_yaml
 from distributed_privrl.data.named_rows import Rows
@@ -105,19 +105,17 @@ def _rewarded(rows: Rows) -> Flags:
     return rows.frame["reward"].to_numpy() > 0.5
 
 
-def _arrived(rows: Rows, maze: Maze) -> Flags:
-    """Say which rows lead to the goal, where alone the maze rewards."""
-    return maze.rewards(rows.frame[["next_x", "next_y"]].to_numpy(), dense=False) > 0
-
-
 def _false_rewards(rows: Rows, maze: Maze) -> float:
-    rewarded = _rewarded(rows)
-    return float((~_arrived(rows, maze))[rewarded].mean()) if rewarded.any() else float("nan")
+    return false_rewards(*_rewards_and_places(rows), maze)
 
 
 def _missed_rewards(rows: Rows, maze: Maze) -> float:
-    arrived = _arrived(rows, maze)
-    return float((~_rewarded(rows))[arrived].mean()) if arrived.any() else float("nan")
+    return missed_rewards(*_rewards_and_places(rows), maze)
+
+
+def _rewards_and_places(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    frame = rows.frame
+    return frame["reward"].to_numpy(), frame[["next_x", "next_y"]].to_numpy()
 
 
 def _cuts(size: int) -> list[float]:

@@ -6,27 +6,11 @@ import pytest
 
 from benchmarks import utility_protocol
 from benchmarks.harness import RESULTS
-from benchmarks.protocol import grid_judge, ladder
+from benchmarks.protocol import ladder
 from benchmarks.protocol.ladder_cells import FOLDER, NAME, Cell
 from benchmarks.protocol.registration import settings_hash
-from benchmarks.protocol.rows import Rows
-from benchmarks.protocol.starts import Score
 
 STORED = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("ladder-*.json"))]
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows the judge was given, each time; it finds each rung 10 points lower."""
-    seen: list[int] = []
-
-    def judge(rows: Rows, *_: Any) -> tuple[Score, list[Score]]:
-        seen.append(len(rows))
-        found = Score(earned=1.0, normalised=100.0 - 10 * len(seen), reach=1.0, hold=None)
-        return found, [found]
-
-    monkeypatch.setattr(grid_judge, "judge", judge)
-    return seen
 
 
 def _run(folder: Path, capsys: pytest.CaptureFixture[str], *rungs: str) -> dict[str, Any]:

@@ -6,31 +6,15 @@ import pytest
 
 from benchmarks import utility_protocol
 from benchmarks.harness import RESULTS
-from benchmarks.protocol import grid_judge, ladder, ladder_cells, pair_cells
+from benchmarks.protocol import ladder, ladder_cells, pair_cells
 from benchmarks.protocol.ladder_cells import FOLDER
 from benchmarks.protocol.pair_cells import NAME
 from benchmarks.protocol.pairs import HELD_OUT, METHODS, REAL, SENSITIVE, Pair, Registered
 from benchmarks.protocol.registration import OPENINGS, REGISTERED, openings, register, settings_hash
-from benchmarks.protocol.rows import Rows
-from benchmarks.protocol.starts import Score
 from distributed_privrl.core.errors import UnsafeError
 
 STORED = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("pair-cpu_*.json"))]
 SCORES = dict(zip(ladder.RUNGS, (90.0, 60.0, 40.0, 5.0, 10.0), strict=True))
-
-
-@pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows the judge was given, each time; it finds real rows first, 80 of 100."""
-    seen: list[int] = []
-
-    def judge(rows: Rows, *_: Any) -> tuple[Score, list[Score]]:
-        seen.append(len(rows))
-        found = Score(earned=1.0, normalised=90.0 - 10 * len(seen), reach=1.0, hold=None)
-        return found, [found]
-
-    monkeypatch.setattr(grid_judge, "judge", judge)
-    return seen
 
 
 def _run(folder: Path, part: str, *more: str) -> None:
@@ -65,8 +49,12 @@ def test_pairs_need_an_ordered_ladder_and_registered_settings_and_are_judged_onc
     _run(tmp_path, "pairs")
     assert judged == [4000, 4000]
     (line,) = _lines(tmp_path, method="privorl_ar")
-    assert (line["pairs"], line["real"], line["synthetic"]) == (1, 80.0, 70.0)
-    assert (line["difference"], line["share"], line["share 95 %"]) == (-10.0, 0.875, None)
+    assert (line["pairs"], line["real"], line["synthetic"]) == (1, 90.0, 80.0)
+    assert (line["difference"], line["share"], line["share 95 %"]) == (
+        -10.0,
+        pytest.approx(8 / 9),
+        None,
+    )
     assert [blank["real"] for blank in _lines(tmp_path, method="privorl_n")] == [""]
     log = openings(cells)
     assert [set(entry) - {"sha256"} for entry in log] == [
