@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import utility_protocol
@@ -11,7 +12,9 @@ from benchmarks.protocol.ladder_cells import FOLDER
 from benchmarks.protocol.pair_cells import NAME
 from benchmarks.protocol.pairs import HELD_OUT, METHODS, REAL, SENSITIVE, Pair, Registered
 from benchmarks.protocol.registration import OPENINGS, REGISTERED, openings, register, settings_hash
+from benchmarks.utility_rows import false_rewards, missed_rewards
 from distributed_privrl.core.errors import UnsafeError
+from distributed_privrl.environments.mazes import MAZES
 
 STORED = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("pair-cpu_*.json"))]
 SCORES = dict(zip(ladder.RUNGS, (90.0, 60.0, 40.0, 5.0, 10.0), strict=True))
@@ -170,3 +173,13 @@ def test_the_page_says_what_the_stored_pairs_say() -> None:
         f"`marginals` it earns {theirs['synthetic']:.0f}:",
     ):
         assert said in page, said
+
+
+def test_rewards_away_from_the_goal_are_false_and_rows_there_without_one_miss_it() -> None:
+    maze = MAZES["umaze"]
+    places = np.array([maze.goal, maze.goal, maze.goal, (5.0, 5.0), (5.0, 5.0)])
+    rewards = np.array([1.0, 0.0, 0.0, 1.0, 0.0])
+    assert false_rewards(rewards, places, maze) == 1 / 2
+    assert missed_rewards(rewards, places, maze) == 2 / 3
+    assert np.isnan(false_rewards(np.zeros(5), places, maze))
+    assert np.isnan(missed_rewards(rewards[3:], places[3:], maze))
