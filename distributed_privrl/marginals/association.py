@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from distributed_privrl.marginals.tables import Margin
+from distributed_privrl.marginals.tables import Maps, Margin, blocks
 
 FEWEST_BINS = 4
 """Numbers of fewer bins have no small, usual and large values."""
@@ -49,6 +49,7 @@ def associated(
     *,
     expected: NDArray[np.float64],
     margins: Sequence[Margin],
+    maps: Maps,
 ) -> NDArray[np.float64]:
     """Return what is expected of the cells ``(K, L)`` of two numbers that go together smoothly.
 
@@ -57,11 +58,12 @@ def associated(
     scores, from one knot to the next.
 
     Args:
-        noisy: released counts, ``(K, L)``.
-        deviation: of the noise of a cell.
+        noisy: released counts of blocks of cells.
+        deviation: of the noise of each.
         smoothness: of the function.
-        expected: without this count, of the same shape.
+        expected: without this count, ``(K, L)``.
         margins: of both columns.
+        maps: the block of each bin of both.
 
     Reference: Agresti, Categorical Data Analysis (linear-by-linear association); Eilers and Marx
     1996 (many knots, and a penalty on what is rough).
@@ -78,15 +80,17 @@ def associated(
         return _with_sums(start * np.exp(tilt - tilt.max()), *sums)
 
     def misfit(phi: NDArray[np.float64], one: NDArray[np.float64]) -> float:
-        return float(((noisy - one) ** 2).sum() / deviation**2 + phi @ precision @ phi) / 2
+        apart = noisy - blocks(one, maps)
+        return float((apart**2).sum() / deviation**2 + phi @ precision @ phi) / 2
 
     phi, damping = np.zeros(len(features)), _DAMPING
     best = table(phi)
     least = misfit(phi, best)
     for _ in range(_SEARCHES):  # Levenberg and Marquardt
-        slopes = _slopes(best, features)
+        slopes = blocks(_slopes(best, features), maps, first=1).reshape(len(features), -1)
         curvature = slopes @ slopes.T / deviation**2 + precision
-        gradient = slopes @ (noisy - best).ravel() / deviation**2 - precision @ phi
+        apart = (noisy - blocks(best, maps)).ravel()
+        gradient = slopes @ apart / deviation**2 - precision @ phi
         diagonal = np.diag(np.diag(curvature) + _FLOOR)
         before = least
         while damping < _STUBBORN:
@@ -120,13 +124,13 @@ def _precision(smoothness: Smoothness) -> NDArray[np.float64]:
 
 
 def _slopes(table: NDArray[np.float64], features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how a table's cells grow with each slope, ``(F, K * L)``; its sums stay."""
+    """Return how a table's cells grow with each slope, ``(F, K, L)``; its sums stay."""
     left = features.copy()
     rows, columns = table.sum(axis=1), table.sum(axis=0)
     for _ in range(_CENTERINGS):
         left -= ((left * table).sum(axis=2) / rows)[:, :, None]
         left -= ((left * table).sum(axis=1) / columns)[:, None, :]
-    return (left * table).reshape(len(features), -1)
+    return np.asarray(left * table)
 
 
 def _with_sums(

@@ -22,8 +22,18 @@ from distributed_privrl.marginals.growth import Growth
 from distributed_privrl.marginals.model import Field, Measured, estimated
 from distributed_privrl.marginals.prior import PublicRows, public_cells
 from distributed_privrl.marginals.shapes import ColumnShape, column_shape, drawn_numbers
+from distributed_privrl.marginals.spreading import lines_of
 from distributed_privrl.marginals.successors import Successors
-from distributed_privrl.marginals.tables import Clique, Margin, counts_of, raked
+from distributed_privrl.marginals.tables import (
+    CUTS,
+    Clique,
+    JointCount,
+    Maps,
+    Margin,
+    counts_of,
+    parts_of,
+    raked,
+)
 from distributed_privrl.marginals.workload import fitting, workload
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
@@ -74,15 +84,22 @@ class ReleasedTable:
 
     Args:
         clique: columns.
-        noisy: integers, of the shape of the columns' bins.
-        deviation: of the noise of a cell.
-        cleaned: of the same shape.
+        parts: of each number that were counted; see `JointCount`.
+        noisy: integers, of the shape of what was counted.
+        deviation: of the noise of each.
+        cleaned: of the shape of the columns' bins.
     """
 
     clique: Clique
+    parts: int
     noisy: NDArray[np.int64]
     deviation: float
     cleaned: NDArray[np.float64]
+
+    @property
+    def count(self) -> JointCount:
+        """What was counted."""
+        return JointCount(self.clique, self.parts)
 
 
 class Belief:
@@ -136,20 +153,64 @@ class Belief:
         allowed = workload(self.columns)
         return fitting(self.sizes, allowed, most_cells=self._spec.most_cells)
 
-    def worth_counting(self, clique: Clique) -> bool:
-        """Say whether a joint count could tell anything, and the model stays small with it."""
-        return not self._covered(clique) and self._varies(clique) and self._fits(clique)
+    def worth_counting(self) -> list[JointCount]:
+        """Return what could tell anything, and leaves the model small."""
+        found = []
+        for clique in self.candidates:
+            counts = [one for one in self._counts(clique) if not self._covered(one)]
+            if counts and self._varies(clique) and self._fits(clique):
+                found += counts
+        return found
 
-    def small_enough(self, cliques: Sequence[Clique]) -> list[Clique]:
+    def _counts(self, clique: Clique) -> list[JointCount]:
+        """Return the ways of counting a clique: bins, and parts where a number has more bins.
+
+        What a number becomes in a step follows from itself far more finely than from a part.
+        """
+        columns = [self.columns[i] for i in clique]
+        after = {one.place for one in columns if one.part == "next_observation"}
+        own = any(one.part == "observation" and one.place in after for one in columns)
+        numbers = [i for i in clique if self.columns[i].cells is not None and not own]
+        most = max((self.sizes[i] for i in numbers), default=0)
+        return [JointCount(clique), *(JointCount(clique, one) for one in CUTS if one < most)]
+
+    def small_enough(self, counts: Sequence[JointCount]) -> list[JointCount]:
         """Return those of joint counts with which the model stays as small as is its turn.
 
         All are returned where none is; see `Growth.share`.
 
         Args:
-            cliques: `worth_counting`.
+            counts: `worth_counting`.
         """
         share = self._growth.share(len(self.tables) + 1)
-        return [one for one in cliques if self._fits(one, share=share)] or list(cliques)
+        small = {one for one in {one.clique for one in counts} if self._fits(one, share=share)}
+        return [one for one in counts if one.clique in small] or list(counts)
+
+    def maps(self, count: JointCount) -> Maps:
+        """Return the part that each bin of each column is counted in."""
+        parts: list[NDArray[np.int64]] = []
+        for i in map(self._seen, count.clique):
+            if count.parts and self._spec.columns[i].cells is not None:
+                parts.append(parts_of(self.margin(i).masses, count.parts))
+            else:
+                parts.append(np.arange(self.sizes[i]))
+        return tuple(parts)
+
+    def _lines(self, count: JointCount) -> tuple[NDArray[np.float64], ...]:
+        """Return how much of each bin is in each part; nothing where bins were counted."""
+        if not count.parts:
+            return ()
+        return tuple(
+            np.eye(len(parts))
+            if len(np.unique(parts)) == len(parts)
+            else lines_of(self.margin(i).masses, parts)
+            for i, parts in zip(map(self._seen, count.clique), self.maps(count), strict=True)
+        )
+
+    def _seen(self, place: int) -> int:
+        """Return the column that a hidden one is like, and others as they are."""
+        over = place - len(self.shapes)
+        return place if over < 0 else self._successors.hidden[over]
 
     def expected(self, clique: Clique) -> NDArray[np.float64]:
         """Return what is expected of a clique's cells."""
@@ -159,8 +220,9 @@ class Belief:
         """Say of each column whether neighbouring bins belong together."""
         return [self._spec.columns[i].cells is not None for i in clique]
 
-    def take(self, clique: Clique, noisy: NDArray[np.int64], deviation: float) -> None:
+    def take(self, count: JointCount, noisy: NDArray[np.int64], deviation: float) -> None:
         """Take up a released count, and weight the rows that stand for the model by it."""
+        clique = count.clique
         released = Released(
             noisy=noisy.astype(np.float64),
             deviation=deviation,
@@ -168,10 +230,11 @@ class Belief:
             expected=self.expected(clique),
             margins=[self.margin(i) for i in clique],
             ordered=self.ordered(clique),
+            maps=self.maps(count),
         )
         random = self._streams.numpy(f"cleaning/{len(self.tables)}")
         found = cleaned(released, random)
-        self.tables.append(ReleasedTable(clique, noisy, deviation, found))
+        self.tables.append(ReleasedTable(clique, count.parts, noisy, deviation, found))
         told = {one: measured.counts for one, measured in self._told.items()}
         self._weights = raked(self._rows, self._weights, told | self._cleaned, self.sizes)
 
@@ -257,14 +320,19 @@ class Belief:
             }
             self._field = Field(sizes, potentials, hidden=len(hidden))
         else:
-            joint = {i for clique in (*self._cleaned, *self._told, *public) for i in clique}
+            known = [
+                Measured(one.clique, one.cleaned, one.deviation, self._lines(one.count))
+                for one in self._latest.values()
+            ]
+            known += self._told.values()
+            joint = {i for one in known if not one.lines for i in one.clique}
+            joint |= {i for clique in public for i in clique}
             measured = [
                 Measured((i,), margin.masses, margin.deviations)
                 for i, margin in enumerate(margins)
                 if i not in joint
             ]
-            measured += [Measured(one.clique, one.cleaned, one.deviation) for one in self.tables]
-            measured += self._told.values()
+            measured += known
             deviation = _TRUST * self._joint_deviation
             measured += [
                 Measured(clique, self.total * shares, deviation)
@@ -296,12 +364,17 @@ class Belief:
         )
 
     @property
-    def _cleaned(self) -> dict[Clique, NDArray[np.float64]]:
-        return {one.clique: one.cleaned for one in self.tables}
+    def _latest(self) -> dict[Clique, ReleasedTable]:
+        """Of each clique the joint count that was released last: it knows those before it."""
+        return {one.clique: one for one in self.tables}
 
-    def _covered(self, clique: Clique) -> bool:
-        """Say whether a clique is part of one that was measured."""
-        return any(set(clique) <= set(one) for one in self._cleaned)
+    @property
+    def _cleaned(self) -> dict[Clique, NDArray[np.float64]]:
+        return {clique: one.cleaned for clique, one in self._latest.items()}
+
+    def _covered(self, count: JointCount) -> bool:
+        """Say whether a joint count is part of one that was measured."""
+        return any(one.count.tells(count) for one in self.tables)
 
     def _varies(self, clique: Clique) -> bool:
         """Say whether each column has two parts that stand out from its noise."""
@@ -336,16 +409,22 @@ class Belief:
     def _told(self) -> dict[Clique, Measured]:
         """What joint counts say of the step before."""
         if self._replayed[0] != len(self.tables):
-            tables = [(one.clique, one.cleaned) for one in self.tables]
-            deviations = {one.clique: one.deviation for one in self.tables}
+            tables = list(self._cleaned.items())
             found = {
-                clique: Measured(clique, self.total * shares, _SHARED * deviations[source])
+                clique: self._as_told(clique, shares, self._latest[source])
                 for clique, (shares, source) in self._successors.replayed(
                     tables, self._growth
                 ).items()
             }
             self._replayed = len(self.tables), found
         return self._replayed[1]
+
+    def _as_told(
+        self, clique: Clique, shares: NDArray[np.float64], source: ReleasedTable
+    ) -> Measured:
+        """Return what a joint count says of other columns."""
+        lines = self._lines(JointCount(clique, source.parts))
+        return Measured(clique, self.total * shares, _SHARED * source.deviation, lines)
 
     def _public_tables(self, margins: Sequence[Margin]) -> dict[Clique, NDArray[np.float64]]:
         """Return what public rows say of columns that were not counted together, if they fit."""
@@ -362,6 +441,7 @@ class Belief:
             )
         chosen: list[Clique] = []
         for clique in self._prior.cliques:
-            if not self._covered(clique) and self._fits(*chosen, clique):
+            measured = any(set(clique) <= set(one) for one in self._cleaned)
+            if not measured and self._fits(*chosen, clique):
                 chosen.append(clique)
         return self._prior.tables(chosen, self._cleaned)

@@ -24,7 +24,8 @@ from distributed_privrl.marginals.association import (
     Smoothness,
     associated,
 )
-from distributed_privrl.marginals.tables import Margin, block_maps, blocks
+from distributed_privrl.marginals.spreading import spread
+from distributed_privrl.marginals.tables import Maps, Margin, block_maps, blocks
 
 _HEAVY = 3.0
 """Deviations by which a cell stands out at least."""
@@ -48,12 +49,13 @@ class Released:
     """A released joint count, and what else is known of its cells.
 
     Args:
-        noisy: released counts, of any shape.
-        deviation: of the noise of a cell.
+        noisy: released counts of blocks of bins.
+        deviation: of the noise of each.
         total: weight of all rows.
-        expected: of the cells without this count, of the same shape, adding up to ``total``.
+        expected: of cells of bins without this count, adding up to ``total``.
         margins: of each column.
         ordered: of each column, whether neighbouring bins belong together.
+        maps: the block of each bin of each column.
     """
 
     noisy: NDArray[np.float64]
@@ -62,17 +64,23 @@ class Released:
     expected: NDArray[np.float64]
     margins: Sequence[Margin]
     ordered: Sequence[bool]
+    maps: Maps
 
     @property
     def of_two_numbers(self) -> bool:
         """Say whether it may have an association that is smooth."""
-        sizes = self.noisy.shape
+        sizes = self.expected.shape
         return len(sizes) == 2 and all(self.ordered) and min(sizes) >= FEWEST_BINS
+
+    @property
+    def of_parts(self) -> bool:
+        """Say whether parts of several bins were counted."""
+        return self.noisy.shape != self.expected.shape
 
     @property
     def possible(self) -> NDArray[np.bool_]:
         """Cells whose categories were seen when their columns were counted."""
-        found = np.ones(self.noisy.shape, np.bool_)
+        found = np.ones(self.expected.shape, np.bool_)
         for axis, (margin, ordered) in enumerate(zip(self.margins, self.ordered, strict=True)):
             if not ordered and (margin.masses > 0).any():
                 others = tuple(i for i in range(found.ndim) if i != axis)
@@ -88,7 +96,7 @@ def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float
         random: of the trials, public.
 
     Returns:
-        counts of at least zero that add up to ``total``.
+        counts of at least zero of each cell of bins, that add up to ``total``.
     """
     smooth = (None, STIFF, SUPPLE) if released.of_two_numbers else (None,)
     ways = [(smoothness, rule) for smoothness in smooth for rule in RULES]
@@ -99,7 +107,7 @@ def cleaned(released: Released, random: np.random.Generator) -> NDArray[np.float
         thinned = released.noisy + _THINNING * noise
         deviation = released.deviation * math.hypot(1, _THINNING)
         found = _in_all_ways(released, thinned, deviation, ways)
-        risks += [float(((one - judge) ** 2).sum()) for one in found]
+        risks += [float(((blocks(one, released.maps) - judge) ** 2).sum()) for one in found]
     best = ways[int(np.argmin(risks))]
     return _in_all_ways(released, released.noisy, released.deviation, [best])[0]
 
@@ -114,7 +122,12 @@ def _in_all_ways(
         smoothness: released.expected
         if smoothness is None
         else associated(
-            noisy, deviation, smoothness, expected=released.expected, margins=released.margins
+            noisy,
+            deviation,
+            smoothness,
+            expected=released.expected,
+            margins=released.margins,
+            maps=released.maps,
         )
         for smoothness in {one for one, _ in ways}
     }
@@ -139,9 +152,11 @@ def _refined(
     that the count of its column did not show has no rows: nobody dies where nobody did.
     """
     total = released.total
-    least = 1e-9 * total / noisy.size  # a block without weight could not take any up later
+    least = 1e-9 * total / expected.size  # a block without weight could not take any up later
     result = np.maximum(expected, least)
-    for maps in reversed(block_maps(noisy.shape, released.ordered)):
+    levels = block_maps(noisy.shape, released.ordered)
+    for level in reversed(levels):
+        maps = tuple(wide[own] for wide, own in zip(level, released.maps, strict=True))
         known = [
             Margin(
                 np.asarray(np.bincount(one, weights=margin.masses), np.float64),
@@ -150,9 +165,13 @@ def _refined(
             for one, margin in zip(maps, released.margins, strict=True)
         ]
         before = blocks(result, maps)
-        deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), maps))
-        after = _kept_and_raked(blocks(noisy, maps), deviations, total, before, known, rule)
-        result = np.maximum(result * (after / before)[np.ix_(*maps)], least)
+        deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), level))
+        after = _kept_and_raked(blocks(noisy, level), deviations, total, before, known, rule)
+        if released.of_parts and level is levels[0]:
+            result = spread(result, after, maps, released.ordered)
+        else:
+            result = result * (after / before)[np.ix_(*maps)]
+        result = np.maximum(result, least)
     result = np.where(released.possible, result, 0.0)
     return np.asarray(result * (total / result.sum()))
 

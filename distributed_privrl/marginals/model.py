@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,14 @@ class Measured:
         clique: its columns.
         counts: of its cells, of the shape of the clique's sizes.
         deviations: of their noise, of the same shape, or one for all.
+        lines: how much of each bin of each column is in each part, ``(K, P)``, where parts were
+            counted; ``deviations`` are those of parts then.
     """
 
     clique: Clique
     counts: NDArray[np.float64]
     deviations: NDArray[np.float64] | float
+    lines: tuple[NDArray[np.float64], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,33 @@ class Field:
     sizes: tuple[int, ...]
     potentials: Mapping[Clique, NDArray[np.float64]]
     hidden: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """Sums over parts, of which each bin has a share: a query of mbi.
+
+    What mbi finds to be off in a part moves its bins by their shares, and so along straight lines;
+    see `spreading`.
+
+    Args:
+        lines: ``(K, P)`` of each column.
+    """
+
+    lines: tuple[NDArray[np.float64], ...]
+
+    def __call__(self, factor: Any) -> Any:
+        return self.of(factor.values)
+
+    def of(self, table: Any) -> Any:
+        """Return the sums of a table of bins, flat."""
+        for line in self.lines:  # the first axis goes, and comes back as the last one
+            table = (table.reshape(len(line), -1).T @ line).reshape(*table.shape[1:], -1)
+        return table.reshape(-1)
+
+    def op_norm_sq(self) -> float:
+        """Return the squared norm of the query."""
+        return float(np.prod([np.linalg.norm(line, 2) ** 2 for line in self.lines]))
 
 
 def elimination(
@@ -117,6 +148,13 @@ def estimated(
     measurements = []
     unit = min(float(np.min(one.deviations)) for one in measured)  # mbi floors small numbers
     for one in measured:
+        own = tuple(str(i) for i in one.clique)
+        if one.lines:
+            query = _Parts(one.lines)
+            values = np.asarray(query.of(one.counts)) / unit
+            scale = float(np.max(one.deviations)) / unit
+            measurements.append(mbi.LinearMeasurement(values, own, scale, query))
+            continue
         deviations = (
             np.broadcast_to(np.asarray(one.deviations, np.float64), one.counts.shape) / unit
         )
@@ -128,7 +166,6 @@ def estimated(
             if even
             else mbi.marginal_loss.WeightedQuery(weights)
         )
-        own = tuple(str(i) for i in one.clique)
         values = one.counts.ravel() / unit * weights
         measurements.append(mbi.LinearMeasurement(values, own, scale, query))
     names = {one.clique: tuple(str(i) for i in one.clique) for one in measured}

@@ -21,6 +21,7 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.plan import StepRelease
 from distributed_privrl.marginals.scores import score
 from distributed_privrl.marginals.table_program import DEVIATION, EXACT, TableProgram
+from distributed_privrl.marginals.tables import blocks
 from distributed_privrl.marginals.workload import in_turn
 from distributed_privrl.privacy.noise import NoiseSource
 
@@ -53,7 +54,7 @@ class MarginalsProgram(TableProgram[TableModel]):
         """Return all that was released: noisy integers, their deviations, cleaned counts."""
         tensors = super().tensors()
         for place, table in enumerate(self._belief.tables):
-            name = f"{_TABLE}.{place}." + ".".join(map(str, table.clique))
+            name = f"{_TABLE}.{place}.{table.parts}." + ".".join(map(str, table.clique))
             tensors[name] = torch.from_numpy(table.noisy.copy())
             tensors[f"{_CLEANED}.{place}"] = torch.from_numpy(table.cleaned.copy())
             tensors[f"{DEVIATION}.{place}"] = torch.tensor(table.deviation, dtype=torch.float64)
@@ -66,9 +67,10 @@ class MarginalsProgram(TableProgram[TableModel]):
         for name, tensor in tensors.items():
             kind, *numbers = name.split(".")
             if kind == _TABLE:
-                place, *clique = map(int, numbers)
+                place, parts, *clique = map(int, numbers)
                 found[place] = ReleasedTable(
                     tuple(clique),
+                    parts,
                     tensor.numpy().copy(),
                     float(tensors[f"{DEVIATION}.{place}"]),
                     tensors[f"{_CLEANED}.{place}"].numpy().copy(),
@@ -108,38 +110,36 @@ class MarginalsProgram(TableProgram[TableModel]):
     ) -> None:
         """Choose joint counts one after the other, each with what the ones before it said."""
         spec, belief = self._spec, self._belief
-        weights = belief.candidates
-        cliques = [one for one in weights if belief.worth_counting(one)]
-        exact = self._exact(workers, cliques)
+        exact = self._exact(workers, sorted({one.clique for one in belief.worth_counting()}))
         deviation = EXACT if release is None else _deviation(release)
         for number in range(count):
-            open_ = [one for one in cliques if belief.worth_counting(one)]
+            open_ = [one for one in belief.worth_counting() if one.clique in exact]
+            open_ = belief.small_enough(open_)
             if not open_:
                 return
-            open_ = belief.small_enough(open_)
             open_ = in_turn(spec.columns, open_, len(belief.tables))
+            counts = [blocks(exact[one.clique], belief.maps(one)) for one in open_]
+            expected = {clique: belief.expected(clique) for clique in {o.clique for o in open_}}
             scores = [
                 score(
-                    exact[one],
-                    np.rint(belief.expected(one)).astype(np.int64),
+                    own,
+                    np.rint(blocks(expected[one.clique], belief.maps(one))).astype(np.int64),
                     noise=round(_HIDDEN * deviation),
-                    weight=weights[one],
-                    ordered=belief.ordered(one),
+                    weight=belief.candidates[one.clique],
+                    ordered=belief.ordered(one.clique),
                 )
-                for one in open_
+                for one, own in zip(open_, counts, strict=True)
             ]
             if noise is None or release is None:
-                chosen = open_[int(np.argmax(scores))]
-                noisy = exact[chosen]
+                chosen = int(np.argmax(scores))
+                noisy = counts[chosen]
             else:
                 assert release.choices is not None
                 assert release.tables is not None
-                place = release.choices.choose(scores, spec.chooser, tag=tag + number)
-                chosen = open_[place]
-                flat = exact[chosen].reshape(-1)
-                noisy = release.tables.release(flat, noise, tag=tag + number)
-                noisy = noisy.reshape(exact[chosen].shape)
-            belief.take(chosen, noisy, deviation)
+                chosen = release.choices.choose(scores, spec.chooser, tag=tag + number)
+                noisy = release.tables.release(counts[chosen].reshape(-1), noise, tag=tag + number)
+                noisy = noisy.reshape(counts[chosen].shape)
+            belief.take(open_[chosen], noisy, deviation)
 
 
 def _deviation(release: StepRelease) -> float:

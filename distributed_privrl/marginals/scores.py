@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_privrl.marginals.tables import block_maps, blocks, weight_maps
+from distributed_privrl.marginals.tables import block_maps, blocks
 
 
 def score(
@@ -18,25 +18,23 @@ def score(
 ) -> int:
     """Return how much a joint count would teach: its distance from the model less what noise hides.
 
-    The best of single cells, of ever wider blocks of neighbouring bins, as `cleaning.cleaned` finds
-    in blocks what no cell shows, and of halves and thirds of each number's weight: two numbers that
-    go together loosely differ there most.
+    The best of single cells and of ever wider blocks of neighbours: `cleaning.cleaned` finds in
+    blocks what no cell shows.
 
     Args:
         counts: exact, of a candidate's cells: raw private data.
         expected: what the model expects of them, of the same shape; public.
         noise: of a cell, in whole steps: one that counts less is lost in it.
         weight: of the candidate, 1 to `LARGEST_WEIGHT`.
-        ordered: of each axis, whether neighbouring bins belong together.
+        ordered: of each axis, whether neighbours belong together.
 
     Privacy: a cell's or block's part, ``|x - m| - min(x, noise)``, has slopes between -2 and 1; a
     unit that adds `UNIT_WEIGHT` to cells in all moves each sum, and so the largest of them, by -2
     to 1 times ``weight`` `UNIT_WEIGHT`. A choice is charged for the width of that interval, 3.
     """
-    ways = [*block_maps(counts.shape, ordered), *weight_maps(expected, ordered)]
     return weight * max(
         _teaches(blocks(counts, maps), blocks(expected, maps), _noise_of(noise, maps))
-        for maps in ways
+        for maps in block_maps(counts.shape, ordered)
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distributed_privrl.marginals.column import Column, Part
 from distributed_privrl.marginals.columns import TableColumns
-from distributed_privrl.marginals.tables import Clique
+from distributed_privrl.marginals.tables import Clique, JointCount
 
 LARGEST_WEIGHT = 4
 """Weights of joint counts are 1 to this."""
@@ -55,7 +55,7 @@ def pair_weight(one: Column, other: Column) -> int:
     """Return how much two columns' joint count matters, 1 to `LARGEST_WEIGHT`."""
     parts = {one.part, other.part}
     if "unit" in parts:  # nobody sees it: it tells which rows are many
-        return 1
+        return 4 if "end" in parts else 1 if "next_observation" in parts else 2
     if "next_observation" in parts:
         if parts == {"observation", "next_observation"}:
             return 4 if one.place == other.place else 2
@@ -65,7 +65,9 @@ def pair_weight(one: Column, other: Column) -> int:
     return 2 if parts == {"reward", "end"} else 4
 
 
-def in_turn(columns: TableColumns, candidates: Sequence[Clique], number: int) -> list[Clique]:
+def in_turn(
+    columns: TableColumns, candidates: Sequence[JointCount], number: int
+) -> list[JointCount]:
     """Return those of the candidates among which joint count ``number`` is chosen.
 
     The next observations of a person's lasting properties are so like the observations that they
@@ -81,9 +83,9 @@ def in_turn(columns: TableColumns, candidates: Sequence[Clique], number: int) ->
         return list(candidates)
     told, given = columns.of("reward", "end"), columns.of("action", *_STATE)
     own = [
-        clique
-        for clique in candidates
-        if any(i in told for i in clique) and all(i in told or i in given for i in clique)
+        one
+        for one in candidates
+        if any(i in told for i in one.clique) and all(i in told or i in given for i in one.clique)
     ]
     return own or list(candidates)
 

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
 from distributed_privrl.marginals import belief
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
-from distributed_privrl.marginals.tables import weight_maps
+from distributed_privrl.marginals.tables import JointCount, blocks, parts_of
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
@@ -58,23 +59,59 @@ def test_a_relation_that_no_cell_shows_is_seen_in_blocks() -> None:
     """Of 8 x 8 bins, 10 in each cell on one side of the middle, where 5 are expected everywhere."""
     counts = np.kron(np.array([[10, 0], [0, 10]]), np.ones((4, 4), np.int64))
     expected = np.full((8, 8), 5)
-    # Halves: 4 times |160 - 80| or |0 - 80|, less twice min(160, 64) and 4 for each.
-    assert score(counts, expected, noise=16, weight=1, ordered=(True, True)) == 320 - 128 - 16
+    # 4 x 4 blocks: 16 times |40 - 20| or |0 - 20|, less 8 times min(40, 32), and 2 for each.
+    assert score(counts, expected, noise=16, weight=1, ordered=(True, True)) == 320 - 256 - 32
     assert score(counts, expected, noise=16, weight=1, ordered=(False, False)) == 320 - 320 - 64
 
 
-def test_halves_are_of_the_weight_and_not_of_the_bins() -> None:
-    """Two numbers of which most have the lowest values: their middles lie in the second bin."""
-    heavy = np.array([300, 300, *[10] * 14])
-    expected = np.rint(np.outer(heavy, heavy) / heavy.sum()).astype(np.int64)
-    low = np.arange(16) < 1
-    together = np.where(np.equal.outer(low, low), 1, -1)
-    counts = expected + 20 * together * np.outer(heavy > 100, heavy > 100)
-    halves = score(counts, expected, noise=40, weight=1, ordered=(True, True))
-    assert halves > score(counts, expected, noise=40, weight=1, ordered=(False, False)) + 20
-    one, other = weight_maps(expected, (True, False))[0]
-    assert one.tolist() == [0] + [1] * 15
-    assert other.tolist() == list(range(16))
+def counted(made: MarginalsProgram, count: JointCount) -> NDArray[np.int64]:
+    """Return what a joint count is without noise."""
+    exact = joint_counts(ROWS, COLUMNS, count.clique).astype(np.int64)
+    return blocks(exact, made._belief.maps(count))
+
+
+def test_parts_are_of_the_weight_and_not_of_the_bins() -> None:
+    heavy = np.array([300.0, 300.0, *[10.0] * 14])
+    assert parts_of(heavy, 2).tolist() == [0] + [1] * 15
+    assert parts_of(heavy, 3).tolist() == [0, 1] + [2] * 14
+    assert parts_of(-heavy, 3).tolist() == [0] * 16
+
+
+def test_numbers_are_counted_in_parts_too_and_categories_and_what_a_number_becomes_are_not() -> (
+    None
+):
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+    made.prepare(1)
+    open_ = made._belief.worth_counting()
+    named = {(tuple(COLUMNS[i].name for i in one.clique), one.parts) for one in open_}
+    state, after = "observation_0", "next_observation_0"
+    assert {((state, "action"), 0), ((state, "action"), 2), ((state, after), 0)} <= named
+    assert ((state, "action"), 5) not in named  # it has four values
+    for clique, parts in named:
+        assert not parts or len({state, after} & set(clique)) == 1
+    one, other = made._belief.maps(JointCount((0, 1), 2))
+    assert len(set(one.tolist())) == 2 < len(one)
+    assert other.tolist() == [0, 1]
+
+
+def test_what_was_counted_in_parts_may_be_counted_in_bins_and_not_the_other_way_round() -> None:
+    bins, halves, fifths = (JointCount((0, 1), parts) for parts in (0, 2, 5))
+    assert bins.tells(fifths)
+    assert fifths.tells(halves)
+    assert not halves.tells(fifths)
+    assert not fifths.tells(bins)
+    assert JointCount((0, 1, 2), 5).tells(halves)
+    assert not bins.tells(JointCount((0, 1, 2), 2))
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+    made.prepare(1)
+    belief = made._belief
+    belief.take(halves, counted(made, halves), 1.0)
+    assert bins in belief.worth_counting()
+    assert halves not in belief.worth_counting()
+    belief.take(bins, counted(made, bins), 1.0)
+    assert not [one for one in belief.worth_counting() if one.clique == (0, 1)]
+    expected = joint_counts(ROWS, COLUMNS, (0, 1))
+    np.testing.assert_allclose(belief.expected((0, 1)), expected, atol=0.02 * belief.total)
 
 
 def test_each_step_draws_what_its_entry_states() -> None:
@@ -98,10 +135,10 @@ def test_what_is_measured_is_what_was_chosen_and_parts_of_it_are_no_candidates_a
         drawn(made, Adds(), 0, 1)
     chooser, noise = Chooses(), Adds(amount=5)
     made = drawn(program_of(COLUMNS, PLAN, chooser), noise, 0, 1, 2)
-    cliques = [table.clique for table in made._belief.tables]
-    assert len(set(cliques)) == 3
-    for clique, (values, _, _) in zip(cliques, noise.asked[1:], strict=True):
-        np.testing.assert_array_equal(values, joint_counts(ROWS, COLUMNS, clique).ravel())
+    counts = [table.count for table in made._belief.tables]
+    assert len(set(counts)) == 3
+    for count, (values, _, _) in zip(counts, noise.asked[1:], strict=True):
+        np.testing.assert_array_equal(values, counted(made, count).ravel())
     candidates = [len(scores) for scores, _, _ in chooser.asked]
     assert candidates[0] > candidates[1] > candidates[2]
 
@@ -189,8 +226,8 @@ def test_what_is_kept_is_noisy_or_follows_from_it() -> None:
         kind, *numbers = name.split(".")
         assert kind in {"digest", "columns", "table", "cleaned", "deviation"}
         if kind == "table":
-            exact = joint_counts(ROWS, COLUMNS, tuple(map(int, numbers[1:])))
-            np.testing.assert_array_equal(tensor.numpy(), exact + 12_345)
+            count = JointCount(tuple(map(int, numbers[2:])), int(numbers[1]))
+            np.testing.assert_array_equal(tensor.numpy(), counted(made, count) + 12_345)
 
 
 def test_counts_of_other_columns_are_not_taken_up() -> None:
@@ -223,7 +260,7 @@ def test_without_privacy_the_best_candidate_is_measured_exactly() -> None:
     made = drawn(program_of(COLUMNS, OPEN, chooser), None, 0, 1, 2)
     assert chooser.asked == []
     for table in made._belief.tables:
-        np.testing.assert_array_equal(table.noisy, joint_counts(ROWS, COLUMNS, table.clique))
+        np.testing.assert_array_equal(table.noisy, counted(made, table.count))
     rows = made.model().transitions(2000, np.random.default_rng(0))
     assert rows.observations[rows.actions == 0].max() == 0
     assert rows.terminated.mean() == pytest.approx(1 / 3, abs=0.05)
@@ -245,8 +282,8 @@ def test_a_model_grows_with_each_choice_alike() -> None:
     made = drawn(program_of(COLUMNS, PLAN, Chooses()), Adds(), 0)
     made.prepare(1)
     belief = made._belief
-    open_ = [one for one in belief.candidates if belief.worth_counting(one)]
-    cells = {one: elimination(belief.sizes, [one])[1] for one in open_}
+    open_ = belief.worth_counting()
+    cells = {one: elimination(belief.sizes, [one.clique])[1] for one in open_}
     least, most = min(cells.values()), max(cells.values())
     assert least < most
     belief._spec, belief._planned = replace(belief._spec, model_cells=2 * least), 2

@@ -17,6 +17,7 @@ from distributed_privrl.marginals.plan import (
     score_span,
 )
 from distributed_privrl.marginals.scores import score
+from distributed_privrl.marginals.tables import CUTS, blocks, parts_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
@@ -165,7 +166,7 @@ def test_one_unit_can_move_two_scores_by_all_that_a_choice_is_charged_for() -> N
     assert max(moves) - min(moves) == score_span(Relation.ADD_OR_REMOVE)
 
 
-def test_blocks_and_halves_move_a_score_by_no_more_than_cells_do() -> None:
+def test_blocks_and_parts_move_a_score_by_no_more_than_cells_do() -> None:
     """A unit's weight, spread over a few cells of two wide numbers, wherever it lies."""
     random = np.random.default_rng(0)
     shape, ordered = (13, 9), [True, True]
@@ -175,6 +176,14 @@ def test_blocks_and_halves_move_a_score_by_no_more_than_cells_do() -> None:
         unit = random.multinomial(UNIT_WEIGHT, random.dirichlet(np.full(counts.size, 0.01)))
         about: dict[str, Any] = {"weight": LARGEST_WEIGHT, "ordered": ordered}
         about["noise"] = int(random.integers(1, 10 * UNIT_WEIGHT))
-        moved = score(counts + unit.reshape(shape), expected, **about)
-        move = moved - score(counts, expected, **about)
-        assert -8 * UNIT_WEIGHT <= move <= 4 * UNIT_WEIGHT
+        for parts in (0, *CUTS):
+            maps = tuple(
+                parts_of(random.uniform(size=size), parts) if parts else np.arange(size)
+                for size in shape
+            )
+            scores = [
+                score(blocks(one, maps), blocks(expected, maps), **about)
+                for one in (counts, counts + unit.reshape(shape))
+            ]
+            assert -8 * UNIT_WEIGHT <= scores[1] - scores[0] <= 4 * UNIT_WEIGHT
+            assert blocks(unit.reshape(shape), maps).sum() == UNIT_WEIGHT

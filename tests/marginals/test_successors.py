@@ -17,7 +17,7 @@ from distributed_privrl.marginals.rollout import Rollout, known_before
 from distributed_privrl.marginals.step_tables import step_columns, trajectory_columns
 from distributed_privrl.marginals.steps import Steps, steps_in_time
 from distributed_privrl.marginals.successors import Successors
-from distributed_privrl.marginals.tables import Clique, counts_of
+from distributed_privrl.marginals.tables import Clique, JointCount, counts_of
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 
 PEOPLE, STEPS = 4000, 5
@@ -144,7 +144,7 @@ def believed(counted: list[tuple[str, ...]], **settings: Any) -> tuple[Belief, N
     belief.estimate()
     for names in counted:
         clique = tuple(sorted(place(table, one) for one in names))
-        belief.take(clique, noisy(counts_of(cells, clique, sizes)), NOISE)
+        belief.take(JointCount(clique), noisy(counts_of(cells, clique, sizes)), NOISE)
     return belief, cells
 
 

@@ -4,6 +4,7 @@ from gymnasium.spaces import MultiDiscrete
 
 from distributed_privrl.data.bounds import Bounds
 from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.tables import JointCount
 from distributed_privrl.marginals.workload import (
     LARGEST_WEIGHT,
     MOST_TRIPLES,
@@ -71,10 +72,10 @@ def test_large_counts_are_no_candidates() -> None:
 
 def test_each_third_joint_count_tells_of_rewards_or_ends() -> None:
     columns = few_columns()
-    candidates = list(workload(columns))
+    candidates = [JointCount(one) for one in workload(columns)]
     for number in (0, 1, 3, 4):
         assert in_turn(columns, candidates, number) == candidates
-    own = named(dict.fromkeys(in_turn(columns, candidates, 2), 1))
+    own = named({one.clique: 1 for one in in_turn(columns, candidates, 2)})
     assert set(own) == {"sr", "se", "ar", "ae", "re", "sar", "sae"}
-    none = [clique for clique in candidates if columns.of("next_observation")[0] in clique]
+    none = [one for one in candidates if columns.of("next_observation")[0] in one.clique]
     assert in_turn(columns, none, 5) == none  # nothing else is left to measure

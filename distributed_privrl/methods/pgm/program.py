@@ -13,7 +13,7 @@ from distributed_privrl.marginals.drawing import TableModel
 from distributed_privrl.marginals.one_shot import check_paid, resolved, split, weighted
 from distributed_privrl.marginals.plan import StepRelease
 from distributed_privrl.marginals.table_program import DEVIATION, EXACT, ProgramSpec, TableProgram
-from distributed_privrl.marginals.tables import Clique
+from distributed_privrl.marginals.tables import Clique, JointCount
 from distributed_privrl.privacy.noise import NoiseSource
 
 _TABLES = "tables"
@@ -89,7 +89,7 @@ class PgmProgram(TableProgram[TableModel]):
             counts, deviation = self._noisy_tables
             cliques = self._cliques
             for clique, noisy in zip(cliques, split(counts, cliques, belief.sizes), strict=True):
-                belief.take(clique, noisy, deviation)
+                belief.take(JointCount(clique), noisy, deviation)
         belief.estimate(progress)
 
     def model(self, progress: Progress = silent) -> TableModel:
