@@ -21,7 +21,7 @@ from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.belief import Belief, TableFacts
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
 from distributed_privrl.marginals.steps import cleaned_lengths
-from distributed_privrl.marginals.tables import Clique
+from distributed_privrl.marginals.tables import CUTS, Clique
 from distributed_privrl.privacy.choosing import Chooser
 from distributed_privrl.privacy.mechanisms import IntegerGaussianRelease
 from distributed_privrl.privacy.noise import NoiseSource
@@ -157,13 +157,13 @@ class TableProgram(Program, Generic[ModelT]):
 
     @property
     def _digest(self) -> Tensor:
-        """Says what the counts mean: columns, cells, weights, settings of bins, public rows."""
+        """Says what counts mean: columns, cells, weights, settings of bins, parts, public rows."""
         spec = self._spec
         sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.row_cells, spec.rows)
         classes = spec.columns.unit_sizes
         starts = None if classes is None else classes.starts.tolist()
-        facts = repr((spec.columns, spec.seed, sizes, spec.given, spec.weighed, starts)).encode()
-        digest = hashlib.sha256(facts)
+        facts = (spec.columns, spec.seed, sizes, spec.given, spec.weighed, starts, CUTS)
+        digest = hashlib.sha256(repr(facts).encode())
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)
 

@@ -8,11 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.marginals import belief
+from distributed_privrl.marginals import belief, table_program
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
-from distributed_privrl.marginals.tables import JointCount, blocks, parts_of
+from distributed_privrl.marginals.tables import CUTS, JointCount, blocks, parts_of
 from distributed_privrl.marginals.unit_sizes import UnitSizes
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from tests.marginals.programs import Adds, Chooses, chained, plan_of, program_of
@@ -216,6 +216,15 @@ def test_counts_of_classes_of_units_that_begin_elsewhere_are_refused(
         monkeypatch.setattr(UnitSizes, "starts", property(lambda one, by=later: right(one) + by))
         with pytest.raises(UnsafeError, match="are not those that the counts were made with"):
             made(other).restore(kept, 0)
+
+
+def test_counts_of_parts_that_are_cut_elsewhere_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = drawn(program_of(COLUMNS, PLAN), Adds(7), 0, 1).tensors()
+    monkeypatch.setattr(table_program, "CUTS", CUTS | {2: (0.4,)})
+    with pytest.raises(UnsafeError, match="are not those that the counts were made with"):
+        program_of(COLUMNS, PLAN).restore(kept, 2)
 
 
 def test_what_is_kept_is_noisy_or_follows_from_it() -> None:
