@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_privrl.core.errors import UnsafeError
-from distributed_privrl.core.files import write_atomically
+from distributed_privrl.core.files import exclusively, write_atomically
 
 REGISTERED, OPENINGS = "registered.json", "openings.jsonl"
 OPENED, BEGUN, JUDGED = "opened", "begun", "judged"
@@ -58,8 +58,9 @@ def open_set(dataset: str, settings: Mapping[str, Any], folder: Path) -> None:
         UnsafeError: nothing is registered, or the settings are others.
     """
     digest = _checked(settings, folder)
-    if not any(_is(line, OPENED, dataset, digest) for line in openings(folder)):
-        _log(folder, OPENED, dataset, digest)
+    with exclusively(folder):
+        if not any(_is(line, OPENED, dataset, digest) for line in openings(folder)):
+            _log(folder, OPENED, dataset, digest)
 
 
 def begin_once(cell: str, settings: Mapping[str, Any], folder: Path, *, goes_on: bool) -> None:
@@ -77,13 +78,14 @@ def begin_once(cell: str, settings: Mapping[str, Any], folder: Path, *, goes_on:
         UnsafeError: as in `judge_once`, or the cell was begun elsewhere.
     """
     digest = _checked(settings, folder)
-    if not any(_is(line, BEGUN, cell, digest) for line in openings(folder)):
-        _log(folder, BEGUN, cell, digest)
-    elif not goes_on:
-        raise UnsafeError(
-            f"{cell} was begun before ({folder / OPENINGS}), and its run is not here: go on in the"
-            " work folder that has it"
-        )
+    with exclusively(folder):
+        if not any(_is(line, BEGUN, cell, digest) for line in openings(folder)):
+            _log(folder, BEGUN, cell, digest)
+        elif not goes_on:
+            raise UnsafeError(
+                f"{cell} was begun before ({folder / OPENINGS}), and its run is not here: go on in"
+                " the work folder that has it"
+            )
 
 
 def judge_once(cell: str, settings: Mapping[str, Any], folder: Path) -> None:
@@ -100,9 +102,12 @@ def judge_once(cell: str, settings: Mapping[str, Any], folder: Path) -> None:
         UnsafeError: nothing is registered, the settings are others, or the cell was judged before.
     """
     digest = _checked(settings, folder)
-    if any(_is(line, JUDGED, cell, digest) for line in openings(folder)):
-        raise UnsafeError(f"{cell} was judged before ({folder / OPENINGS}): there is one figure")
-    _log(folder, JUDGED, cell, digest)
+    with exclusively(folder):
+        if any(_is(line, JUDGED, cell, digest) for line in openings(folder)):
+            raise UnsafeError(
+                f"{cell} was judged before ({folder / OPENINGS}): there is one figure"
+            )
+        _log(folder, JUDGED, cell, digest)
 
 
 def _checked(settings: Mapping[str, Any], folder: Path) -> str:

@@ -1,10 +1,14 @@
+import functools
 import json
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.protocol import registration
 from benchmarks.protocol.registration import (
     REGISTERED,
     begin_once,
@@ -93,3 +97,30 @@ def test_a_generator_is_begun_in_one_place(tmp_path: Path) -> None:
     with pytest.raises(UnsafeError, match="its run is not here"):
         begin_once("maze-7, private", SETTINGS, tmp_path, goes_on=False)
     assert len(openings(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "once", [judge_once, functools.partial(begin_once, goes_on=False)], ids=["judge", "begin"]
+)
+def test_of_commands_at_the_same_time_one_makes_the_figure(
+    once: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(SETTINGS, tmp_path)
+    read = registration.openings
+
+    def slowly(folder: Path) -> list[dict[str, str]]:
+        found = read(folder)
+        time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(registration, "openings", slowly)
+
+    def tried(_: int) -> bool:
+        try:
+            once("cell", SETTINGS, tmp_path)
+        except UnsafeError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(tried, range(4))) == 1
