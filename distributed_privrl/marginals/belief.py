@@ -4,6 +4,7 @@ All of it is post-processing. Between two estimations by private-PGM, rows that 
 are weighted until they agree with what was released since.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,6 +44,8 @@ _SEEN = 2.0
 """Deviations of its noise that a bin must weigh to be seen."""
 _TRUST = 3.0
 """Deviations of a released count's noise that a public one is taken to be off."""
+_RESOLVED = 3.0
+"""Deviations of its noise that the mean cell of a joint count weighs where parts tell no more."""
 _FEWEST_BINS = 6
 _SMALL, _STAYS = 0.25, 0.6
 """Share of differences of two people that are small; of the others, that of changes that are."""
@@ -163,15 +166,24 @@ class Belief:
         return found
 
     def _counts(self, clique: Clique) -> list[JointCount]:
-        """Return the ways of counting a clique: bins, and parts where a number has more bins.
+        """Return the ways of counting a clique: in bins, and maybe in parts of its numbers.
 
-        What a number becomes in a step follows from itself far more finely than from a part.
+        Parts are for what noise would hide between bins: where a cell weighs little beside it on
+        average. What a number becomes in a step follows from itself far more finely than from a
+        part. Several numbers of a triple are counted in halves alone: what finer parts tell of two
+        of them, their own count tells better.
         """
         columns = [self.columns[i] for i in clique]
         after = {one.place for one in columns if one.part == "next_observation"}
         own = any(one.part == "observation" and one.place in after for one in columns)
-        numbers = [i for i in clique if self.columns[i].cells is not None and not own]
+        cells = math.prod(self.sizes[i] for i in clique)
+        seen = self.total / cells > _RESOLVED * self._joint_deviation
+        if own or seen:
+            return [JointCount(clique)]
+        numbers = [i for i in clique if self.columns[i].cells is not None]
         most = max((self.sizes[i] for i in numbers), default=0)
+        if len(clique) > 2 and len(numbers) > 1:
+            most = min(most, min(CUTS) + 1)
         return [JointCount(clique), *(JointCount(clique, one) for one in CUTS if one < most)]
 
     def small_enough(self, counts: Sequence[JointCount]) -> list[JointCount]:

@@ -77,18 +77,28 @@ def test_parts_are_of_the_weight_and_not_of_the_bins() -> None:
     assert parts_of(-heavy, 3).tolist() == [0] * 16
 
 
-def test_numbers_are_counted_in_parts_too_and_categories_and_what_a_number_becomes_are_not() -> (
-    None
-):
-    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+def open_counts(**settings: Any) -> set[tuple[tuple[str, ...], int]]:
+    """Return the names and parts of what may be counted once columns were."""
+    made = drawn(program_of(COLUMNS, PLAN, **settings), Adds(), 0)
     made.prepare(1)
     open_ = made._belief.worth_counting()
-    named = {(tuple(COLUMNS[i].name for i in one.clique), one.parts) for one in open_}
+    return {(tuple(COLUMNS[i].name for i in one.clique), one.parts) for one in open_}
+
+
+def test_numbers_are_counted_in_parts_where_noise_hides_bins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not any(parts for _, parts in open_counts())  # 15 units a cell, noise of 2
+    monkeypatch.setattr(belief, "_RESOLVED", 100.0)
     state, after = "observation_0", "next_observation_0"
+    named = open_counts()
     assert {((state, "action"), 0), ((state, "action"), 2), ((state, after), 0)} <= named
     assert ((state, "action"), 5) not in named  # it has four values
-    for clique, parts in named:
+    for clique, parts in named:  # neither categories nor what a number becomes
         assert not parts or len({state, after} & set(clique)) == 1
+    assert {parts for clique, parts in named if len({state, "reward"} & set(clique)) == 2} <= {0, 2}
+    made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
+    made.prepare(1)
     one, other = made._belief.maps(JointCount((0, 1), 2))
     assert len(set(one.tolist())) == 2 < len(one)
     assert other.tolist() == [0, 1]
