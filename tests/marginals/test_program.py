@@ -96,7 +96,9 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     assert ((state, "action"), 5) not in named  # it has four values
     for clique, parts in named:  # neither categories nor what a number becomes
         assert not parts or len({state, after} & set(clique)) == 1
-    assert {parts for clique, parts in named if len({state, "reward"} & set(clique)) == 2} <= {0, 2}
+    triple = (state, "action", "reward")  # of two numbers
+    assert {parts for clique, parts in named if clique == triple} == {0, 2}
+    assert {parts for clique, parts in named if clique == (state, "reward")} == {0, 2, 3}
     made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
     made.prepare(1)
     one, other = made._belief.maps(JointCount((0, 1), 2))
