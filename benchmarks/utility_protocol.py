@@ -50,7 +50,8 @@ def _pairs(options: argparse.Namespace) -> Result:
         else:
             print(f"{pair.name}: {json.dumps(row)}", flush=True)
     shown = SENSITIVE if options.scale == "cpu" else options.mazes
-    pairs = max(options.pairs, FEWEST_PAIRS)
+    kept = pair_cells.kept_pairs(options.scale, options.cells)
+    pairs = max(options.pairs, FEWEST_PAIRS, kept)
     return pair_cells.result_of(_wanted(options, shown, METHODS, pairs), setting)
 
 

@@ -108,6 +108,12 @@ def _rewards(rows: Rows, maze: Maze) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in found.items()}
 
 
+def kept_pairs(scale: str, folder: Path) -> int:
+    """Return how many pairs of some maze are kept: no figure is left out of a table."""
+    names = (path.stem for path in folder.glob(f"pair-{scale}_*-*.json"))
+    return max((int(name.rpartition("-")[2]) + 1 for name in names), default=0)
+
+
 def result_of(wanted: Sequence[Pair], setting: Setting) -> Result:
     """Return the table: a line a maze, method and epsilon, of the pairs that are kept."""
     found = {

@@ -12,6 +12,7 @@ from benchmarks.protocol.ladder_cells import FOLDER
 from benchmarks.protocol.pair_cells import NAME
 from benchmarks.protocol.pairs import HELD_OUT, METHODS, REAL, SENSITIVE, Pair, Registered
 from benchmarks.protocol.registration import OPENINGS, REGISTERED, openings, register, settings_hash
+from benchmarks.protocol.statistics import FEWEST_PAIRS
 from benchmarks.utility_rows import false_rewards, missed_rewards
 from distributed_privrl.core.errors import UnsafeError
 from distributed_privrl.environments.mazes import MAZES
@@ -148,6 +149,8 @@ def test_the_stored_table_has_the_stored_pairs() -> None:
     for run in shown:
         assert run["synthetic"] in STORED
         assert run["real"] in STORED
+    runs = {run["synthetic"]["seed"] for line in saved["cells"] for run in line["runs"].values()}
+    assert len(runs) == pair_cells.kept_pairs("cpu", FOLDER) > FEWEST_PAIRS
     setting = pair_cells.Setting(folder=FOLDER, work=Path("unused"))
     pairs = [Pair(**{name: row[name] for name in Pair.__dataclass_fields__}) for row in STORED]
     again = pair_cells.result_of(sorted(pairs, key=lambda pair: pair.seed), setting)
@@ -162,6 +165,7 @@ def test_the_page_says_what_the_stored_pairs_say() -> None:
     lines = {(line["maze"], line["method"]): line for line in saved["cells"]}
     ours, theirs = lines["umaze", "privorl_ar"], lines["umaze", "marginals"]
     interval = ours["difference 95 %"].partition(" (")[0]
+    share = ours["share 95 %"].partition(" (")[0]
     missed = (RESULTS.parents[1] / "README.md").read_text()
     assert f"earns {ours['synthetic']:.0f} of 100, on the real rows {ours['real']:.0f}" in missed
     assert f"of the difference {interval})" in missed
@@ -170,7 +174,8 @@ def test_the_page_says_what_the_stored_pairs_say() -> None:
         f"({ours['pairs']} pairs of a recording and a generator;"
         f" difference {ours['difference']:.0f}, 95 % {interval})",
         f"from {100 * ours['reach']:.0f} % of the starts",
-        f"`marginals` it earns {theirs['synthetic']:.0f}:",
+        f"a share of {ours['share']:.2f} ({share})",
+        f"`marginals` it earns {theirs['synthetic']:.0f} ({theirs['pairs']} pairs",
     ):
         assert said in page, said
 
