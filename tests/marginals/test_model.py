@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from distributed_privrl.marginals.model import Measured, elimination, estimated
+from distributed_privrl.marginals.model import (
+    Measured,
+    _factorised,
+    _Parts,
+    elimination,
+    estimated,
+)
+from distributed_privrl.marginals.spreading import lines_of
+from distributed_privrl.marginals.tables import parts_of
 from tests.marginals.fields import joint
 
 
@@ -36,3 +44,41 @@ def test_the_less_noisy_of_two_answers_counts_more() -> None:
     found = joint(estimated((2, 2), [quiet, loud], total=1000.0))
     assert found.sum(axis=1)[0] == pytest.approx(0.5, abs=0.01)
     assert found[0, 0] == pytest.approx(0.4, abs=0.01)
+
+
+def test_estimation_starts_from_what_tells_most_of_each_column() -> None:
+    """Two columns decide each other; loose triples, which share more columns, come later."""
+    sizes, total = (4, 4, 2, 2), 1000.0
+    exact = np.zeros(sizes)
+    for i in range(4):
+        exact[i, i] = [[0.06, 0.065], [0.065, 0.06]]
+    measured = [
+        Measured((0, 2, 3), total * exact.sum(axis=1), 1.0),
+        Measured((1, 2, 3), total * exact.sum(axis=0), 1.0),
+        Measured((0, 1), total * exact.sum(axis=(2, 3)), 1.0),
+    ]
+    start = _factorised(measured)
+    shares = np.exp(sum(start[clique] for clique in start if clique == (0, 1)))
+    np.testing.assert_allclose(shares, np.eye(4) / 4, atol=1e-4)
+    found = joint(estimated(sizes, measured, total=total))
+    np.testing.assert_allclose(found, exact, atol=2e-3)
+
+
+def test_sums_over_parts_are_what_an_estimate_agrees_with() -> None:
+    """Of three columns in a circle each pair is counted in halves."""
+    masses = np.full(8, 125.0)
+    line = lines_of(masses, parts_of(masses, 2))
+    np.testing.assert_allclose(line.sum(axis=1), 1)
+    sides = np.sign(np.arange(8) - 3.5)
+    halves = np.outer(masses, masses) / 1000 * (1 + 0.3 * np.outer(sides, sides))
+    measured = [Measured((i,), masses, 1.0) for i in range(3)]
+    for pair in ((0, 1), (1, 2), (0, 2)):
+        measured.append(Measured(pair, halves, 5.0, (line, line)))
+    query = _Parts((line, line))
+    np.testing.assert_allclose(query.of(halves).reshape(2, 2), line.T @ halves @ line)
+    assert query.op_norm_sq() == pytest.approx(np.linalg.norm(np.kron(line, line), 2) ** 2)
+    found = 1000 * joint(estimated((8, 8, 8), measured, total=1000.0))
+    for axis in range(3):
+        table = found.sum(axis=axis)
+        np.testing.assert_allclose(line.T @ table @ line, line.T @ halves @ line, atol=2)
+        np.testing.assert_allclose(table.sum(axis=0), masses, rtol=0.03)
