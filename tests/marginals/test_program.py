@@ -182,13 +182,19 @@ def test_where_the_columns_were_lost_the_next_entrys_noise_counts_them() -> None
     assert len(made._belief.tables) == 1
 
 
-def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened() -> None:
+@pytest.mark.parametrize("resolved", [3.0, 100.0])
+def test_a_program_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
+    resolved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where what was counted are parts of numbers."""
+    monkeypatch.setattr(belief, "_RESOLVED", resolved)
     whole = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1, 0))), Adds(7), 0, 1, 2)
     half = drawn(program_of(COLUMNS, PLAN, Chooses((3, 1))), Adds(7), 0, 1)
     resumed = program_of(COLUMNS, PLAN, Chooses((0,)))
     resumed.restore(half.tensors(), 2)
     resumed.prepare(2)
     resumed.step(2, group(ROWS, COLUMNS), Adds(7), 2)
+    assert any(one.parts for one in whole._belief.tables) == (resolved > 3)
     expected, found = whole.tensors(), resumed.tensors()
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():

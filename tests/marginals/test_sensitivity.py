@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from distributed_privrl.marginals.plan import (
     MarginalsPlan,
@@ -17,7 +18,8 @@ from distributed_privrl.marginals.plan import (
     score_span,
 )
 from distributed_privrl.marginals.scores import score
-from distributed_privrl.marginals.tables import CUTS, blocks, parts_of
+from distributed_privrl.marginals.step_tables import step_columns
+from distributed_privrl.marginals.tables import CUTS, JointCount, blocks, parts_of
 from distributed_privrl.marginals.workload import LARGEST_WEIGHT
 from distributed_privrl.privacy.quantiles import UNIT_WEIGHT
 from distributed_privrl.privacy.units import Relation
@@ -31,6 +33,7 @@ from tests.marginals.neighbours import (
     B,
     C,
     Data,
+    Unit,
     counts,
     neighbours,
     table,
@@ -43,7 +46,7 @@ from tests.marginals.programs import (
     released_columns,
     resumed,
 )
-from tests.marginals.rows import group, joint_counts, steps_of
+from tests.marginals.rows import group, joint_counts, step_bounds, steps_of
 
 RELATIONS = [Relation.REPLACE_WITH_NULL, Relation.ADD_OR_REMOVE, Relation.REPLACE_ONE]
 
@@ -164,6 +167,48 @@ def test_one_unit_can_move_two_scores_by_all_that_a_choice_is_charged_for() -> N
         moves.append(scores[1] - scores[0])
     assert moves == [-8 * UNIT_WEIGHT, 4 * UNIT_WEIGHT]
     assert max(moves) - min(moves) == score_span(Relation.ADD_OR_REMOVE)
+
+
+WIDE = step_columns(
+    Box(0, 40, (1,)),
+    Discrete(2),
+    step_bounds(high=40.0, reward=0.05),
+    next_observation="absolute",
+)
+"""Numbers of 41 and 21 values, so that parts of all kinds may be counted."""
+FAR: tuple[Unit, ...] = (
+    ((0.0, 0, 0.0, 40.0, False),),
+    ((40.0, 1, 1.0, 0.0, True),) * 3,
+    ((20.0, 1, 0.5, 20.0, False), (21.0, 0, 0.55, 19.0, False)),
+    ((-9.0, 0, 7.0, 99.0, True), (13.0, 1, 0.05, 14.0, False)),
+    tuple((float(i), i % 2, i / 40, float(40 - i), i == 40) for i in range(41)),
+)
+
+
+def wide_scores(units: Data, workers: int = 1) -> tuple[list[int], list[JointCount]]:
+    """Return the scores of all candidates of the wide table, and what they are of."""
+    chooser = Chooses()
+    plan = plan_of(WIDE, relation="add_or_remove", epsilon=2.0)
+    program = program_of(WIDE, plan, chooser, rows=2000, most_cells=2000, model_cells=10**6)
+    resumed(program, released_columns(WIDE, units=400, deviation=0.2 * UNIT_WEIGHT))
+    program.prepare(1)
+    open_ = program._belief.worth_counting()
+    program.step(1, group(table(units), WIDE, cap=2, workers=workers), Adds(), 1)
+    return chooser.asked[0][0], open_
+
+
+def test_parts_of_all_kinds_move_scores_by_what_is_charged_at_most() -> None:
+    span, widths = score_span(Relation.ADD_OR_REMOVE), []
+    for one in FAR:
+        for others in ((), FAR, (one,) * 9, FAR[:2] * 30):
+            without, open_ = wide_scores(others)
+            with_one, again = wide_scores((*others, one), workers=3)
+            assert open_ == again  # what may be counted does not depend on rows
+            assert {count.parts for count in open_} == {0, *CUTS}
+            moves = [y - x for x, y in zip(without, with_one, strict=True)]
+            widths.append(max(moves) - min(moves))
+    assert max(widths) <= span
+    assert max(widths) > 0.6 * span
 
 
 def test_blocks_and_parts_move_a_score_by_no_more_than_cells_do() -> None:
