@@ -170,21 +170,30 @@ class Belief:
 
         Parts are for what noise would hide between bins: where a cell weighs little beside it on
         average. What a number becomes in a step follows from itself far more finely than from a
-        part. Several numbers of a triple are counted in halves alone: what finer parts tell of two
-        of them, their own count tells better.
+        part. The model holds bins even so, and must have room for all that numbers become. Several
+        numbers of a triple are counted in halves alone: what finer parts tell of two of them, their
+        own count tells better.
         """
-        columns = [self.columns[i] for i in clique]
-        after = {one.place for one in columns if one.part == "next_observation"}
-        own = any(one.part == "observation" and one.place in after for one in columns)
         cells = math.prod(self.sizes[i] for i in clique)
         seen = self.total / cells > _RESOLVED * self._joint_deviation
-        if own or seen:
-            return [JointCount(clique)]
         numbers = [i for i in clique if self.columns[i].cells is not None]
-        most = max((self.sizes[i] for i in numbers), default=0)
+        if not numbers or seen or self._has_own(clique) or not self._fits(clique, *self._own):
+            return [JointCount(clique)]
+        most = max(self.sizes[i] for i in numbers)
         if len(clique) > 2 and len(numbers) > 1:
             most = min(most, min(CUTS) + 1)
         return [JointCount(clique), *(JointCount(clique, one) for one in CUTS if one < most)]
+
+    @property
+    def _own(self) -> list[Clique]:
+        """Pairs of an observation and what it becomes."""
+        return [one for one in self.candidates if len(one) == 2 and self._has_own(one)]
+
+    def _has_own(self, clique: Clique) -> bool:
+        """Say whether a clique has an observation together with what it becomes."""
+        columns = [self.columns[i] for i in clique]
+        after = {one.place for one in columns if one.part == "next_observation"}
+        return any(one.part == "observation" and one.place in after for one in columns)
 
     def small_enough(self, counts: Sequence[JointCount]) -> list[JointCount]:
         """Return those of joint counts with which the model stays as small as is its turn.

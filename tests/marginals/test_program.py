@@ -101,6 +101,11 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     assert {parts for clique, parts in named if clique == (state, "reward")} == {0, 2, 3}
     made = drawn(program_of(COLUMNS, PLAN), Adds(), 0)
     made.prepare(1)
+    pair = tuple(i for i in range(len(COLUMNS)) if COLUMNS[i].name in (state, after))
+    _, room = elimination(made._belief.sizes, [pair])
+    few = open_counts(model_cells=room)  # as much as what a number becomes takes
+    assert ((state, after), 0) in few
+    assert not any(parts for _, parts in few)
     one, other = made._belief.maps(JointCount((0, 1), 2))
     assert len(set(one.tolist())) == 2 < len(one)
     assert other.tolist() == [0, 1]
