@@ -239,7 +239,7 @@ def _table_columns(info: DatasetInfo) -> list[str]:
         end = _plain(columns.termination or "terminated")
         about += [
             f"the same names with `next_` before them: what stands in the row that follows"
-            f"{', and after a last row nothing new' if info.last_rows_copied else ''};"
+            f"{', and after a last row what means nothing' if info.last_rows_copied else ''};"
             f" `{end}`: whether the rows of its number end there; `truncated`: whether they were"
             " cut there",
         ]

@@ -19,7 +19,7 @@ from distributed_privrl.evaluation.autocorrelation import autocorrelation
 from distributed_privrl.evaluation.report import WHOLE_TRAJECTORIES, Metric, Section
 from distributed_privrl.evaluation.source import Sourced
 from distributed_privrl.experiments.comparison import is_maze
-from distributed_privrl.experiments.samples import sampled_trajectories
+from distributed_privrl.experiments.samples import SHOWN_TRAJECTORIES, sampled_trajectories
 
 LAGS = 50
 _COLUMNS = 8
@@ -137,7 +137,12 @@ def _trajectory_metrics(
     shown: Sourced[dict[str, Trajectories]], numbers: Sourced[dict[str, NDArray[np.float64]]]
 ) -> list[Metric]:
     metrics = [
-        Metric(name="trajectories shown", value=shown.value(lambda every: len(every["synthetic"])))
+        Metric(
+            name="trajectories shown",
+            value=shown.value(lambda every: len(every["synthetic"])),
+            explanation=f"synthetic ones; means and figures are of about {SHOWN_TRAJECTORIES}"
+            " random trajectories of a dataset, of all where it has no more",
+        )
     ]
     for index, column in enumerate(_NUMBERS):
         for name in numbers.content:

@@ -24,7 +24,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     "later": ("later given age", "later = age + 3"),
     "debt": ("paid given debt", "paid = -debt"),
     "paid": ("paid given brand", "paid is the one of price A, price B, price C that brand picks"),
-    "pregnant": ("pregnant given sex", "pregnant is never yes where sex is M"),
+    "pregnant": ("pregnant given sex", "sex is never M where pregnant is yes"),
 }
 """What is named if a column is shuffled, and how: in real rows all of it holds."""
 
@@ -118,7 +118,8 @@ def test_a_broken_rule_is_named(column: str) -> None:
     target = name.split(" given ")[0]
     (line,) = (one for one in problems if one.startswith(f"what depends on {target} given "))
     if column != "paid":  # a debt tells what was paid, too, and is broken as badly
-        assert line.startswith(f"what depends on {name}: {says} in 100.0% of other real rows, in ")
+        assert line.startswith(f"what depends on {name}: {says}; of the rows that it concerns, ")
+    assert ", 100.0% of other real ones keep to it, " in line
     assert line.endswith("% of synthetic ones")
     assert next(iter(found.values())).lost, "the worst is first"
 

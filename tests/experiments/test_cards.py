@@ -268,6 +268,7 @@ def test_the_card_of_a_table_speaks_of_rows_and_columns_before_agents(tmp_path: 
     assert '* `job`: one of "no \\| none", "yes"' in people
     assert '* `health`: one of "poor", "good"' in people
     assert "* `step`: place of a row" in people
+    assert "in the row that follows, and after a last row what means nothing;" in people
     assert "year" not in people, "the column that sorted the rows does not come back"
     assert "| column age | number from 18 to 99 |  |" in people
     assert "| units | 2 | declared public |" in people

@@ -79,7 +79,8 @@ def rule_problems(rules: Sequence[JudgedRule]) -> list[str]:
             rule, share = one.rule, one.share
             lost.setdefault(
                 rule.target,
-                f"what depends on {share.name}: {rule.says} in {share.reference:.1%} of other real"
-                f" rows, in {share.value:.1%} of synthetic ones",
+                f"what depends on {share.name}: {rule.says}; of the rows that it"
+                f" concerns, {share.reference:.1%} of other real ones keep to it,"
+                f" {share.value:.1%} of synthetic ones",
             )
     return list(lost.values())

@@ -161,11 +161,11 @@ class NeverTogether:
 
     @property
     def says(self) -> str:
-        """See `Rule.says`."""
+        """See `Rule.says`; a share is of the rows that come after 'where'."""
         more = int(self.never.sum()) - 1
         others = f" (and {more} more such pairs)" if more else ""
         mine, theirs = self.example
-        return f"{self.target} is never {mine} where {self.given} is {theirs}{others}"
+        return f"{self.given} is never {theirs} where {self.target} is {mine}{others}"
 
     def asked(self, rows: CodedTable) -> Asked:
         """See `Rule.asked`."""

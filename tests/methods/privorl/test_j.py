@@ -158,6 +158,8 @@ def test_reports_show_trajectories_and_keep_real_ones_private(world: Walks) -> N
         ]
         names = {metric["name"] for metric in section["metrics"]}
         assert {"mean length, synthetic", "seam error inside fragments"} <= names
+        (shown,) = (m for m in section["metrics"] if m["name"] == "trajectories shown")
+        assert "of about 500 random trajectories" in shown["explanation"]
         ended = {
             metric["name"].split(", ")[1]: metric["value"]
             for metric in section["metrics"]
