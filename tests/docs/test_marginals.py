@@ -160,7 +160,7 @@ def test_misses_of_the_readme_are_those_of_the_stored_tables() -> None:
     missed = (ROOT / "README.md").read_text().split("## What is missed")[1].split("\n## ")[0]
     fleet = cells("fleet")
     area = median(runs(fleet["fleet", "marginals, eps 4"], "area s, a, s'"))
-    months = median(runs(fleet["fleet", "marginals, eps 4"], "flights a month"))
-    (real,) = runs(fleet["fleet", "real"], "flights a month")
+    measure = "correlation of delay and reward"
+    correlation = median(runs(fleet["fleet", "marginals, eps 4"], measure))
     assert "an area of {} where".format(f"{area:.2f}"[1:]) in missed
-    assert f"{months:.1f} flights a month instead of {real:.1f}" in missed
+    assert f"delay and reward is {correlation:.2f}".replace("-0.", "-.") in missed
