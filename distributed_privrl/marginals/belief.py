@@ -49,8 +49,6 @@ _RESOLVED = 3.0
 _FEWEST_BINS = 6
 _SMALL, _STAYS = 0.25, 0.6
 """Share of differences of two people that are small; of the others, that of changes that are."""
-_CLEAR = 0.25
-"""Deviation of the noise of a share of changes, up to which it tells anything."""
 _DRAWN = 20_000
 
 
@@ -131,6 +129,7 @@ class Belief:
         self._weights = np.empty(0)
         self._prior: PublicRows | None = None
         self._of_public: tuple[Clique, ...] = ()
+        self._parted: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._replayed: tuple[int, dict[Clique, Measured]] = (0, {})
 
     @cached_property
@@ -182,7 +181,16 @@ class Belief:
         most = max(self.sizes[i] for i in numbers)
         if len(clique) > 2 and len(numbers) > 1:
             most = min(most, min(CUTS) + 1)
-        return [JointCount(clique), *(JointCount(clique, one) for one in CUTS if one < most)]
+        found = {self._cells(JointCount(clique)): JointCount(clique)}
+        for parts in CUTS:
+            one = JointCount(clique, parts)
+            if parts < most:
+                found.setdefault(self._cells(one), one)
+        return list(found.values())
+
+    def _cells(self, count: JointCount) -> tuple[int, ...]:
+        """Return the shape of what is counted."""
+        return tuple(int(one[-1]) + 1 for one in self.maps(count))
 
     @property
     def _own(self) -> list[Clique]:
@@ -209,13 +217,16 @@ class Belief:
 
     def maps(self, count: JointCount) -> Maps:
         """Return the part that each bin of each column is counted in."""
-        parts: list[NDArray[np.int64]] = []
-        for i in map(self._seen, count.clique):
-            if count.parts and self._spec.columns[i].cells is not None:
-                parts.append(parts_of(self.margin(i).masses, count.parts))
-            else:
-                parts.append(np.arange(self.sizes[i]))
-        return tuple(parts)
+        return tuple(self._parts(self._seen(i), count.parts) for i in count.clique)
+
+    def _parts(self, place: int, parts: int) -> NDArray[np.int64]:
+        """Return the part of each bin of a column; see `JointCount`."""
+        if not parts or self._spec.columns[place].cells is None:
+            return np.arange(self.sizes[place])
+        if (place, parts) not in self._parted:
+            margin = self.margin(place)
+            self._parted[place, parts] = parts_of(margin.masses, parts, margin.atoms)
+        return self._parted[place, parts]
 
     def _lines(self, count: JointCount) -> tuple[NDArray[np.float64], ...]:
         """Return how much of each bin is in each part; nothing where bins were counted."""
@@ -224,8 +235,10 @@ class Belief:
         return tuple(
             np.eye(len(parts))
             if len(np.unique(parts)) == len(parts)
-            else lines_of(self.margin(i).masses, parts)
-            for i, parts in zip(map(self._seen, count.clique), self.maps(count), strict=True)
+            else lines_of(margin.masses, parts, margin.atoms)
+            for margin, parts in zip(
+                map(self.margin, map(self._seen, count.clique)), self.maps(count), strict=True
+            )
         )
 
     def _seen(self, place: int) -> int:
@@ -282,24 +295,21 @@ class Belief:
                 continue
             noisy = own[place].astype(np.float64)
             shapes.append(column_shape(column, noisy, deviation=deviation, most_bins=most))
-        self.shapes = tuple(shapes)
-        unused = (self._worse(pair, own[pair[1]], deviation) for pair in columns.codings)
+        self.shapes, self._parted = tuple(shapes), {}
+        unused = (self._worse(pair) for pair in columns.codings)
         self.columns = replace(columns, unused=frozenset(unused))
 
-    def _worse(self, codings: tuple[int, int], counts: NDArray[np.int64], deviation: float) -> int:
+    def _worse(self, codings: tuple[int, int]) -> int:
         """Return the coding of a number after a step that nothing is to be drawn from.
 
         If a step forgot the number, its changes would be as large as differences of two people's
         numbers, of which a quarter count as small. Where most of the others are small as well, a
         change says more than the number itself: a pair of columns as fine as that would drown in
-        noise. The share of small changes is that of the released counts as they are, whose noise
-        has mean zero, and it must be so large beyond a deviation of that noise, which must be far
-        less than all rows.
+        noise. The share of small changes is that of the weights that were found in the released
+        counts: noise, which hides all of them, spreads them over all changes that there may be.
 
         Args:
             codings: places of the number as it is, and as a change.
-            counts: that were released of the changes.
-            deviation: of their noise.
         """
         as_it_is, change = codings
         random = self._streams.numpy(f"codings/{change}")
@@ -312,10 +322,9 @@ class Belief:
         if cells.step:
             changes = cells.step * np.round(changes / cells.step)
         near = np.unique(cells.cells_of(changes[np.abs(changes) <= small]))
-        noise = deviation * np.sqrt(len(near)) / self.total
-        found = counts[near].sum() / self.total - noise
+        masses = self.shapes[change].masses
         needed = by_chance + _STAYS * (1 - by_chance)
-        return as_it_is if noise < _CLEAR and found > needed else change
+        return as_it_is if masses[near].sum() > needed * masses.sum() else change
 
     def _numbers(self, place: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Return numbers drawn from a released column."""
@@ -399,7 +408,10 @@ class Belief:
 
     def _varies(self, clique: Clique) -> bool:
         """Say whether each column has two parts that stand out from its noise."""
-        return all(self.margin(i).varies(_SEEN) for i in clique)
+        return all(
+            self._own_margin(i).varies(_SEEN, ordered=one)
+            for i, one in zip(clique, self.ordered(clique), strict=True)
+        )
 
     def _fits(self, *cliques: Clique, share: float = 1.0) -> bool:
         """Say whether the model stays within a share of its size with further cliques."""
@@ -417,14 +429,20 @@ class Belief:
         )
 
     def margin(self, place: int) -> Margin:
-        """Return what is known of a column's bins from its own counts; needs `shapes`."""
+        """Return what is known of a column's bins before joint counts; needs `shapes`."""
+        own = self._own_margin(place)
+        shared = self._spec.columns[place].like is not None
+        return replace(own, deviations=own.deviations * _SHARED) if shared else own
+
+    def _own_margin(self, place: int) -> Margin:
+        """Return what counts of the column that it is like say of a column's bins."""
         shape = self.shapes[place]
         masses = shape.bin_masses
         masses = masses * (self.total / masses.sum())
-        _, cells = shape.bin_counts
-        shared = self._spec.columns[place].like is not None
-        deviations = shape.deviation * np.sqrt(cells) * (_SHARED if shared else 1.0)
-        return Margin(masses, deviations)
+        _, joined = shape.bin_counts
+        cells = self._spec.columns[place].cells
+        atoms = None if cells is None else shape.atoms(cells)
+        return Margin(masses, shape.deviation * np.sqrt(joined), atoms)
 
     @property
     def _told(self) -> dict[Clique, Measured]:

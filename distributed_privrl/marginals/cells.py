@@ -97,6 +97,11 @@ class NumberCells:
         return np.asarray(low == high)
 
     @cached_property
+    def marked(self) -> NDArray[np.bool_]:
+        """Which cells hold zero or an end of the range alone, ``(C,)``."""
+        return np.asarray(self.atoms & np.isin(self.edges[0], self._atom_values))
+
+    @cached_property
     def roundness(self) -> NDArray[np.float64]:
         """How round the least number of each cell is, ``(C,)``: log10 of what divides it."""
         numbers, best = self.edges[0], np.full(self.size, -math.inf)

@@ -168,7 +168,8 @@ def _refined(
         deviations = deviation * np.sqrt(blocks(np.ones(noisy.shape), level))
         after = _kept_and_raked(blocks(noisy, level), deviations, total, before, known, rule)
         if released.of_parts and level is levels[0]:
-            result = spread(result, after, maps, released.ordered)
+            atoms = [margin.alone for margin in released.margins]
+            result = spread(result, after, maps, released.ordered, atoms)
         else:
             result = result * (after / before)[np.ix_(*maps)]
         result = np.maximum(result, least)

@@ -28,7 +28,10 @@ from distributed_privrl.privacy.units import (
 from distributed_privrl.stages.effort import Effort
 from distributed_privrl.stages.release_plan import ReleasePlan
 
-_FEWEST, _MOST = 0.5, 3.0
+_FEWEST, _MOST = 0.2, 3.0
+"""Joint counts a column."""
+_CHOICES = 0.1, 0.2
+"""Parts of the budget that choose joint counts: the least and the most."""
 _SCORE_SPAN = 3
 """A cell's part of a score has slopes between -2 and 1 in the cell's count."""
 
@@ -50,14 +53,11 @@ class SelectionConfig(StrictModel):
     columns_share: Probability = Field(
         default=0.35, description="part of the budget that counts single columns"
     )
-    choices_share: Probability = Field(
-        default=0.1, description="part of the budget that chooses joint counts"
+    choices_share: Probability | None = Field(
+        default=None,
+        description="part of the budget that chooses joint counts (default: .1, up to .2 the fewer"
+        " units and the less epsilon there are)",
     )
-
-    @property
-    def tables_share(self) -> float:
-        """Part of the budget that measures joint counts."""
-        return 1 - self.columns_share - self.choices_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +153,31 @@ def tables_in_all(config: SelectionConfig, *, columns: int, units: int, epsilon:
     """
     if config.tables is not None:
         return config.tables
-    each = 0.5 * math.log10(max(units * min(epsilon, 10.0) / 160, 1.0))
+    each = _for_each_column(units, epsilon)
     return max(1, round(columns * min(max(each, _FEWEST), _MOST)))
+
+
+def share_of_choices(config: SelectionConfig, *, units: int, epsilon: float) -> float:
+    """Return the part of the budget that chooses joint counts.
+
+    Among few units a relation stands out little from the noise of a choice between hundreds of
+    joint counts, and what a bad choice measures is lost as a whole.
+
+    Args:
+        config: says it, or leaves it to the others.
+        units: number of them.
+        epsilon: of the stage.
+    """
+    if config.choices_share is not None:
+        return config.choices_share
+    least, most = _CHOICES
+    each = _for_each_column(units, epsilon)
+    return min(max(least / (2 * max(each, 1e-9)), least), most)
+
+
+def _for_each_column(units: int, epsilon: float) -> float:
+    """Return how many joint counts a column are worth measuring, without limits."""
+    return 0.5 * math.log10(max(units * min(epsilon, 10.0) / 160, 1.0))
 
 
 def marginals_plan(
@@ -194,14 +217,14 @@ def marginals_plan(
         ConfigError: the shares leave nothing for joint counts, or no noise keeps the budget.
         UnsafeError: delta is not below 1/units.
     """
-    if config.tables_share <= 0:
+    about_epsilon = epsilon if epsilon else 10.0
+    choices = share_of_choices(config, units=units.value, epsilon=about_epsilon)
+    if config.columns_share + choices >= 1:
         raise ConfigError(
-            f"columns_share={config.columns_share:g} and choices_share={config.choices_share:g}"
+            f"columns_share={config.columns_share:g} and choices_share={choices:g}"
             " leave nothing for joint counts: lower them"
         )
-    total = tables_in_all(
-        config, columns=columns, units=units.value, epsilon=epsilon if epsilon else 10.0
-    )
+    total = tables_in_all(config, columns=columns, units=units.value, epsilon=about_epsilon)
     counts = _split(total, config.steps)
     about = {
         "columns_assumed" if assumed else "columns": columns,
@@ -227,7 +250,8 @@ def marginals_plan(
     budget = PrivacyBudget(epsilon=epsilon, delta=delta, unit=unit, relation=relation)
 
     def releases(factor: float) -> tuple[StepRelease, ...]:
-        return _releases(config, counts, relation, histograms, factor)
+        shares = config.columns_share, choices
+        return _releases(shares, counts, relation, histograms, factor)
 
     drawn = calibrated(releases, budget, privacy.accountant)
     noise = _noise_facts(drawn)
@@ -272,7 +296,7 @@ def _split(total: int, steps: int) -> tuple[int, ...]:
 
 
 def _releases(
-    config: SelectionConfig,
+    shares: tuple[float, float],
     counts: tuple[int, ...],
     relation: Relation,
     histograms: int,
@@ -284,17 +308,17 @@ def _releases(
     counts as e^2 / 4 of 1 / z^2, as zero-concentrated differential privacy has it.
     """
     total, sensitivity = sum(counts), integer_sensitivity(relation)
-    share = config.columns_share
-    steps = [column_release(relation, histograms=histograms, share=share, factor=factor)]
+    columns, choosing = shares
+    steps = [column_release(relation, histograms=histograms, share=columns, factor=factor)]
     for count in counts:
         choices = ExponentialSelection(
             span=score_span(relation),
-            epsilon=2 * math.sqrt(config.choices_share / total) / factor,
+            epsilon=2 * math.sqrt(choosing / total) / factor,
             count=count,
         )
         tables = IntegerGaussianRelease(
             sensitivity=sensitivity,
-            noise_multiplier=factor * math.sqrt(total / config.tables_share),
+            noise_multiplier=factor * math.sqrt(total / (1 - columns - choosing)),
             count=count,
         )
         steps.append(StepRelease(choices=choices, tables=tables, count=count))

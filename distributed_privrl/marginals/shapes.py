@@ -6,6 +6,7 @@ All of it is post-processing of one noisy release.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ _BIN = 3.0
 """Deviations of a cell's noise that a bin of a number holds at least."""
 _VALUE = 3.5
 """Deviations from which a single value counts by itself."""
+ATOM, PEAK = 0.05, 2.0
+"""Part of all weight that an atom has at least, and how much more than the bins beside it."""
 _NEAR = 0.4
 """Bins end at the roundest number within this part of a bin of where they should."""
 
@@ -56,10 +59,25 @@ class ColumnShape:
         cells = np.bincount(self.bins, minlength=self.size)
         return _sums(self.bins, self.noisy, self.size), np.asarray(cells, np.int64)
 
+    def atoms(self, cells: NumberCells) -> NDArray[np.bool_]:
+        """Say which bins of a number are single values that stand for themselves, ``(K,)``.
 
-def _sums(
-    labels: NDArray[np.int64], weights: NDArray[np.float64], size: int
-) -> NDArray[np.float64]:
+        Nothing, the least and the most are such values where they are frequent at all, and any
+        other one that is far more frequent than what lies beside it.
+
+        Args:
+            cells: of the column.
+        """
+        masses, (_, joined) = self.bin_masses, self.bin_counts
+        around = np.pad(masses, 1)
+        beside = np.maximum(around[:-2], around[2:])
+        single = (joined == 1) & (_sums(self.bins, cells.atoms, self.size) > 0)
+        marked = _sums(self.bins, cells.marked, self.size) > 0
+        frequent = masses > ATOM * masses.sum()
+        return np.asarray(single & frequent & (marked | (masses > PEAK * beside)))
+
+
+def _sums(labels: NDArray[np.int64], weights: NDArray[Any], size: int) -> NDArray[np.float64]:
     return np.asarray(np.bincount(labels, weights=weights, minlength=size), np.float64)
 
 

@@ -30,6 +30,7 @@ def spread(
     counts: NDArray[np.float64],
     maps: Maps,
     ordered: Sequence[bool],
+    atoms: Sequence[NDArray[np.bool_]],
 ) -> NDArray[np.float64]:
     """Return cells of bins whose sums over parts are counts, near to what was expected.
 
@@ -42,14 +43,15 @@ def spread(
         counts: of parts, at least zero.
         maps: the part of each bin of each column.
         ordered: of each column, whether neighbouring bins belong together.
+        atoms: of each column, bins that no line leads to.
     """
     total = counts.sum()
     least = _FLOOR * total
     wanted = np.log(counts + least)
     sums = [_sums(expected, axis) for axis in range(expected.ndim)]
     lines = [
-        lines_of(own, parts) if one else np.eye(len(own))
-        for own, parts, one in zip(sums, maps, ordered, strict=True)
+        lines_of(own, parts, alone) if one else np.eye(len(own))
+        for own, parts, one, alone in zip(sums, maps, ordered, atoms, strict=True)
     ]
     held = [
         own / np.maximum(np.bincount(parts, own), least)[parts] * _sums(counts, axis)[parts]
@@ -87,26 +89,31 @@ def _sums(table: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     return np.asarray(table.sum(axis=tuple(i for i in range(table.ndim) if i != axis)))
 
 
-def lines_of(masses: NDArray[np.float64], parts: NDArray[np.int64]) -> NDArray[np.float64]:
+def lines_of(
+    masses: NDArray[np.float64], parts: NDArray[np.int64], atoms: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
     """Return how much each part's height counts at each bin, ``(K, P)``; each row adds up to 1.
 
     Args:
         masses: of a number's bins, ``(K,)``.
         parts: the part of each bin, ``(K,)``.
+        atoms: ``(K,)``, bins that are parts of their own, of which others have no share; None:
+            there are none.
     """
-    shares = masses / masses.sum()
+    found = np.eye(int(parts.max()) + 1)[parts]
+    others = np.flatnonzero(np.ones(len(parts), np.bool_) if atoms is None else ~atoms)
+    named, own = np.unique(parts[others], return_inverse=True)
+    if len(named) < 2 or masses[others].sum() <= 0:
+        return found
+    shares = masses[others] / masses[others].sum()
     scores = ndtri(np.clip(np.cumsum(shares) - shares / 2, 1e-4, 1 - 1e-4))
-    weights = np.bincount(parts, shares)
-    middles = np.bincount(parts, shares * scores) / np.maximum(weights, _FLOOR)
-    count = len(middles)
-    if count < 2:
-        return np.ones((len(masses), count))
+    weights = np.bincount(own, shares)
+    middles = np.bincount(own, shares * scores) / np.maximum(weights, _FLOOR)
     at = np.clip(scores, middles[0] - _BEYOND, middles[-1] + _BEYOND)
-    left = np.clip(np.searchsorted(middles, at) - 1, 0, count - 2)
+    left = np.clip(np.searchsorted(middles, at) - 1, 0, len(middles) - 2)
     gap = np.maximum(middles[left + 1] - middles[left], _FLOOR)
     right_share = (at - middles[left]) / gap
-    found = np.zeros((len(masses), count))
-    rows = np.arange(len(masses))
-    found[rows, left] = 1 - right_share
-    found[rows, left + 1] = right_share
+    found[others] = 0.0
+    found[others, named[left]] = 1 - right_share
+    found[others, named[left + 1]] = right_share
     return found

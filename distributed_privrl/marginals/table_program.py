@@ -20,6 +20,7 @@ from distributed_privrl.core.executor import WorkerGroup
 from distributed_privrl.core.progress import Progress, silent
 from distributed_privrl.marginals.belief import Belief, TableFacts
 from distributed_privrl.marginals.plan import MarginalsPlan, StepRelease, integer_sensitivity
+from distributed_privrl.marginals.shapes import ATOM, PEAK
 from distributed_privrl.marginals.steps import cleaned_lengths
 from distributed_privrl.marginals.tables import CUTS, Clique
 from distributed_privrl.privacy.choosing import Chooser
@@ -162,7 +163,7 @@ class TableProgram(Program, Generic[ModelT]):
         sizes = (spec.most_bins, spec.most_cells, spec.model_cells, spec.row_cells, spec.rows)
         classes = spec.columns.unit_sizes
         starts = None if classes is None else classes.starts.tolist()
-        facts = (spec.columns, spec.seed, sizes, spec.given, spec.weighed, starts, CUTS)
+        facts = (spec.columns, spec.seed, sizes, spec.given, spec.weighed, starts, CUTS, ATOM, PEAK)
         digest = hashlib.sha256(repr(facts).encode())
         digest.update(self._belief.public_cells.tobytes())
         return torch.tensor(list(digest.digest()), dtype=torch.uint8)

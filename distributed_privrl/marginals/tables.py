@@ -6,7 +6,8 @@ All of it is post-processing of released counts.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,25 +69,44 @@ class Margin:
     Args:
         masses: ``(K,)``.
         deviations: ``(K,)`` of their noise.
+        atoms: ``(K,)``, bins of single values that stand for themselves: whoever has none, or the
+            most there is, need not be like those who have little less; None: there are none.
     """
 
     masses: NDArray[np.float64]
     deviations: NDArray[np.float64]
+    atoms: NDArray[np.bool_] | None = None
 
-    def varies(self, seen: float) -> bool:
-        """Say whether two parts of the column stand out: two bins, or one and all others together.
+    @property
+    def alone(self) -> NDArray[np.bool_]:
+        """Which bins are atoms, ``(K,)``."""
+        return np.zeros(len(self.masses), np.bool_) if self.atoms is None else self.atoms
 
-        Of dates that most people do not have one value is frequent, and the others may be too many
-        for any to be seen by itself.
+    def varies(self, seen: float, *, ordered: bool) -> bool:
+        """Say whether two parts of the column stand out: of a number its halves at some bin.
+
+        Of a category, two bins, or one and all others together. Of dates that most people do not
+        have one value is frequent, and the others may be too many for any to be seen by itself.
 
         Args:
             seen: deviations of its noise that a part must weigh.
+            ordered: whether neighbouring bins belong together.
         """
-        found = self.masses > seen * self.deviations
+        variances = self.deviations**2
+        if ordered:
+            below = _stand_out(self.masses.cumsum(), variances.cumsum(), seen)
+            above = _stand_out(self.masses[::-1].cumsum(), variances[::-1].cumsum(), seen)[::-1]
+            if (below[:-1] & above[1:]).any():
+                return True
+        found = _stand_out(self.masses, variances, seen)
         if found.sum() != 1:
             return bool(found.any())
-        noise = np.sqrt((self.deviations[~found] ** 2).sum())
-        return bool(self.masses[~found].sum() > seen * noise)
+        return bool(_stand_out(self.masses[~found].sum(), variances[~found].sum(), seen))
+
+
+def _stand_out(masses: Any, variances: Any, seen: float) -> Any:
+    """Say which masses are so many deviations of their noise."""
+    return masses > seen * np.sqrt(variances)
 
 
 def counts_of(
@@ -123,26 +143,48 @@ def block_maps(shape: Sequence[int], ordered: Sequence[bool]) -> list[Maps]:
     ]
 
 
-def parts_of(weights: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
+def parts_of(
+    weights: NDArray[np.float64], parts: int, atoms: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
     """Return the part of each bin, by where the middle of its weight lies; no part is left out.
+
+    Atoms are parts of their own beside these. What an atom cuts off of a part, if it is less than
+    half of the smallest part, goes to the one beside it.
 
     Args:
         weights: of bins ``(K,)``; those below zero count as zero.
-        parts: of `CUTS`, as many at most.
+        parts: of `CUTS`, as many at most beside atoms.
+        atoms: ``(K,)``, bins that are parts of their own; None: there are none.
 
     Example:
         >>> parts_of(np.array([1.0, 1.0, 6.0, 1.0, 1.0]), 2).tolist()
         [0, 0, 1, 1, 1]
         >>> parts_of(np.array([0.0, 9.0, 1.0]), 3).tolist()
         [0, 1, 2]
+        >>> parts_of(np.array([9.0, 1.0, 1.0, 1.0, 1.0]), 2, np.arange(5) == 0).tolist()
+        [0, 1, 1, 2, 2]
     """
-    weights = np.maximum(weights, 0.0)
+    alone = np.zeros(len(weights), np.bool_) if atoms is None else atoms
+    weights = np.where(alone, 0.0, np.maximum(weights, 0.0))
     total = weights.sum()
     if total <= 0:
-        return np.zeros(len(weights), np.int64)
-    middles = (np.cumsum(weights) - weights / 2) / total
-    _, found = np.unique(np.searchsorted(CUTS[parts], middles, side="right"), return_inverse=True)
-    return np.asarray(found, np.int64)
+        labels = np.zeros(len(weights), np.int64)
+    else:
+        middles = (np.cumsum(weights) - weights / 2) / total
+        labels = np.searchsorted(CUTS[parts], middles, side="right")
+    least = total * np.diff((0.0, *CUTS[parts], 1.0)).min() / 2
+    ends = [0, *np.flatnonzero(np.diff(alone.astype(int))) + 1, len(alone)]
+    found, count = np.zeros(len(weights), np.int64), 0
+    for start, stop in pairwise(ends):
+        own = np.arange(stop - start) if alone[start] else labels[start:stop]
+        _, own = np.unique(own, return_inverse=True)
+        sums = np.bincount(own, weights[start:stop])
+        if alone.any() and not alone[start] and len(sums) > 1:
+            low, high = sums[0] < least, sums[-1] < least
+            own = np.clip(own, int(low), max(len(sums) - 1 - int(high), int(low))) - int(low)
+        found[start:stop] = count + own
+        count = int(found[stop - 1]) + 1
+    return found
 
 
 def blocks(

@@ -13,6 +13,8 @@ from distributed_privrl.marginals.cleaning import Released, Rule, cleaned
 from distributed_privrl.marginals.spreading import spread
 from distributed_privrl.marginals.tables import Maps, Margin, blocks, parts_of
 
+NO_ATOMS = (np.zeros(14, np.bool_),) * 2
+
 
 def part_maps(truth: NDArray[np.float64], parts: int = 0) -> Maps:
     """Return the part of each bin of each axis; 0: bins."""
@@ -196,7 +198,7 @@ def test_what_lies_within_parts_follows_from_what_lies_between_them(
     maps = part_maps(truth, parts)
     counts = blocks(truth, maps)
     even = np.outer(truth.sum(axis=1), truth.sum(axis=0)) / 600
-    found = spread(even, counts, maps, (True, True))
+    found = spread(even, counts, maps, (True, True), NO_ATOMS)
     np.testing.assert_allclose(blocks(found, maps), counts, rtol=1e-9)
     assert association(found) == pytest.approx(association(truth), abs=0.02)
     stepped = even * (counts / blocks(even, maps))[np.ix_(*maps)]
@@ -209,4 +211,27 @@ def test_where_two_numbers_decide_each_other_parts_are_steps() -> None:
     maps = part_maps(truth, 2)
     counts, even = blocks(truth, maps), np.full((14, 14), truth.sum() / 196)
     stepped = even * (counts / blocks(even, maps))[np.ix_(*maps)]
-    np.testing.assert_allclose(spread(even, counts, maps, (True, True)), stepped)
+    np.testing.assert_allclose(spread(even, counts, maps, (True, True), NO_ATOMS), stepped)
+
+
+def test_an_atom_is_told_by_itself() -> None:
+    """Of a rare kind all have something, and like much as little; of the others a third none."""
+    truth = np.stack([np.append(0.0, np.full(13, 30 / 13)), np.append(320.0, np.full(13, 50.0))])
+    sums = truth.sum(axis=1), truth.sum(axis=0)
+    found = []
+    for atoms in (np.arange(14) == 0, np.zeros(14, np.bool_)):
+        maps = (np.arange(2), parts_of(sums[1], 2, atoms))
+        released = Released(
+            noisy=blocks(truth, maps) + np.array([[1.0], [-1.0]]),
+            deviation=3.0,
+            total=1000.0,
+            expected=np.outer(*sums) / 1000,
+            margins=[Margin(sums[0], np.full(2, 3.0)), Margin(sums[1], np.full(14, 3.0), atoms)],
+            ordered=[False, True],
+            maps=maps,
+        )
+        found.append(cleaned(released, np.random.default_rng(1))[0])
+    assert found[0][0] < 1
+    assert found[0][1:].std() < 0.5
+    assert found[1][0] > 3, "halves alone say that the rare kind has little less often"
+    assert found[1][1:].std() > 0.5

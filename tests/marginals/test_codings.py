@@ -65,9 +65,11 @@ def believed(seed: int, noise: float = NOISE) -> TableColumns:
     return belief.columns
 
 
+@pytest.mark.parametrize("noise", [0.5, 80.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_what_stays_is_told_as_a_change_and_what_forgets_is_not(seed: int) -> None:
-    found = believed(seed)
+def test_what_stays_is_told_as_a_change_and_what_forgets_is_not(seed: int, noise: float) -> None:
+    """Changes that stand out one by one say so, where the sum of all that are small drowns."""
+    found = believed(seed, noise * UNIT_WEIGHT)
     told = [found[place].name for place in found.of("next_observation")]
     assert told == ["next_observation_1", "change_observation_0"]
     assert found.drawn == len(found) - 2

@@ -64,6 +64,19 @@ def test_estimation_starts_from_what_tells_most_of_each_column() -> None:
     np.testing.assert_allclose(found, exact, atol=2e-3)
 
 
+def test_no_line_leads_to_an_atom_or_from_it() -> None:
+    masses = np.array([10.0, 10.0, 60.0, *[10.0] * 7])
+    atoms = np.arange(10) == 2
+    parts = parts_of(masses, 3, atoms)
+    assert parts.tolist() == [0, 0, 1, 2, 2, 2, 2, 2, 3, 3]
+    line = lines_of(masses, parts, atoms)
+    np.testing.assert_allclose(line.sum(axis=1), 1)
+    assert line[2].tolist() == [0, 1, 0, 0]
+    assert not line[~atoms, 1].any()
+    rest = lines_of(masses[~atoms], parts_of(masses[~atoms], 3))
+    np.testing.assert_allclose(line[~atoms][:, [0, 2, 3]], rest)
+
+
 def test_sums_over_parts_are_what_an_estimate_agrees_with() -> None:
     """Of three columns in a circle each pair is counted in halves."""
     masses = np.full(8, 125.0)

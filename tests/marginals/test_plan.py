@@ -13,6 +13,7 @@ from distributed_privrl.marginals.plan import (
     integer_sensitivity,
     marginals_plan,
     score_span,
+    share_of_choices,
     tables_in_all,
 )
 from distributed_privrl.marginals.verdict import pairs_in_words, verdict_of
@@ -103,9 +104,18 @@ def test_more_units_and_epsilon_measure_more() -> None:
     few, some, many = (
         tables_in_all(ask, columns=10, units=units, epsilon=1.0) for units in (10, 10_000, 10**9)
     )
-    assert (few, some, many) == (5, 9, 30)
+    assert (few, some, many) == (2, 9, 30)
     assert tables_in_all(ask, columns=10, units=10_000, epsilon=0.1) < some
     assert tables_in_all(SelectionConfig(tables=4), columns=10, units=10, epsilon=1.0) == 4
+
+
+def test_choices_are_the_surer_the_fewer_units_there_are() -> None:
+    shares = [
+        share_of_choices(SelectionConfig(), units=units, epsilon=1.0)
+        for units in (10, 600, 2000, 10**9)
+    ]
+    assert shares == pytest.approx([0.2, 0.174, 0.1, 0.1], abs=0.001)
+    assert share_of_choices(SelectionConfig(choices_share=0.3), units=10, epsilon=1.0) == 0.3
 
 
 def test_shares_that_leave_nothing_and_large_deltas_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from distributed_privrl.core.errors import BudgetError, UnsafeError
-from distributed_privrl.marginals import belief, table_program
+from distributed_privrl.marginals import belief, shapes, table_program
 from distributed_privrl.marginals.model import elimination
 from distributed_privrl.marginals.program import MarginalsProgram, score
 from distributed_privrl.marginals.step_tables import step_columns
@@ -90,6 +90,7 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
 ) -> None:
     assert not any(parts for _, parts in open_counts())  # 15 units a cell, noise of 2
     monkeypatch.setattr(belief, "_RESOLVED", 100.0)
+    monkeypatch.setattr(shapes, "ATOM", 1.0)  # no value has all the weight
     state, after = "observation_0", "next_observation_0"
     named = open_counts()
     assert {((state, "action"), 0), ((state, "action"), 2), ((state, after), 0)} <= named
@@ -109,6 +110,13 @@ def test_numbers_are_counted_in_parts_where_noise_hides_bins(
     one, other = made._belief.maps(JointCount((0, 1), 2))
     assert len(set(one.tolist())) == 2 < len(one)
     assert other.tolist() == [0, 1]
+
+
+def test_parts_that_are_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least value and the most are atoms: halves and thirds of those between are the same."""
+    monkeypatch.setattr(belief, "_RESOLVED", 100.0)
+    pair = ("observation_0", "reward")
+    assert {parts for clique, parts in open_counts() if clique == pair} == {0, 2}
 
 
 def test_what_was_counted_in_parts_may_be_counted_in_bins_and_not_the_other_way_round() -> None:

@@ -175,3 +175,21 @@ def test_a_column_that_noise_hides_is_even() -> None:
         assert masses.sum() > 0
         assert np.isfinite(masses / masses.sum()).all()
     assert masses.tolist() == [40.0] * 5
+
+
+def test_values_that_stand_for_themselves_are_atoms() -> None:
+    """A third pay nothing, a tenth the most there is; a year later all but a few are one older."""
+    column, source = number(0.0, 200.0), np.random.default_rng(6)
+    assert column.cells is not None
+    costs = np.concatenate([np.zeros(1000), np.full(300, 200.0), source.uniform(1, 199, 1700)])
+    _, _, shape = drawn(column, counted(column, costs), deviation=2.0)
+    places = np.flatnonzero(shape.atoms(column.cells))
+    assert places.tolist() == [0, shape.size - 1]
+    _, _, shape = drawn(column, counted(column, source.uniform(0, 200, 3000)), deviation=2.0)
+    assert not shape.atoms(column.cells).any()
+    column = number(-40.0, 40.0, 1.0)
+    assert column.cells is not None
+    older = np.concatenate([np.ones(2900), source.integers(-40, 41, 100)])
+    _, _, shape = drawn(column, counted(column, older), deviation=2.0)
+    (place,) = np.flatnonzero(shape.atoms(column.cells))
+    assert column.cells.edges[0][shape.bins == place].tolist() == [1.0]

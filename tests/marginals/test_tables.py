@@ -58,18 +58,31 @@ def test_weights_that_have_all_but_vanished_stay_numbers() -> None:
     assert weights[0] > 0.99
 
 
+@pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize(("masses", "varies"), [((90, 5, 7, 6), True), ((90, 5, 2, 3), False)])
 def test_a_part_that_no_bin_shows_makes_a_column_vary(
-    masses: tuple[int, ...], varies: bool
+    masses: tuple[int, ...], varies: bool, ordered: bool
 ) -> None:
     """Beside one frequent bin, 18 in three of deviation 4 stand out together, and 10 do not."""
-    assert Margin(np.array(masses, float), np.full(4, 4.0)).varies(2.0) == varies
+    margin = Margin(np.array(masses, float), np.full(4, 4.0))
+    assert margin.varies(2.0, ordered=ordered) == varies
 
 
-def test_bins_that_stand_out_make_a_column_vary() -> None:
-    assert Margin(np.array([30.0, 30.0]), np.array([4.0, 4.0])).varies(2.0)
-    assert not Margin(np.array([3.0, 3.0]), np.array([4.0, 4.0])).varies(2.0)
-    assert not Margin(np.array([60.0]), np.array([4.0])).varies(2.0)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_bins_that_stand_out_make_a_column_vary(ordered: bool) -> None:
+    deviations = np.array([4.0, 4.0])
+    assert Margin(np.array([30.0, 30.0]), deviations).varies(2.0, ordered=ordered)
+    assert not Margin(np.array([3.0, 3.0]), deviations).varies(2.0, ordered=ordered)
+    assert not Margin(np.array([60.0]), deviations[:1]).varies(2.0, ordered=ordered)
+
+
+def test_halves_of_a_number_that_stand_out_make_it_vary() -> None:
+    """Of six bins of 7 none stands out by two deviations of 4; halves of 21 with one of 6.9 do."""
+    margin = Margin(np.full(6, 7.0), np.full(6, 4.0))
+    assert margin.varies(2.0, ordered=True)
+    assert not margin.varies(2.0, ordered=False), "categories have no halves"
+    thin = Margin(np.array([60.0, 1.0, 1.0, 2.0]), np.full(4, 4.0))
+    assert not thin.varies(2.0, ordered=True), "noise may have made all that lies in one half"
 
 
 @pytest.mark.parametrize(("dated", "found"), [(318, range(15, 21)), (0, range(4))])
@@ -86,5 +99,5 @@ def test_dates_that_most_people_lack_may_be_counted_with_others(dated: int, foun
         noisy[: cells.size] += counts
         shape = column_shape(column, noisy, deviation=9.6, most_bins=32)
         _, joined = shape.bin_counts
-        seen += Margin(shape.bin_masses, 9.6 * np.sqrt(joined)).varies(2.0)
+        seen += Margin(shape.bin_masses, 9.6 * np.sqrt(joined)).varies(2.0, ordered=True)
     assert seen in found, "by two deviations one constant column in 40 varies"
